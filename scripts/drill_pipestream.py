@@ -47,7 +47,7 @@ class Kill:
     """Entities that had been announced, and had no terminal status."""
     again: int = 0
     """Entities whose payload was delivered before, and was delivered once more afterwards."""
-    again_octets: int = 0
+    again_bytes: int = 0
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Account:
     sender_gave_up: int = 0
     documents: int = 0
     parts: int = 0
-    octets: int = 0
+    bytes: int = 0
     unverified: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
@@ -77,16 +77,16 @@ class Account:
         killed = Counter(kill.whom for kill in self.kills)
         windows = [kill.window for kill in self.kills] or [0]
         again = [kill.again for kill in self.kills] or [0]
-        octets = sum(kill.again_octets for kill in self.kills)
+        size = sum(kill.again_bytes for kill in self.kills)
         rows = {
             "killed": ", ".join(f"{count} times the {whom}" for whom, count in sorted(killed.items())) or "nobody",
             "sendings that ended": self.runs,
             "senders that gave up": self.sender_gave_up,
             "documents, parts": f"{self.documents}, {self.parts}",
-            "octets in the sink": f"{self.octets:,}",
+            "bytes in the sink": f"{self.bytes:,}",
             "window when killed": f"{sum(windows) / len(windows):.0f} on average, {max(windows)} at most",
             "delivered again after a kill": f"{sum(again) / len(again):.1f} on average, {max(again)} at most",
-            "octets delivered again": f"{octets:,}",
+            "bytes delivered again": f"{bytes:,}",
             "delivered after their end": self.after_the_end,
             "receipts that differ": len(self.unverified),
             "missing": len(self.missing),
@@ -221,7 +221,7 @@ class _Drill:
             account.parts += len(receipt["parts"])
             named.update(file for file in (receipt["file"], *(part["file"] for part in receipt["parts"])) if file)
         stored = {path.relative_to(self.sink).as_posix(): path.stat().st_size for path in _payloads(self.sink)}
-        account.octets = sum(stored.values())
+        account.bytes = sum(stored.values())
         account.missing += [f"not in the sink: {file}" for file in named if file not in stored]
         account.twice = [f"of no receipt: {file}" for file in stored if file not in named]
         account.twice += [f"of two receipts: {file}" for file, times in named.items() if times > 1]
@@ -271,7 +271,7 @@ def _count_again(events: Path, account: Account) -> None:
         account.after_the_end += ended.get(entity, False)
         if entity in delivered and last is not None:
             last.again += 1
-            last.again_octets += line["bytes"]
+            last.again_bytes += line["bytes"]
         delivered[entity] = line["bytes"]
 
 

@@ -15,7 +15,7 @@ CONNECTIONS = 1_024
 WINDOW = 65_536
 IDS = 0xFFFF_FFFC
 # ext4 makes an inode for every 16 KiB of the disk unless told otherwise.
-INODE_OCTETS = 16 << 10
+INODE_BYTES = 16 << 10
 TEXT = Path(__file__).with_name("scaling.md.in")
 
 
@@ -32,7 +32,7 @@ def render(results: SuiteResults) -> str:
         connections=CONNECTIONS,
         window=WINDOW,
         ids_all=IDS,
-        inode_kib=INODE_OCTETS >> 10,
+        inode_kib=INODE_BYTES >> 10,
         **_core(values),
         **_ends(values),
         **_whole(values),
@@ -47,7 +47,7 @@ def _busy(machine: dict[str, Any]) -> str:
     return (
         f"\n**The machine was busy: its load before the run was {load:g}, with {cores} cores.** Times of CPU and of "
         "disk are several\ntimes those of an idle machine, differ between lines for that reason alone, and what is "
-        "reckoned from them is too\nmuch. Octets, counts and limits are not affected.\n"
+        "reckoned from them is too\nmuch. Bytes, counts and limits are not affected.\n"
     )
 
 
@@ -73,10 +73,10 @@ def _core(values: dict[str, float]) -> dict[str, object]:
         "doc_announce": values["wire, documents, announce"],
         "doc_status": values["wire, documents, status"],
         "doc_header": values["wire, documents, header"],
-        "manifest_octets": values["manifest, 0 children"],
-        "child_octets": (values["manifest, 1,000 children"] - values["manifest, 0 children"]) / 1000,
+        "manifest_bytes": values["manifest, 0 children"],
+        "child_bytes": (values["manifest, 1,000 children"] - values["manifest, 0 children"]) / 1000,
         "manifest_mib": values["manifest, 0 children"] * values["manifest, refuses at"] / (1 << 20),
-        "open_octets": _open(values),
+        "open_bytes": _open(values),
     }
 
 
@@ -85,7 +85,7 @@ def _open(values: dict[str, float]) -> float:
 
 
 def _ends(values: dict[str, float]) -> dict[str, object]:
-    """Two sizes give what an entity costs and what an octet does."""
+    """Two sizes give what an entity costs and what a byte does."""
     small, large = 1 << 10, 4 << 20
 
     def line(side: str) -> tuple[float, float]:
@@ -129,9 +129,9 @@ def _whole(values: dict[str, float]) -> dict[str, object]:
         "files": values["sink, an open session, file descriptors"] * EXECUTORS,
         "log_gib": values["ends, 1 KiB, entities.jsonl"] * ENTITIES / (1 << 30),
         "inodes_all": values["ends, 1 KiB, files and folders"] * ENTITIES,
-        "disk_tib": values["ends, 1 KiB, files and folders"] * ENTITIES * INODE_OCTETS / (1 << 40),
+        "disk_tib": values["ends, 1 KiB, files and folders"] * ENTITIES * INODE_BYTES / (1 << 40),
         "disk_hours": values["disk, a file of a batch"] * ENTITIES / 1e6 / 3600,
-        "per_tib": (1 << 40) / INODE_OCTETS,
+        "per_tib": (1 << 40) / INODE_BYTES,
         "sinks_two": -(-EXECUTORS * 2 // 512),
         "small_window": small_window,
         "small_gib": full * small_window,

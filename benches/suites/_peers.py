@@ -23,12 +23,12 @@ def call(bench: Bench, program: Path, *words: str, **options: int | str) -> Any:
     return command(program, *words, **options)(bench)
 
 
-def sized_name(octets: int) -> str:
+def sized_name(size: int) -> str:
     """1 KiB, 4 MiB, 4 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if octets >= 1 << power:
-            return f"{octets >> power} {unit}"
-    return f"{octets} octets"
+        if size >= 1 << power:
+            return f"{bytes >> power} {unit}"
+    return f"{bytes} bytes"
 
 
 def column(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -36,11 +36,11 @@ def column(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [float(run[name]) for run in runs]
 
 
-def record_costs(bench: Bench, what: str, runs: Sequence[Mapping[str, Any]], octets: int) -> None:
-    """CPU time of both ends: for each entity where it is small, for each octet where it is large."""
+def record_costs(bench: Bench, what: str, runs: Sequence[Mapping[str, Any]], size: int) -> None:
+    """CPU time of both ends: for each entity where it is small, for each byte where it is large."""
     for end in ("sender", "receiver"):
         cost = column(runs, f"{end}_cpu_us")
-        if octets < 1 << 20:
+        if size < 1 << 20:
             bench.record(f"{what}, {end}", "µs CPU/entity", cost)
         else:
-            bench.record(f"{what}, {end}", "ns CPU/octet", [value * 1e3 / octets for value in cost])
+            bench.record(f"{what}, {end}", "ns CPU/byte", [value * 1e3 / size for value in cost])

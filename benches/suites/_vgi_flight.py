@@ -43,18 +43,18 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def call(what: str, count: int, octets: int) -> dict[str, float]:
+def call(what: str, count: int, size: int) -> dict[str, float]:
     """Make calls, or steps of an exchange, and give the figures."""
     with subprocess.Popen([sys.executable, str(Path(__file__)), "serve"], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None  # noqa: S101 -- a pipe was asked for
             with flight.connect(f"grpc://127.0.0.1:{int(server.stdout.readline())}") as client:
-                return _call(client, what, count, octets)
+                return _call(client, what, count, size)
         finally:
             server.kill()
 
 
-def _call(client: Any, what: str, count: int, octets: int) -> dict[str, float]:
+def _call(client: Any, what: str, count: int, size: int) -> dict[str, float]:
     def worker_cpu() -> float:
         return float(_ONE.unpack(next(client.do_action(flight.Action("cpu", b""))).body.to_pybytes())[0])
 
@@ -64,7 +64,7 @@ def _call(client: Any, what: str, count: int, octets: int) -> dict[str, float]:
 
     if what == "add":
         return _measured(add, worker_cpu, count)
-    batch = pa.record_batch({"value": [0.5] * (octets // 8)}, schema=VALUES)
+    batch = pa.record_batch({"value": [0.5] * (size // 8)}, schema=VALUES)
     writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"echo"))
     with writer:
         writer.begin(VALUES)

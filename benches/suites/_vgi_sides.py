@@ -29,16 +29,16 @@ class Sides:
         made = subprocess.run([sys.executable, str(_REFERENCE)], capture_output=True, text=True, check=True)
         self._reference = made.stdout.strip()
 
-    def runs(self, sides: Sequence[tuple[str, str]], what: str, count: int, octets: int = 0) -> Runs:
+    def runs(self, sides: Sequence[tuple[str, str]], what: str, count: int, size: int = 0) -> Runs:
         """Five runs of each side, in turn; a side is who, and over what: ``("penstock", "shm")``."""
-        calls = {_name(side): partial(self._call, *side, what, count, octets) for side in sides}
+        calls = {_name(side): partial(self._call, *side, what, count, size) for side in sides}
         return self._bench.interleaved(calls, runs=5)
 
-    def _call(self, who: str, transport: str, what: str, count: int, octets: int) -> dict[str, float]:
+    def _call(self, who: str, transport: str, what: str, count: int, size: int) -> dict[str, float]:
         python = self._reference if who == REFERENCE else sys.executable
         program = [_FLIGHT] if who == FLIGHT else [_WORKER, "vgi_rpc" if who == REFERENCE else "penstock.vgi"]
         given = self._environment if who == OURS else {}
-        words = (*map(str, program), "call", transport, what, str(count), str(octets))
+        words = (*map(str, program), "call", transport, what, str(count), str(size))
         figures: dict[str, float] = self._bench.json_of(python, *words, env=given)
         return figures | {"cpu_us": figures["caller_cpu_us"] + figures["worker_cpu_us"]}
 

@@ -71,10 +71,10 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def random_batch(octets: int) -> pa.RecordBatch:
-    """So many octets of random numbers between 0 and 1: what measurements look like to a compressor."""
-    chance = Random(octets)  # noqa: S311 -- nothing is secret
-    values = array("d", (chance.random() for _ in range(octets // 8)))
+def random_batch(size: int) -> pa.RecordBatch:
+    """So many bytes of random numbers between 0 and 1: what measurements look like to a compressor."""
+    chance = Random(size)  # noqa: S311 -- nothing is secret
+    values = array("d", (chance.random() for _ in range(size // 8)))
     return pa.RecordBatch.from_arrays(
         [pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)])], schema=VALUES
     )
@@ -101,7 +101,7 @@ def stranger(this: list[str]) -> Iterator[Any]:
 
 
 @contextmanager
-def connected(transport: str, octets: int) -> Iterator[Any]:
+def connected(transport: str, size: int) -> Iterator[Any]:
     """A worker of its own, reached over its standard input and output, with shared memory beside them, or HTTP.
 
     Or over a Unix socket, as a process that is neither child nor parent, and with shared memory that is copied then.
@@ -127,8 +127,8 @@ def connected(transport: str, octets: int) -> Iterator[Any]:
         with stranger(this) as unix, rpc.RpcConnection(Service, unix) as service:
             yield service
         return
-    # There, back, and those that are still looked at; with what lies around the octets.
-    segment = shm.ShmSegment.create(8 * (octets + (64 << 10)))
+    # There, back, and those that are still looked at; with what lies around the bytes.
+    segment = shm.ShmSegment.create(8 * (size + (64 << 10)))
     if transport == "shm-copied":
         try:
             with stranger(this) as unix, rpc.RpcConnection(Service, rpc.ShmPipeTransport(unix, segment)) as service:
@@ -145,15 +145,15 @@ def connected(transport: str, octets: int) -> Iterator[Any]:
         segment.unlink()
 
 
-def call(transport: str, what: str, count: int, octets: int) -> dict[str, float]:
-    """Make calls, or steps of an exchange of batches with so many octets, and give the figures."""
-    with connected(transport, octets) as service:
+def call(transport: str, what: str, count: int, size: int) -> dict[str, float]:
+    """Make calls, or steps of an exchange of batches with so many bytes, and give the figures."""
+    with connected(transport, size) as service:
         warm_up(lambda: service.add(a=1.0, b=2.0))
         if what == "add":
             there = service.cpu()
             figures = measured(lambda: service.add(a=1.0, b=2.0), count)
             return figures | {"worker_cpu_us": (service.cpu() - there) / count * 1e6}
-        batch = vgi.AnnotatedBatch(random_batch(octets))
+        batch = vgi.AnnotatedBatch(random_batch(size))
         with service.echo() as stream:
             if not stream.exchange(batch).batch.equals(batch.batch):
                 raise RuntimeError("another batch came back")

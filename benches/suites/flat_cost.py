@@ -1,6 +1,6 @@
 """The cost of an entity does not rise with their number.
 
-Sessions of a thousand to a million entities of 64 octets, warm before the clock starts; those of few entities are
+Sessions of a thousand to a million entities of 64 bytes, warm before the clock starts; those of few entities are
 repeated until the time can be measured.
 """
 
@@ -34,4 +34,4 @@ def run(bench: Bench) -> None:
             missed="The window of 65,536 entities does not fit into the caches; the CPU time below is what it costs.",
         )
     for end in ("sender", "receiver"):
-        bench.record(f"an entity of 64 octets, {end}", "µs CPU/entity", column(made[str(most)], f"{end}_cpu_us"))
+        bench.record(f"an entity of 64 bytes, {end}", "µs CPU/entity", column(made[str(most)], f"{end}_cpu_us"))

@@ -13,7 +13,7 @@ from benches.runner import Bench, at_most
 from benches.suites._peers import DEFAULT, TUNED, call, sized_name
 
 _MISSED = (
-    "UDP against TCP: 48 MiB are 7,750 packets of 6,500 octets, each sealed, opened and acknowledged in the process, "
+    "UDP against TCP: 48 MiB are 7,750 packets of 6,500 bytes, each sealed, opened and acknowledged in the process, "
     "where TLS seals 3,100 records of 16 KiB and the kernel acknowledges. Each part is also a stream, an announcement "
     "and a status."
 )

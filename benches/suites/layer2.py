@@ -3,7 +3,7 @@
 Entities of 1 KiB between two processes, as in `quic_limit`: both ends agree on layer 1, on layer 2, and on layer 2 with
 a session that goes on when its connection is lost (each end keeps what the other has not said to have). Entities of
 64 KiB to a receiver that verifies them and drops them, to a sink, and to a sink whose sessions are on disk as well.
-The receiver that is killed is such a sink; the one that is started again counts the octets that come to it. The claim
+The receiver that is killed is such a sink; the one that is started again counts the bytes that come to it. The claim
 checks are in one book of the core, without its file.
 """
 
@@ -107,9 +107,9 @@ def _killed(bench: Bench, folder: Path) -> None:
     runs = [run() for _ in range(bench.sized(5, 1))]
     bench.record(
         "entities of 64 KiB, receiver killed, sent again",
-        "octets",
-        column(runs, "again_octets"),
-        peer=column(runs, "in_flight_octets"),
+        "bytes",
+        column(runs, "again_bytes"),
+        peer=column(runs, "in_flight_bytes"),
         peer_name="in flight when it was killed",
         ratio_of="ours/peer",
         bar=at_most(1.0),
@@ -121,8 +121,8 @@ def _claims(bench: Bench) -> None:
     program, count = bench.program("claims"), bench.sized(1_000_000, 1_000)
     runs = [bench.json_of(program, str(count)) for _ in range(bench.sized(3, 1))]
     for name, unit in (
-        ("bytes_each", "octets of memory"),
-        ("disk_bytes_each", "octets on disk"),
+        ("bytes_each", "bytes of memory"),
+        ("disk_bytes_each", "bytes on disk"),
         ("issue_ns", "ns to issue"),
         ("query_ns", "ns to look up"),
         ("redeem_ns", "ns to redeem"),

@@ -1,4 +1,4 @@
-"""Lumberjack beside Elastic's go-lumber: the same writer, the same octets.
+"""Lumberjack beside Elastic's go-lumber: the same writer, the same bytes.
 
 The writer (`go-lumber blast`) sends windows that it made before, two on their way, and takes half of the machine: so
 the bar for receiving is the receiver's CPU for each event. Both servers acknowledge everything that they have taken.
@@ -17,21 +17,21 @@ from tempfile import TemporaryDirectory
 from benches.runner import Bar, Bench, at_least
 from benches.runner.machine import REPOSITORY
 
-# Octets of an event, events of a window, zlib's level, connections.
+# Bytes of an event, events of a window, zlib's level, connections.
 _Case = tuple[int, int, int, int]
 _CASES: list[_Case] = list(product((200, 1024), (50, 1024, 2048), (0, 3), (1, 4)))
 # The bar of the spool is for these.
 _LARGE = 2048
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-# The shares are perf's, of events of 200 octets in windows of 2,048 at level 0.
+# The shares are perf's, of events of 200 bytes in windows of 2,048 at level 0.
 _MISSED = {
     "receive and drop": (
-        "Most of what is left is the kernel's, which copies octets from the socket for both, or zlib's, and at windows "
+        "Most of what is left is the kernel's, which copies bytes from the socket for both, or zlib's, and at windows "
         "of 50 both wake a thread for each window."
     ),
     "receive into Arrow": (
-        "go-lumber hands octets on that it has not looked at. In ours 37 % of the CPU say whether each event is a JSON "
+        "go-lumber hands bytes on that it has not looked at. In ours 37 % of the CPU say whether each event is a JSON "
         "object (decision 9): 22 tokens, whose strings are searched with AVX2, in half the time that serde_json took; "
         "16 % go into frames and windows, 15 % into the kernel, 5 % into the column and its UTF-8, and 19 % into "
         "Python, where pyarrow takes each batch with its schema. Without JSON and Python it would be 44 % of what it "
@@ -41,7 +41,7 @@ _MISSED = {
     "receive into the spool": (
         "go-lumber looks at nothing and writes nothing. In ours, with 4 connections, the kernel has 34 % of the CPU: "
         "25 % write records into the page cache and sync them, 9 % read sockets. 48 % decode frames, say whether each "
-        "event is a JSON object, and hash it, 7 % make records, and 11 % copy octets in memory. Kernel and copies "
+        "event is a JSON object, and hash it, 7 % make records, and 11 % copy bytes in memory. Kernel and copies "
         "alone are 0.2 of the 0.44 µs for an event, of 0.29 that go-lumber takes in all."
     ),
     "send 2048": (
@@ -58,7 +58,7 @@ from penstock import _core
 from penstock.lumberjack._receiver import receive_options
 way, folder = sys.argv[1:]
 options = receive_options("127.0.0.1:0", tls=False, cert=None, key=None, client_ca=None, client_certificates="required",
-    max_connections=16384, max_connections_per_address=None, max_octets=256 << 20, max_age=None, frame_timeout=30.0,
+    max_connections=16384, max_connections_per_address=None, max_bytes=256 << 20, max_age=None, frame_timeout=30.0,
     idle_timeout=None, keepalive=3.0, repeat_ack=False, pause=1.0, limits=None, metrics=None, state_dir=folder)
 log = pa.struct([("level", pa.string()), ("offset", pa.int64())])
 typed = pa.schema([("@timestamp", pa.timestamp("us", "UTC")), ("log", log), ("message", pa.string()),
@@ -102,7 +102,7 @@ class _Server:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def resident(self) -> int:
-        """Octets of memory."""
+        """Bytes of memory."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -150,7 +150,7 @@ class _Machine:
         self.seconds = 0.2 if bench.quick else 0.7
 
     def blast(self, server: _Server, case: _Case, *options: str) -> dict[str, float]:
-        """What a writer of so many octets gets through, with the receiver's CPU for each event in µs."""
+        """What a writer of so many bytes gets through, with the receiver's CPU for each event in µs."""
         size, window, level, connections = case
         arguments = ["-size", size, "-window", window, "-level", level, "-connections", connections]
         before = server.cpu()

@@ -1,6 +1,6 @@
 """Lumberjack into a Spark table, beside Spark's own file source over the same events.
 
-Events of 200 octets of JSON become three typed columns in files of Parquet, in a streaming query. Twice: with the
+Events of 200 bytes of JSON become three typed columns in files of Parquet, in a streaming query. Twice: with the
 events in the spool when the query starts (what the source costs), and from the first event that a sender gives, over
 the wire, through the durable spool, to the commit of the last micro-batch (what Filebeat would see). The file source
 finds the same events as lines of JSON in as many files as there are cores. One query of each kind comes before what

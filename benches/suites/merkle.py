@@ -1,7 +1,7 @@
 """Merkle root of 1 M leaves.
 
 The peer is SHA-256's block function alone (`sha2`, with the CPU's SHA instructions): one block for each leaf and two
-for each node, the fixed padding included, over octets that lie still.
+for each node, the fixed padding included, over bytes that lie still.
 """
 
 from benches.runner import Bench, at_most

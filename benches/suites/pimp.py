@@ -1,6 +1,6 @@
 """PIMP's buffer beside webdis with Redis, nginx with Redis, and a bare hyper endpoint.
 
-One client for all (`peers/polling`): 16 connections that are kept, the same loop, the same octets of envelopes; ten
+One client for all (`peers/polling`): 16 connections that are kept, the same loop, the same bytes of envelopes; ten
 chunks of 1 KiB a request. The buffer is `penstock pimp serve --behind-proxy` in a process of its own, and so are the
 others. webdis does for a poll what a buffer in Redis would: LRANGE; for a write RPUSH. nginx does so in Lua
 (`peers/polling/nginx.conf`), with the body of a poll's answer. They know no job, key, state or limit.
@@ -26,26 +26,26 @@ _PEERS = {"bare": "bare hyper", "webdis": "webdis + Redis", "nginx": "nginx + Re
 _END_TO_END = """
 import json, sys, threading, time
 from penstock.pimp import Consumer, Job
-url, octets, encoding = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+url, bytes, encoding = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 piece = b"x" * (1 << 20)
 job = Job.create(url)
 
 def send():
     with job.sender(content_type="application/octet-stream", encoding=encoding) as sender:
-        sender.send(piece for _ in range(octets >> 20))
+        sender.send(piece for _ in range(bytes >> 20))
 
 def read():
     began = time.perf_counter()
     got = sum(len(part) for part in Consumer(job))
-    if got != octets:
-        raise SystemExit(f"{got} octets came")
+    if got != bytes:
+        raise SystemExit(f"{got} bytes came")
     return time.perf_counter() - began
 
 sending = threading.Thread(target=send)
 sending.start()
 seconds = read()
 sending.join()
-print(json.dumps({"octets": octets, "seconds": seconds, "stored": read()}))
+print(json.dumps({"bytes": bytes, "seconds": seconds, "stored": read()}))
 """
 
 
@@ -154,7 +154,7 @@ class _Sides:
 
 
 def run(bench: Bench) -> None:
-    """Polls, writes, the first octet, idle polls, a whole job."""
+    """Polls, writes, the first byte, idle polls, a whole job."""
     bench.use_extension()
     sides = _Sides(bench)
     _polls(sides)
@@ -250,24 +250,24 @@ def _idle(sides: _Sides) -> None:
 def _whole(sides: _Sides) -> None:
     bench = sides.bench
     for encoding, mib, bar in [("identity", 48, 0.8), ("base64", 36, None)]:
-        octets = bench.sized(mib * _MIB, _MIB)
+        data = bench.sized(mib * _MIB, _MIB)
 
-        def ours(octets: int = octets, encoding: str = encoding) -> Any:
+        def ours(size: int = size, encoding: str = encoding) -> Any:
             with sides.pimp() as (address, _):
-                words = (sys.executable, "-c", _END_TO_END, f"http://{address}", str(octets), encoding)
+                words = (sys.executable, "-c", _END_TO_END, f"http://{address}", str(size), encoding)
                 return bench.json_of(*words)
 
-        def plain(octets: int = octets) -> Any:
+        def plain(size: int = size) -> Any:
             with sides.bare() as (address, _):
-                return bench.json_of(sides.client, "download", "--address", address, "--octets", str(octets))
+                return bench.json_of(sides.client, "download", "--address", address, "--bytes", str(size))
 
         made = bench.interleaved({"ours": ours, "plain": plain}, runs=5)
-        speed = [run["octets"] / _MIB / run["seconds"] for run in made["plain"]]
+        speed = [run["bytes"] / _MIB / run["seconds"] for run in made["plain"]]
         for what, figure in [("sent and read at once", "seconds"), ("read when it is stored", "stored")]:
             bench.record(
                 f"{mib} MiB as {encoding}, {what}",
                 "MiB/s",
-                [run["octets"] / _MIB / run[figure] for run in made["ours"]],
+                [run["bytes"] / _MIB / run[figure] for run in made["ours"]],
                 peer=speed,
                 peer_name="a plain download in pieces",
                 ratio_of="ours/peer",
@@ -289,7 +289,7 @@ _MISSED: dict[tuple[str, str], str] = {
         "All share two cores. Of the server's CPU for a request 37 % go into clearing pages for what is kept (perf: "
         "clear_page_erms; 3.2 page faults a request, which is what 12 KiB need), as they do in Redis; the rest of the "
         "kernel's work and the client's are the same for both. The figures are from before chunks were "
-        "written without a look at each octet, in one piece of memory for each write: eight runs in turn, before and "
+        "written without a look at each byte, in one piece of memory for each write: eight runs in turn, before and "
         "after it, on a busier machine had 17,900 and 21,300 requests a second, medians."
     ),
     ("identity", "seconds"): (

@@ -6,7 +6,7 @@ same by penstock's sessions, with announcements, statuses, cursor and manifest. 
 packets are the same. The limit program has one thread in each process, which also hashes; ours has the IO thread and
 the caller's, who hashes. `bare` is streams and nothing else (their ends are echoed), to compare with other measurements
 of quinn: on two cores of an AMD Zen 5 those were 767,000, 78,000 and 4,800 streams a second of 1, 16 and 256 KiB in
-packets of 1,452 octets, and 1.25 million, 160,000 and 9,900 in packets of 6,500. An Intel Xeon of 2.1 GHz with nothing
+packets of 1,452 bytes, and 1.25 million, 160,000 and 9,900 in packets of 6,500. An Intel Xeon of 2.1 GHz with nothing
 else to do gave 0.43, 0.58 and 0.56 of the first, and 0.39, 0.57 and 0.66 of the second.
 """
 

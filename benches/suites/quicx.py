@@ -1,7 +1,7 @@
 """Quicx beside Redis lists, beanstalkd and gearmand.
 
 One client for all (`peers/queues`): plain sockets, the same loop, the same number of requests on their way. Tasks
-have 64 octets. A cycle is submitted, taken by one of four workers and acknowledged: with Redis by BLMOVE into the
+have 64 bytes. A cycle is submitted, taken by one of four workers and acknowledged: with Redis by BLMOVE into the
 worker's own list and LREM, so that a dead worker's task is not lost there either. The daemon is `penstock quicx start`
 in a process of its own, and so are the others.
 """

@@ -1,4 +1,4 @@
-"""Scaling: what an entity, an octet and a session cost.
+"""Scaling: what an entity, a byte and a session cost.
 
 The core's part is run on the real state machines under the testkit's clock (`benches/rust/src/scaling`); the ends'
 part over QUIC into a folder sink in a process of its own. `docs/scaling.md` is made from these figures.
@@ -34,29 +34,29 @@ def _core(bench: Bench, program: Path) -> None:
     for exponent in (3, 4, 5, 6, 7)[: bench.sized(5, 1)]:
         made = bench.json_of(program, "flat", str(10**exponent))
         _both(bench, f"core, root scope, 10^{exponent} entities", made)
-        _say(bench, f"core, heap kept after 10^{exponent} entities", "octets", made["octets_kept"])
+        _say(bench, f"core, heap kept after 10^{exponent} entities", "bytes", made["bytes_kept"])
     for name in ("announce", "status", "header"):
-        _say(bench, f"wire, {name}", "octets/entity", made[f"{name}_octets"])
+        _say(bench, f"wire, {name}", "bytes/entity", made[f"{name}_bytes"])
     made = bench.json_of(program, "documents", str(bench.sized(1_000_000, 1_000)))
     _both(bench, "core, documents of 10 children", made)
     for name in ("announce", "status", "header"):
-        _say(bench, f"wire, documents, {name}", "octets/entity", made[f"{name}_octets"])
+        _say(bench, f"wire, documents, {name}", "bytes/entity", made[f"{name}_bytes"])
     made = bench.json_of(program, "fleet", "1000", str(bench.sized(10_000, 100)))
     _both(bench, f"core, 1,000 sessions at once, {made['entities']:,} entities", made)
-    _say(bench, "core, an idle session", "octets", made["idle_octets"])
-    _say(bench, "core, a busy session", "octets", made["busy_octets"])
+    _say(bench, "core, an idle session", "bytes", made["idle_bytes"])
+    _say(bench, "core, a busy session", "bytes", made["busy_bytes"])
     made = bench.json_of(program, "open", str(bench.sized(65_536, 1_000)))
-    _say(bench, f"core, {made['open']:,} open entities", "octets/entity, both ends", made["octets_both_ends"])
+    _say(bench, f"core, {made['open']:,} open entities", "bytes/entity, both ends", made["bytes_both_ends"])
     for parents, children in ((1_000_000, 0), (100_000, 10), (1_000, 1_000)):
         made = bench.json_of(program, "manifest", str(bench.sized(parents, 100)), str(children))
-        _say(bench, f"manifest, {children:,} children", "octets/open parent", made["octets"])
+        _say(bench, f"manifest, {children:,} children", "bytes/open parent", made["bytes"])
         _say(bench, f"manifest, {children:,} children, opened and resolved", "ns/parent", made["total_ns"])
     _say(bench, "manifest, refuses at", "open parents", made["refused_at"])
     made = bench.json_of(program, "ids", str(bench.sized(4_294_967_292, 1_000_000)))
     _say(bench, "IDs walked", "IDs", made["ids"])
     _say(bench, "IDs, wraps", "times", made["wraps"])
     _say(bench, "IDs, assigned and resolved", "ns/ID", made["ns"])
-    _say(bench, "SHA-256", "ns/octet", bench.json_of(program, "hash", str(bench.sized(2 << 30, 1 << 20)))["ns"])
+    _say(bench, "SHA-256", "ns/byte", bench.json_of(program, "hash", str(bench.sized(2 << 30, 1 << 20)))["ns"])
 
 
 def _disk(bench: Bench, program: Path, folder: str) -> None:
@@ -65,12 +65,12 @@ def _disk(bench: Bench, program: Path, folder: str) -> None:
     _say(bench, "disk, a file of a batch", "µs/file", made["batch_us"])
 
 
-def _ends(bench: Bench, size: str, octets: int, count: int) -> None:
+def _ends(bench: Bench, size: str, size: int, count: int) -> None:
     """CPU at both ends, over QUIC, from a Python sender into a folder: rows in memory to files that are durable."""
     from penstock.pipestream import Session
 
     with TemporaryDirectory(dir=REPOSITORY / "target") as folder, _sink(folder) as sink:
-        payload = bytes(octets)
+        payload = bytes(size)
         before, wall = sink.used(), time.perf_counter()
         cpu = time.process_time()
         with Session.connect(sink.address, fingerprint=sink.fingerprint) as session:
@@ -83,7 +83,7 @@ def _ends(bench: Bench, size: str, octets: int, count: int) -> None:
         taken = after["cpu_seconds"] - before["cpu_seconds"]
         _say(bench, f"ends, {size}, sink", "µs CPU/entity", taken * 1e6 / count)
         _say(bench, f"ends, {size}, by the clock", "µs/entity", wall * 1e6 / count)
-        _say(bench, f"ends, {size}, entities.jsonl", "octets/entity", log.stat().st_size / count)
+        _say(bench, f"ends, {size}, entities.jsonl", "bytes/entity", log.stat().st_size / count)
         inodes = sum(1 for _ in Path(folder).rglob("*"))
         _say(bench, f"ends, {size}, files and folders", "inodes/entity", inodes / count)
         _say(bench, f"ends, {size}, memory of the sink", "MiB", after["most_rss_mib"])

@@ -1,7 +1,7 @@
 """Documents in Spark: the one-task plan against a mapInArrow body of plain Python.
 
 Both sides take the same source distributions apart in Spark, in one partition, and give a row for each part with its
-type, text and SHA-256. penstock sends the octets to a sink in a process of its own, over QUIC with TLS, and waits until
+type, text and SHA-256. penstock sends the bytes to a sink in a process of its own, over QUIC with TLS, and waits until
 every part is settled; the peer (`benches/peers/plain_python`) puts them into its rows and sends nothing. Start-up is
 outside: the first runs of each do not count, and Spark's workers live on. The number of rows must be nearly the same.
 """

@@ -1,7 +1,7 @@
 """The Spark sink, rows carrying bytes, against a Rust process that sends the same bytes.
 
 Both send to a sink in a process of its own, from two sessions at a time: two tasks of Spark, two threads of the Rust
-program, which takes its octets out of memory and does nothing else. Both hash every row, the sink hashes it again and
+program, which takes its bytes out of memory and does nothing else. Both hash every row, the sink hashes it again and
 makes it durable before it says COMPLETE, and both end with the digest of the root scope; Spark commits as well. Rows
 come from a literal of the JVM, so they pass through Arrow, a socket and Python on their way. Start-up is outside on
 both sides: that of processes, and, in Spark, the first jobs and the time of the same job with one row for each task.

@@ -27,7 +27,7 @@ MISSED_SERVER = """Both cores are busy, so the ratio is that of CPU times. A row
 server 4.6, JVM 6.5; bare 2.8 and 5.6: 0.51. A row of 64 KiB: workers 150 µs, server 76, JVM 116; bare 68 and
 121: 0.55. A row of 1 MiB: 2.0, 0.94 and 1.7 ms; bare 0.96 and 1.8: 0.59. 0.8 would leave 47 µs for a row of 64
 KiB; to send and receive so much over QUIC, without SHA-256, takes 80 µs of both ends (suite quic_limit: 2.7 ns
-an octet, 1.6 of it SHA-256)."""
+a byte, 1.6 of it SHA-256)."""
 MISSED = {"folder": MISSED_FOLDER, "server": MISSED_SERVER}
 
 

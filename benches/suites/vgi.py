@@ -10,11 +10,11 @@ _CPU = "µs CPU/batch"
 def run(bench: Bench) -> None:
     sides = Sides(bench)
     _add(bench, sides)
-    for octets in (1 << 20, 16 << 20):
-        _pipe(bench, sides, octets)
-    for octets in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20):
-        _shared_memory(bench, sides, octets)
-        _copied(bench, sides, octets)
+    for data in (1 << 20, 16 << 20):
+        _pipe(bench, sides, data)
+    for data in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20):
+        _shared_memory(bench, sides, data)
+        _copied(bench, sides, data)
 
 
 def _add(bench: Bench, sides: Sides) -> None:
@@ -30,23 +30,23 @@ def _add(bench: Bench, sides: Sides) -> None:
     record(bench, f"{what} against DoAction", "calls/s", "per_second", runs, pair)
 
 
-def _pipe(bench: Bench, sides: Sides, octets: int) -> None:
+def _pipe(bench: Bench, sides: Sides, size: int) -> None:
     ours, reference, flight = (OURS, "pipe"), (REFERENCE, "pipe"), (FLIGHT, "TCP")
-    runs = sides.runs([ours, reference, flight], "echo", bench.sized((512 << 20) // octets, 2), octets)
-    what = f"exchange of {sized_name(octets)} over a pipe, there and back"
-    missed = _MISSED["pipe", octets]
+    runs = sides.runs([ours, reference, flight], "echo", bench.sized((512 << 20) // size, 2), size)
+    what = f"exchange of {sized_name(bytes)} over a pipe, there and back"
+    missed = _MISSED["pipe", size]
     record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=at_least(2), missed=missed)
     record(bench, f"{what}, both ends", _CPU, "cpu_us", runs, (ours, reference))
     record(bench, f"{what}, against DoExchange", "batches/s", "per_second", runs, (ours, flight))
     record(bench, f"{what}, against DoExchange, both ends", _CPU, "cpu_us", runs, (ours, flight))
 
 
-def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
+def _shared_memory(bench: Bench, sides: Sides, size: int) -> None:
     ours, pipe, reference = (OURS, "shm"), (OURS, "pipe"), (REFERENCE, "shm")
-    runs = sides.runs([ours, pipe, reference], "echo", bench.sized(min(2_000, (1 << 30) // octets), 2), octets)
-    what = f"exchange of {sized_name(octets)} through shared memory"
-    bar = at_least(3) if octets in (1 << 20, 16 << 20) else None
-    missed = _MISSED.get(("shm", octets))
+    runs = sides.runs([ours, pipe, reference], "echo", bench.sized(min(2_000, (1 << 30) // size), 2), size)
+    what = f"exchange of {sized_name(bytes)} through shared memory"
+    bar = at_least(3) if size in (1 << 20, 16 << 20) else None
+    missed = _MISSED.get(("shm", size))
     record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=bar, missed=missed)
     record(bench, f"{what}, both ends", _CPU, "cpu_us", runs, (ours, reference))
     # Where the pipe is the faster way both are the same; a twentieth is noise.
@@ -58,22 +58,22 @@ def _shared_memory(bench: Bench, sides: Sides, octets: int) -> None:
         runs,
         (ours, pipe),
         bar=at_least(0.95),
-        missed=_MISSED.get(("own pipe", octets)),
+        missed=_MISSED.get(("own pipe", size)),
     )
 
 
-def _copied(bench: Bench, sides: Sides, octets: int) -> None:
+def _copied(bench: Bench, sides: Sides, size: int) -> None:
     """What it costs that the segment of a process that is neither child nor parent is copied before it is checked."""
     copied, unix, viewed = (OURS, "shm-copied"), (OURS, "unix"), (OURS, "shm")
-    runs = sides.runs([copied, unix, viewed], "echo", bench.sized(min(2_000, (1 << 30) // octets), 2), octets)
-    what = f"exchange of {sized_name(octets)} through shared memory that is copied"
+    runs = sides.runs([copied, unix, viewed], "echo", bench.sized(min(2_000, (1 << 30) // size), 2), size)
+    what = f"exchange of {sized_name(bytes)} through shared memory that is copied"
     for other, words in ((unix, "against the Unix socket alone"), (viewed, "against views of it")):
         record(bench, f"{what}, {words}", "batches/s", "per_second", runs, (copied, other))
         record(bench, f"{what}, {words}, both ends", _CPU, "cpu_us", runs, (copied, other))
 
 
 _PIPE = """On a quiet machine an exchange of 1 MiB takes 416 µs with 580 µs of CPU at both ends, as both copy at a
-time for 164 µs of it; the reference takes 909 and 896. The system copies each octet into a socket and out of it,
+time for 164 µs of it; the reference takes 909 and 896. The system copies each byte into a socket and out of it,
 there and back (perf: `_copy_to_iter` and `_copy_from_iter` come first, with 13 and 11 % of all samples, the idle
 core's among them). Where the other core is busy the ratio is that of CPU times, 0.67, and not that of walls,
 0.47."""
@@ -88,8 +88,8 @@ MiB, 473 µs for 580 µs through the pipe. Four tries found memory faster all th
 may mend it. Below that the two differ by less than runs of the same way do (8,381 to 10,685 batches/s at 64
 KiB)."""
 _MISSED: dict[tuple[str, int], str] = {
-    **{("pipe", octets): _PIPE for octets in (1 << 20, 16 << 20)},
-    **{("shm", octets): _SHM for octets in (1 << 20, 16 << 20)},
-    **{("own pipe", octets): _OWN_PIPE for octets in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)},
+    **{("pipe", data): _PIPE for data in (1 << 20, 16 << 20)},
+    **{("shm", data): _SHM for data in (1 << 20, 16 << 20)},
+    **{("own pipe", data): _OWN_PIPE for data in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)},
 }
-"""Why a bar is missed, of what is measured and its octets."""
+"""Why a bar is missed, of what is measured and its bytes."""

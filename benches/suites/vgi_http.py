@@ -12,8 +12,8 @@ def run(bench: Bench) -> None:
     record(bench, what, "calls/s", "per_second", runs, (ours, reference), bar=at_least(5))
     record(bench, f"{what}, both ends", "µs CPU/call", "cpu_us", runs, (ours, reference))
     record(bench, f"{what}, against DoAction", "calls/s", "per_second", runs, (ours, flight))
-    octets = 1 << 20
-    runs = sides.runs([ours, reference, flight], "echo", bench.sized(200, 2), octets)
+    data = 1 << 20
+    runs = sides.runs([ours, reference, flight], "echo", bench.sized(200, 2), data)
     what = "exchange of 1 MiB over HTTP, there and back"
     note = "Random numbers, both as they are by default: zstd is offered."
     record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=at_least(4), note=note)

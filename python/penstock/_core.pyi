@@ -609,7 +609,7 @@ class _CounterFields(TypedDict):
     yields: int
     reconnects: int
     claims: int
-    octets: int
+    bytes: int
     failures: list[tuple[int, int]]
     events_lost: int
     limits: list[tuple[str, int]]
@@ -665,7 +665,7 @@ class IncomingEntity:
     def complete(self) -> None: ...
     def skip(self, code: int, message: str) -> None: ...
     def defer(self, message: str, life: float | None) -> _ClaimFields: ...
-    def unread(self, octets: bytes) -> None: ...
+    def unread(self, data: bytes) -> None: ...
     def wait(self, reason: int, state: bytes, timeout: float | None) -> bytes | None: ...
     def wait_resumed(self, timeout: float | None) -> bytes | None: ...
     def fail(self, code: int, message: str) -> None: ...
@@ -701,13 +701,13 @@ class SinkReader:
         self,
         session: str,
         start: int,
-        octets: int,
+        size: int,
         rows: int,
         pieces: int,
         documents: set[str] | None = None,
         names: set[str] | None = None,
     ) -> tuple[list[tuple[int, int, int, int]], int | None]: ...
-    def rows(self, session: str, start: int, end: int, max_content: int | None, batch_octets: int) -> SinkRows: ...
+    def rows(self, session: str, start: int, end: int, max_content: int | None, batch_bytes: int) -> SinkRows: ...
     def claims(self) -> list[_ClaimRow]: ...
     def remove(self, session: str) -> None: ...
 
@@ -779,11 +779,11 @@ class _ReceiverCounterFields(TypedDict):
     refused: int
     handshakes_failed: int
     events: int
-    octets: int
-    wire_octets: int
+    bytes: int
+    wire_bytes: int
     windows: int
     acknowledged: int
-    held_octets: int
+    held_bytes: int
     errors: list[tuple[str, int]]
     foreign: list[tuple[str, int]]
     peers: list[tuple[str, int, int]]
@@ -925,7 +925,7 @@ class _Selected(Protocol):
     def places(self) -> Sequence[tuple[int, int]]: ...
 
 def divide(name: str, source: Source, limits: Limits, group_bytes: int) -> _Division | None:
-    """Divide the children of a document into groups of about `group_bytes` octets; None if it is better sent as one."""
+    """Divide the children of a document into groups of about `group_bytes` bytes; None if it is better sent as one."""
 
 @final
 class Dehydrator(Iterator[_PartFields]):
@@ -937,13 +937,13 @@ class Dehydrator(Iterator[_PartFields]):
 
 @final
 class Content:
-    """The octets of one part: in memory while they are few, else in a temporary file that goes when this does."""
+    """The bytes of one part: in memory while they are few, else in a temporary file that goes when this does."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read at most `size` octets from `offset` on."""
+        """Read at most `size` bytes from `offset` on."""
 
     def size(self) -> int:
-        """How many octets there are."""
+        """How many bytes there are."""
 
 @final
 class ContentTree:
@@ -996,7 +996,7 @@ class DocumentSender:
 
 class _RowTotals(TypedDict):
     rows: int
-    octets: int
+    bytes: int
     scopes: int
     failed: int
     left_out: int
@@ -1049,7 +1049,7 @@ class Spool:
     def __new__(cls, options: SpoolOptions) -> Self: ...
     def id(self) -> str: ...
     def plan(
-        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, octets: int, piece: int
+        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, size: int, piece: int
     ) -> tuple[list[_PieceTuple], _PositionTuple]: ...
     def commit(self, reader: str, at: _PositionTuple) -> None: ...
     def counters(self) -> dict[str, int]: ...
@@ -1065,7 +1065,7 @@ class SpoolReader:
     def __new__(cls, options: SpoolReaderOptions) -> Self: ...
     def id(self) -> str: ...
     def plan(
-        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, octets: int, piece: int
+        self, start: _PositionTuple, until: _PositionTuple | None, rows: int, size: int, piece: int
     ) -> tuple[list[_PieceTuple], _PositionTuple]: ...
     def commit(self, reader: str, at: _PositionTuple) -> None: ...
     def rows(self, piece: _PieceTuple, schema: pa.Schema | None = None, skip_damaged: bool = False) -> SpoolRows: ...
@@ -1391,7 +1391,7 @@ class VgiStore:
     """A bucket or a container."""
 
     def __new__(cls, uri: str, options: Mapping[str, str], expiry_seconds: int) -> Self: ...
-    def upload(self, name: str, octets: bytes, coding: str | None) -> str: ...
+    def upload(self, name: str, data: bytes, coding: str | None) -> str: ...
     def upload_url(self, name: str) -> tuple[str, str]: ...
 
 @final
@@ -1617,4 +1617,4 @@ def vgi_token_open(
     token: bytes, key: bytes, dialect: str, identity: tuple[str, str] | None, ttl: int, now: int
 ) -> tuple[int, bytes, pa.Schema, pa.Schema, str]: ...
 def vgi_encode(schema: pa.Schema, batches: Sequence[tuple[pa.RecordBatch, dict[bytes, bytes] | None]]) -> bytes: ...
-def vgi_decode(octets: bytes, max_message: int | None = None) -> tuple[pa.Schema, list[_Annotated]]: ...
+def vgi_decode(data: bytes, max_message: int | None = None) -> tuple[pa.Schema, list[_Annotated]]: ...

@@ -62,7 +62,7 @@ class _Reader:
         self._ready: deque[Piece] = deque()
 
     def _note(self, offset: int) -> None:
-        _LOG.warning("%s: the line at octet %d is too long for one event and is sent in pieces", self._name, offset)
+        _LOG.warning("%s: the line at byte %d is too long for one event and is sent in pieces", self._name, offset)
 
     @property
     def end(self) -> int:
@@ -72,12 +72,12 @@ class _Reader:
     def read(self) -> Piece | None:
         """Give lines; None if nothing is there."""
         if not self._ready and self._file is not None:
-            octets = os.pread(self._file.fileno(), _READ, self.end)
-            # Looked at after the octets were read: if it is the same file now, it was then.
+            data = os.pread(self._file.fileno(), _READ, self.end)
+            # Looked at after the bytes were read: if it is the same file now, it was then.
             head = self._check()
-            if octets:
+            if data:
                 self.since = time.monotonic()
-                self._ready.extend(self._lines.push(octets))
+                self._ready.extend(self._lines.push(data))
                 self.place.read = self.end
                 if len(self._head) < HEAD:
                     self._head = head[: self.end]

@@ -10,11 +10,11 @@ _LOG = logging.getLogger("penstock.lumberjack")
 
 # Receivers take 16 MiB of JSON (decision 7); the names of host and file need some of it.
 _MOST = (16 << 20) - (64 << 10)
-# Of these octets each may become six of JSON, and it still fits.
+# Of these bytes each may become six of JSON, and it still fits.
 _PIECE = 2 << 20
 
 Piece = tuple[bytes, int]
-"""Octets to be sent, whole lines or a piece of one, and where they begin."""
+"""Bytes to be sent, whole lines or a piece of one, and where they begin."""
 
 
 class Lines:
@@ -34,14 +34,14 @@ class Lines:
 
     @property
     def end(self) -> int:
-        """Where the next octets belong."""
+        """Where the next bytes belong."""
         return self.offset + len(self._open)
 
-    def push(self, octets: bytes) -> list[Piece]:
+    def push(self, data: bytes) -> list[Piece]:
         """Take what was read; give the lines that are whole."""
         before = len(self._open)
-        self._open += octets
-        end = octets.rfind(b"\n") + 1
+        self._open += data
+        end = data.rfind(b"\n") + 1
         if end:
             return self._take(before + end)
         # A writer that never ends its line must not take all memory.
@@ -52,7 +52,7 @@ class Lines:
         return self._take(len(self._open))
 
     def _take(self, end: int) -> list[Piece]:
-        """Give everything up to an end. Octets come 1 MiB at a time, so that no line but the first can be too long."""
+        """Give everything up to an end. Bytes come 1 MiB at a time, so that no line but the first can be too long."""
         first = self._open.find(b"\n", 0, end) + 1 or end
         pieces = [] if first <= _PIECE or _fits(bytes(self._open[:first])) else self._pieces(first)
         end -= sum(len(piece) for piece, _ in pieces)

@@ -23,7 +23,7 @@ from contextlib import suppress
 __all__ = ["HEADER", "PdfError", "PdfPages", "open_pdf"]
 
 HEADER = struct.Struct(">cI")
-"""What a frame begins with: its tag, and how many octets follow."""
+"""What a frame begins with: its tag, and how many bytes follow."""
 
 _START_SECONDS = 30.0
 """How long a child may take to start, on top of the time for its first request."""
@@ -96,13 +96,13 @@ class _Child:
             raise
 
     def answer(self, limit: int, seconds: float) -> tuple[bytes, bytes]:
-        """Wait for the next answer, of at most ``limit`` octets; kill the child when it is late."""
+        """Wait for the next answer, of at most ``limit`` bytes; kill the child when it is late."""
         deadline = time.monotonic() + seconds + (_START_SECONDS if self.fresh else 0)
         try:
-            answer, octets = self._frame(limit, deadline)
+            answer, data = self._frame(limit, deadline)
             while self._unwanted and answer != b"X":
                 self._unwanted -= 1
-                answer, octets = self._frame(limit, deadline)
+                answer, data = self._frame(limit, deadline)
         except TimeoutError:
             self.kill()
             raise _Died(f"took longer than {seconds:g} s") from None
@@ -115,8 +115,8 @@ class _Child:
         self.fresh = False
         if answer == b"X":
             self.kill(wait_first=True)
-            raise _Died(octets.decode("utf-8", "replace"))
-        return answer, octets
+            raise _Died(data.decode("utf-8", "replace"))
+        return answer, data
 
     def close_pdf(self) -> None:
         """Let go of the PDF, without waiting for that."""
@@ -133,18 +133,18 @@ class _Child:
         answers = self.process.stdout
         if answers is None:
             raise EOFError
-        octets = self._ahead
-        while len(octets) < count:
+        data = self._ahead
+        while len(data) < count:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             if self._poll.poll(left * 1000):
-                piece = os.read(answers.fileno(), max(count - len(octets), 1 << 16))
+                piece = os.read(answers.fileno(), max(count - len(data), 1 << 16))
                 if not piece:
                     raise EOFError
-                octets += piece
-        taken = bytes(octets[:count])
-        del octets[:count]
+                data += piece
+        taken = bytes(data[:count])
+        del data[:count]
         return taken
 
     def _epitaph(self) -> str:
@@ -306,11 +306,11 @@ class PdfPages:
         if child is None:
             raise _Died("the PDF reader is gone")
         begun = time.monotonic()
-        answer, octets = child.answer(max(limit, 1 << 16), min(self._left, self._seconds))
+        answer, data = child.answer(max(limit, 1 << 16), min(self._left, self._seconds))
         self._left -= time.monotonic() - begun
         if answer == b"E":
-            raise PdfError(octets.decode("utf-8", "replace"))
-        return octets
+            raise PdfError(data.decode("utf-8", "replace"))
+        return data
 
     def next_page(self) -> str | None:
         """Take the next page's text; ``None`` after the last one. A page that fails raises :class:`PdfError`."""

@@ -6,11 +6,11 @@ own; its parent kills it when it is late, and starts another one. It takes text 
 Requests come on stdin, answers go to stdout, one answer for each request. Both are frames::
 
     +-------+----------------+----------------------+
-    | tag 1 | length 4 (BE)  | length octets        |
+    | tag 1 | length 4 (BE)  | length bytes        |
     +-------+----------------+----------------------+
 
     O  open    JSON {path, max_memory, max_text, seconds}   D JSON {pages, metadata} | E reason
-    P  page    4 octets BE, counted from 0                  T the page's text in UTF-8 | E reason
+    P  page    4 bytes BE, counted from 0                  T the page's text in UTF-8 | E reason
     C  close   nothing                                      D JSON {}
 
 ``X reason`` instead of any answer is the last one: this process ends.
@@ -46,7 +46,7 @@ def _read_frame(stream: BinaryIO, limit: int) -> tuple[bytes, bytes] | None:
         return None
     tag, length = HEADER.unpack(header)
     if length > limit:
-        raise ValueError(f"a frame of {length} octets, more than {limit}")
+        raise ValueError(f"a frame of {length} bytes, more than {limit}")
     body = stream.read(length)
     if len(body) != length:
         raise EOFError("the stream ended inside a frame")
@@ -63,8 +63,8 @@ class _Refused(Exception):
     """The PDF, or one page of it, cannot be read; the text is the reason."""
 
 
-def _limit_memory(octets: int) -> None:
-    """Allow that many octets more than this process takes now."""
+def _limit_memory(size: int) -> None:
+    """Allow that many bytes more than this process takes now."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123
             taken = int(statm.read().split()[0]) * resource.getpagesize()
@@ -72,7 +72,7 @@ def _limit_memory(octets: int) -> None:
         # No /proc: what Python and pdfium map before they read anything is far below this.
         taken = 1 << 30
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = taken + octets
+    wanted = taken + size
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
@@ -127,14 +127,14 @@ class _Reader:
         except pypdfium2.PdfiumError as error:
             raise _Refused("the page does not load") from error
         try:
-            octets = _text(page).encode("utf-8", "replace")
+            data = _text(page).encode("utf-8", "replace")
         except pypdfium2.PdfiumError as error:
             raise _Refused("the page's text cannot be read") from error
         finally:
             page.close()
-        if len(octets) > self.max_text:
-            raise _Refused(f"the page's text has more than {self.max_text} octets, the limit")
-        return octets
+        if len(data) > self.max_text:
+            raise _Refused(f"the page's text has more than {self.max_text} bytes, the limit")
+        return data
 
 
 def _text(page: pypdfium2.PdfPage) -> str:

@@ -160,10 +160,10 @@ class Place:
         """Open it for reading anywhere; ``OSError`` where it cannot be read."""
         return self.filesystem.open_input_file(self.path)
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Put it there as a whole, or raise ``OSError``."""
         with self.filesystem.open_output_stream(self.path) as stream:
-            stream.write(octets)
+            stream.write(data)
 
 
 @lru_cache(maxsize=16)

@@ -15,7 +15,7 @@ from penstock.errors import LumberjackError
 __all__ = ["HEAD", "Place", "Positions"]
 
 HEAD = 1_024
-"""Octets of a file's beginning, at most, that it is known by."""
+"""Bytes of a file's beginning, at most, that it is known by."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Place:
     inode: int
     offset: int = 0
     length: int = 0
-    """Of how many octets, the first ones, ``digest`` is."""
+    """Of how many bytes, the first ones, ``digest`` is."""
     digest: str = ""
     """SHA-256, in hex; empty for none."""
     ignored: bool = False
@@ -49,7 +49,7 @@ class Place:
         self.length, self.digest = len(head), sha256(head).hexdigest()
 
     def begins(self, head: bytes) -> bool:
-        """Say whether a file with this beginning, of up to `HEAD` octets, may be this one."""
+        """Say whether a file with this beginning, of up to `HEAD` bytes, may be this one."""
         return self.length == 0 or (len(head) >= self.length and sha256(head[: self.length]).hexdigest() == self.digest)
 
 

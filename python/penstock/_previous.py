@@ -1,6 +1,6 @@
 """Earlier receipts: how the one of a document is found, and what a new receipt takes over from it.
 
-A receipt's name depends on the document's octets, so the receipt of an earlier version has another one. Beside the
+A receipt's name depends on the document's bytes, so the receipt of an earlier version has another one. Beside the
 receipts there is a small file for each document, found by the document's name alone::
 
     receipts/KEY.json

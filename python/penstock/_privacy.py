@@ -16,12 +16,12 @@ class Privacy:
     """
 
     pad_children: int = 0
-    """Children of a container are made up to a multiple of this, at most 1,000, by entities with random octets. They
+    """Children of a container are made up to a multiple of this, at most 1,000, by entities with random bytes. They
     count in the scope's digest, are in no receipt's parts and no reader's rows. 0 and 1: they are not."""
     opaque_types: bool = False
     """Whether headers say ``application/octet-stream`` instead of a part's type."""
     pseudonym_key_file: str | os.PathLike[str] | None = None
-    """A file with a key of 16 octets or more: headers have pseudonyms, made with HMAC-SHA-256, instead of the names of
+    """A file with a key of 16 bytes or more: headers have pseudonyms, made with HMAC-SHA-256, instead of the names of
     documents, of the ways down to their parts, of each document's ``doc_id`` and of its owner. It is read by whoever
     sends, on an executor of Spark for instance."""
 

@@ -34,8 +34,8 @@ class Arrived:
     """Entities that became COMPLETE."""
     failed: int = 0
     """Entities that became FAILED."""
-    octets: int = 0
-    """Octets of payloads that came whole."""
+    bytes: int = 0
+    """Bytes of payloads that came whole."""
 
     def __add__(self, other: "Arrived") -> "Arrived":
         """Add up what several sinks have."""
@@ -50,7 +50,7 @@ class Arrived:
             self.documents + sign * other.documents,
             self.complete + sign * other.complete,
             self.failed + sign * other.failed,
-            self.octets + sign * other.octets,
+            self.bytes + sign * other.bytes,
         )
 
 
@@ -83,8 +83,8 @@ class SinkMetrics:
         seconds = max(time.monotonic() - self._begun, 0.001)
         entities = self.arrived.complete + self.arrived.failed
         return (
-            f"{entities:,} entities, {self.arrived.failed:,} failed, {decimal(self.arrived.octets)} at the sink, "
-            f"{entities / seconds:,.0f}/s, {decimal(int(self.arrived.octets / seconds))}/s"
+            f"{entities:,} entities, {self.arrived.failed:,} failed, {decimal(self.arrived.bytes)} at the sink, "
+            f"{entities / seconds:,.0f}/s, {decimal(int(self.arrived.bytes / seconds))}/s"
         )
 
 
@@ -96,7 +96,7 @@ def _scrape(address: str) -> Arrived:
         documents=found.get(("root_entities", ""), 0),
         complete=found.get(("entities", "COMPLETE"), 0),
         failed=found.get(("entities", "FAILED"), 0),
-        octets=found.get(("payload_octets", ""), 0),
+        bytes=found.get(("payload_bytes", ""), 0),
     )
 
 

@@ -25,5 +25,5 @@ def read_key(file: str | os.PathLike[str] | None) -> str | None:
         if not key:
             raise ValueError(f"{where} is empty")
     if key and len(key.encode()) < _SHORTEST:
-        raise ValueError(f"the read key, {where}, has fewer than {_SHORTEST} octets")
+        raise ValueError(f"the read key, {where}, has fewer than {_SHORTEST} bytes")
     return key or None

@@ -16,7 +16,7 @@ class Change:
     """One part in two receipts of the same document: what :func:`compare` gives."""
 
     kind: Kind
-    """``changed``: other octets, another type or another status. An index drops what is ``removed``."""
+    """``changed``: other bytes, another type or another status. An index drops what is ``removed``."""
     key: str
     """The part's key, of :func:`part_key`: the same in every version of the document."""
     path: tuple[str, ...]
@@ -32,15 +32,15 @@ class Change:
 def part_key(document: str, path: Sequence[str], nth: int = 0) -> str:
     """Give the key of a part, 32 hex digits: of its document's name, its path, and its number among equal paths.
 
-    It does not depend on any octets, so rows of an index keep it when the document changes.
+    It does not depend on any bytes, so rows of an index keep it when the document changes.
 
     >>> part_key("a.zip", ["b.txt"]) == part_key("a.zip", ["b.txt"], 1)
     False
     """
     digest = hashlib.sha256()
     for name in (document, *path):
-        octets = name.encode()
-        digest.update(len(octets).to_bytes(4, "big") + octets)
+        data = name.encode()
+        digest.update(len(data).to_bytes(4, "big") + data)
     digest.update(b"\0\0\0\0" + nth.to_bytes(4, "big"))
     return digest.hexdigest()[:32]
 

@@ -402,7 +402,7 @@ class Verification:
             return
         digest, length = found
         if (of_object := self._promise(index, digest)) is not None:
-            # The sink has a message that stands for the octets.
+            # The sink has a message that stands for the bytes.
             digest, length = of_object["sha256"], of_object["bytes"]
         if length != entry["bytes"]:
             yield Difference.of_sink(f"{name}bytes", entry["bytes"], length, f"counted in {file}")
@@ -410,7 +410,7 @@ class Verification:
             yield Difference.of_sink(f"{name}sha256", entry["sha256"], digest, f"computed from {file}")
 
     def _promise(self, index: int, digest: str) -> dict[str, Any] | None:
-        """Tell what the message says that the sink has instead of an entity's octets, if it has one of that digest."""
+        """Tell what the message says that the sink has instead of an entity's bytes, if it has one of that digest."""
         entry = self._entry(index)
         for line in self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"]):
             if (line.get("file"), line.get("sha256")) == (entry["file"], digest) and "reference" in line:
@@ -482,7 +482,7 @@ class Verification:
                 yield Difference.of_sink("owner", owner, whose, where_)
 
     def _compare_file(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
-        """Compare the payload's name. That of a part set aside is the sink's own affair, but not its octets."""
+        """Compare the payload's name. That of a part set aside is the sink's own affair, but not its bytes."""
         entry, name, file = self._entry(index), self._name(index), line.get("file")
         claim, metadata = entry.get("claim"), line.get("metadata")
         logged = line.get("claim")
@@ -496,7 +496,7 @@ class Verification:
             yield Difference.of_sink(name + "file", entry["file"], file, "in its log")
 
     def _check_set_aside(self, index: int, file: str) -> Iterator[Difference]:
-        """Check the octets that a sink has stored of a part before it was set aside."""
+        """Check the bytes that a sink has stored of a part before it was set aside."""
         entry, name = self._entry(index), self._name(index)
         found = self._sink.digest(file) if is_file(file) else "that is no name of a payload"
         self._set_aside.append(file)
@@ -522,7 +522,7 @@ class Verification:
         expected["document"] = metadata.get("penstock.document")
         expected["path"] = _list(metadata.get("penstock.path"))
         if metadata.get("pipestream.dehydrated") == "1":
-            # Its own octets need not have travelled; the header says what they were.
+            # Its own bytes need not have travelled; the header says what they were.
             expected["sha256"] = metadata.get("penstock.sha256")
             expected["bytes"] = _integer(metadata.get("pipestream.original-length"))
         elif line.get("status") == "COMPLETE":

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 MAX_RECEIPT = 2 << 30
-"""A receipt of more octets is not read."""
+"""A receipt of more bytes is not read."""
 
 _HEX_16 = re.compile(r"[0-9a-f]{16}")
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
@@ -97,11 +97,11 @@ def load_object(file: Path | Place) -> dict[str, Any]:
     """Read the JSON object in a file, or in an object of a store, strictly."""
     with file.open("rb") if isinstance(file, Path) else file.open_file() as stream:
         if stream.seek(0, 2) > MAX_RECEIPT:
-            raise Malformed(f"the receipt has more than {MAX_RECEIPT} octets")
+            raise Malformed(f"the receipt has more than {MAX_RECEIPT} bytes")
         stream.seek(0)
-        octets = stream.read()
+        data = stream.read()
     try:
-        value = json.loads(octets, object_pairs_hook=_unique, parse_constant=_refuse)
+        value = json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse)
     except RecursionError:
         raise Malformed("the receipt is nested too deeply") from None
     except ValueError as error:
@@ -161,10 +161,10 @@ def _policy(value: Any) -> bool:
 
 _scope = _number(0, 0xFFFF)
 _entity = _number(1, 0xFFFF_FFFC)
-_octets = _number(0, (1 << 63) - 1)
+_bytes = _number(0, (1 << 63) - 1)
 _Fields = Mapping[str, tuple[_Check, str]]
 
-_OCTETS = (_or_null(_octets), "a number of octets, or null")
+_BYTES = (_or_null(_bytes), "a number of bytes, or null")
 _TERMINAL = frozenset(status.name for status in Status if status.is_terminal)
 _STATUS = (lambda value: isinstance(value, str) and value in _TERMINAL, "the name of a terminal status")
 _REASON = (_or_null(_text), "a text, or null")
@@ -172,14 +172,14 @@ _DIGEST = (_matches(_HEX_64), "64 lower-case hex digits")
 _DIGEST_OR_NULL = (_or_null(_matches(_HEX_64)), "64 lower-case hex digits, or null")
 _SESSION = (_matches(_HEX_32), "32 lower-case hex digits")
 _FILE_NAME = (_or_null(_matches(_FILE)), "SESSION/SCOPE/ENTITY, or null")
-_COUNT = (_octets, "a number")
+_COUNT = (_bytes, "a number")
 _CLAIM = (_matches(_HEX_16), "16 lower-case hex digits")
 
 _RECEIPT: _Fields = {
     "version": (lambda value: type(value) is int and value == 1, "1"),
     "document": (lambda value: _text(value) and value != "", "a name"),
     "sha256": _DIGEST_OR_NULL,
-    "bytes": _OCTETS,
+    "bytes": _BYTES,
     "status": _STATUS,
     "reason": _REASON,
     "content_root": _DIGEST,
@@ -217,7 +217,7 @@ _PART: _Fields = {
     ),
     "type": (_text, "a MIME type"),
     "sha256": _DIGEST_OR_NULL,
-    "bytes": _OCTETS,
+    "bytes": _BYTES,
     "status": _STATUS,
     "reason": _REASON,
     "attempts": (_number(0, 1 << 31), "a number"),

@@ -61,15 +61,15 @@ def envelope(metadata: Mapping[str, Any], entity: object) -> tuple[str | None, d
     return doc.doc_id, {"owner_id": owner.owner_id, "group_id": owner.group_id, "scopes": list(owner.scopes)}
 
 
-def promised(line: Mapping[str, Any], octets: bytes | None) -> dict[str, Any] | None:
+def promised(line: Mapping[str, Any], data: bytes | None) -> dict[str, Any] | None:
     """Tell what a message in the sink says of its object, in the receipt's fields; None where a line has no message.
 
-    ``octets`` are the payload of the entity that the line is about.
+    ``bytes`` are the payload of the entity that the line is about.
     """
-    if line.get("content_type") != REFERENCE_TYPE or octets is None:
+    if line.get("content_type") != REFERENCE_TYPE or data is None:
         return None
     try:
-        attrs = FileStorageReference.decode(octets).attrs
+        attrs = FileStorageReference.decode(data).attrs
     except PipeStreamError:
         return None
     size = attrs.get("size")

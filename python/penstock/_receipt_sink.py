@@ -153,14 +153,14 @@ class SessionLog:
             number = 0
             while True:
                 place = log.tell()
-                octets = log.readline(_MAX_LINE)
-                if not octets:
+                data = log.readline(_MAX_LINE)
+                if not data:
                     return
                 number += 1
-                line = _parse(octets)
-                if line is None or not octets.endswith(b"\n"):
+                line = _parse(data)
+                if line is None or not data.endswith(b"\n"):
                     self.problems.append(f"line {number} is not a whole JSON object")
-                    if not octets.endswith(b"\n"):
+                    if not data.endswith(b"\n"):
                         return
                 elif self.closed is not None:
                     self.problems.append(f"line {number} comes after the last one")
@@ -228,14 +228,14 @@ class SessionLog:
 
 
 def _has(log: "SessionLog", entry: Mapping[str, Any]) -> bool:
-    """Whether a log has an entity of a receipt, with the same octets."""
+    """Whether a log has an entity of a receipt, with the same bytes."""
     lines = log.lines(entry["scope"], entry["entity"])
     return any((line.get("status"), line.get("sha256")) == (entry["status"], entry["sha256"]) for line in lines)
 
 
-def _parse(octets: bytes) -> dict[str, Any] | None:
+def _parse(data: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(octets)
+        line = json.loads(data)
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None

@@ -69,7 +69,7 @@ class SendState:
         return any(self.session.glob("*.session"))
 
     def delivered(self, document: str, path: Path) -> dict[str, Any] | None:
-        """Give the line of a document that an earlier run has delivered, with the octets that it has now."""
+        """Give the line of a document that an earlier run has delivered, with the bytes that it has now."""
         line = self._delivered.get(document)
         if line is None:
             return None

@@ -56,7 +56,7 @@ class Identity:
 def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> str:
     r"""Name a document for receipts: relative to ``folder`` with ``/``, or the base name of a file named itself.
 
-    Octets that are not UTF-8 are written ``\xhh``.
+    Bytes that are not UTF-8 are written ``\xhh``.
 
     >>> document_name("/data/in/b/c.zip", "/data/in"), document_name("/data/in/b/c.zip")
     ('b/c.zip', 'c.zip')
@@ -100,13 +100,13 @@ class DocumentSender:
         inside it are sent whole. ``limits`` are the defaults of `penstock.documents.Limits` unless given. ``in_flight``
         documents may be on their way at once; `send` waits for the oldest when there are more. Rows of results have the
         texts of parts; with ``text=False`` only those of parts of mails, whose charset the content would not tell. They
-        have the content of parts of at most ``max_content`` octets; that of larger ones is null, and in the sink.
+        have the content of parts of at most ``max_content`` bytes; that of larger ones is null, and in the sink.
         ``privacy`` says what headers do not tell; ``by_reference``, with ``dehydrate=False``, sends instead of each
         document a reference to it below this URL, where it lies under its name.
         ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
         By default it is that of `Session.connect`, if there is one.
         ``owner`` says whose documents are that come without an owner of their own: see `send`.
-        Where the session has a ``state``, parts have labels made of the document's name, its octets and their place in
+        Where the session has a ``state``, parts have labels made of the document's name, its bytes and their place in
         it: a process that sends the same documents in the same order goes on with what an earlier one has announced.
         Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
         a key cannot be read.
@@ -273,7 +273,7 @@ class DocumentResult:
 
     @property
     def bytes(self) -> int | None:
-        """The document's octets; ``None`` if it could not be read."""
+        """The document's bytes; ``None`` if it could not be read."""
         value: int | None = self.summary["bytes"]
         return value
 
@@ -296,7 +296,7 @@ class DocumentResult:
 
     @property
     def content_root(self) -> str:
-        """The digest over paths, octets and statuses of all parts, in hex."""
+        """The digest over paths, bytes and statuses of all parts, in hex."""
         return self._native.content_root
 
     @property
@@ -331,7 +331,7 @@ class DocumentResult:
 
     @property
     def file(self) -> str | None:
-        """Where the document's own octets lie in the sink; ``None`` if its parts stand for them, or it failed."""
+        """Where the document's own bytes lie in the sink; ``None`` if its parts stand for them, or it failed."""
         value: str | None = self.summary["file"]
         return value
 
@@ -348,7 +348,7 @@ class DocumentResult:
     def group(self) -> dict[str, Any]:
         """Tell how the children ended that :meth:`DocumentSender.send_some` has sent.
 
-        ``children``, ``incomplete`` of them, the octets ``inflated`` for them, their ``scope`` as a receipt has it, and
+        ``children``, ``incomplete`` of them, the bytes ``inflated`` for them, their ``scope`` as a receipt has it, and
         why the container is ``missing``, if it is.
         """
         group: dict[str, Any] = json.loads(self._native.group())

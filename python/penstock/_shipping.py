@@ -78,8 +78,8 @@ class _StandardInput:
 
 def _send_all(sender: Sender, file: _Readable, host: str, path: str | None, stop: _Told) -> None:
     lines = Lines(0, partial(_note, path or "standard input"))
-    while not stop.is_set and (octets := file.read(_READ)):
-        _send_pieces(sender, lines.push(octets), host, path, stop)
+    while not stop.is_set and (data := file.read(_READ)):
+        _send_pieces(sender, lines.push(data), host, path, stop)
     _send_pieces(sender, lines.rest(), host, path, stop)
 
 
@@ -90,7 +90,7 @@ def _send_pieces(sender: Sender, pieces: list[Piece], host: str, path: str | Non
 
 
 def _note(name: str, offset: int) -> None:
-    _LOG.warning("%s: the line at octet %d is too long for one event and is sent in pieces", name, offset)
+    _LOG.warning("%s: the line at byte %d is too long for one event and is sent in pieces", name, offset)
 
 
 def follow_files(sender: Sender, files: Sequence[Path], positions: Positions, wait: Callable[[float], bool]) -> None:

@@ -20,7 +20,7 @@ __all__ = ["LocalFolder", "RenamedFolder", "SinkFolder", "StoreFolder", "local_r
 _LOG = "entities.jsonl"
 _NUMBERED = re.compile(r"([0-9a-f]{32})\.([1-9][0-9]*)")
 _PIECE = 1 << 20
-# Objects that are read at once, each with at most so many octets in memory.
+# Objects that are read at once, each with at most so many bytes in memory.
 _AHEAD = 16
 _LARGE_PIECE = 4 << 20
 
@@ -84,7 +84,7 @@ class SinkFolder(Protocol):
         """Read a payload: its SHA-256 and its length, or why it cannot be read."""
 
     def content(self, file: str, limit: int) -> bytes | None:
-        """Read a payload of at most so many octets, whose digest was read before."""
+        """Read a payload of at most so many bytes, whose digest was read before."""
 
 
 def sink_folder(sink: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> SinkFolder:
@@ -135,10 +135,10 @@ class LocalFolder:
         try:
             descriptor = os.open(self._folder / file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as payload:
-                octets = payload.read(limit + 1)
+                data = payload.read(limit + 1)
         except OSError:
             return None
-        return octets if len(octets) <= limit else None
+        return data if len(data) <= limit else None
 
     def digest(self, file: str) -> tuple[str, int] | str:
         path = self._folder / file
@@ -253,10 +253,10 @@ class StoreFolder:
     def content(self, file: str, limit: int) -> bytes | None:
         try:
             with (self._place / file).open_file() as payload:
-                octets: bytes = payload.read(limit + 1)
+                data: bytes = payload.read(limit + 1)
         except OSError:
             return None
-        return octets if len(octets) <= limit else None
+        return data if len(data) <= limit else None
 
     def _digest(self, file: str) -> tuple[str, int] | str:
         digest, length = hashlib.sha256(), 0

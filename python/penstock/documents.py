@@ -70,21 +70,21 @@ class Limits:
     children_per_mib: int = 1000
     """How many children a container may have for each MiB (begun) of its own size, and at least."""
     max_inflated: int = 4 << 30
-    """Octets of one part."""
+    """Bytes of one part."""
     max_total_inflated: int = 64 << 30
-    """Octets of all parts of one document together."""
+    """Bytes of all parts of one document together."""
     max_ratio: int = 1000
     """How many times larger than its compressed form a part may be, beyond 1 MiB."""
     max_text: int = 16 << 20
-    """Octets of text kept for a part; what lies beyond is cut."""
+    """Bytes of text kept for a part; what lies beyond is cut."""
     max_markup: int = 64 << 20
-    """Octets of one HTML or XML document that are read for its text, links and embedded data."""
+    """Bytes of one HTML or XML document that are read for its text, links and embedded data."""
     part_seconds: float = 60.0
     """How long one part may take; for a PDF, one page."""
     max_name: int = 4096
-    """Octets of a member's name; what lies beyond is cut."""
+    """Bytes of a member's name; what lies beyond is cut."""
     pdf_memory: int = 1 << 30
-    """Octets of memory that the reader of a PDF may take."""
+    """Bytes of memory that the reader of a PDF may take."""
 
     def __post_init__(self) -> None:
         """Refuse what is no limit: ``ValueError`` names the field."""
@@ -108,9 +108,9 @@ class Part:
     type: str
     """The MIME type, told by content."""
     sha256: str | None
-    """Of the part's octets as they came out of its container, in hex; ``None`` if they were never obtained."""
+    """Of the part's bytes as they came out of its container, in hex; ``None`` if they were never obtained."""
     bytes: int | None
-    """How many octets that are."""
+    """How many bytes that are."""
     depth: int
     """How many containers the part lies in."""
     status: str = "COMPLETE"
@@ -124,28 +124,28 @@ class Part:
     container: bool = False
     """Whether it was entered: the parts that follow, one deeper, are its children."""
     file: str | None = None
-    """Where the octets lie in the sink's folder, for a part that was sent."""
+    """Where the bytes lie in the sink's folder, for a part that was sent."""
     reference: "_core.Content | None" = field(default=None, repr=False, compare=False)
-    """The octets where this process has them, for :meth:`open` and :attr:`content`. A pickle leaves them out."""
+    """The bytes where this process has them, for :meth:`open` and :attr:`content`. A pickle leaves them out."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all but the octets, which belong to this process."""
+        """Pickle all but the bytes, which belong to this process."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "reference"}
         return _make_part, (given,)
 
     def open(self) -> BinaryIO:
-        """Open the part's octets for reading; each call has a position of its own.
+        """Open the part's bytes for reading; each call has a position of its own.
 
         Raises :class:`penstock.DocumentsError` if they are not here: they were never obtained, the part is a container
         that its children stand for, or they are in the sink.
         """
         if self.reference is None:
-            raise DocumentsError(f"no octets here for {'/'.join(self.path) or 'the document'}", "misuse")
+            raise DocumentsError(f"no bytes here for {'/'.join(self.path) or 'the document'}", "misuse")
         return io.BufferedReader(_Reader(self.reference))
 
     @property
     def content(self) -> "_bytes | None":
-        """The part's octets, or ``None`` where :meth:`open` would raise."""
+        """The part's bytes, or ``None`` where :meth:`open` would raise."""
         if self.reference is None:
             return None
         with self.open() as stream:
@@ -157,7 +157,7 @@ def _make_part(given: dict[str, Any]) -> Part:
 
 
 class _Reader(io.RawIOBase):
-    """A part's octets as a raw stream."""
+    """A part's bytes as a raw stream."""
 
     def __init__(self, content: "_core.Content") -> None:
         super().__init__()
@@ -184,10 +184,10 @@ class _Reader(io.RawIOBase):
         return offset
 
     def readinto(self, buffer: Any) -> int:
-        octets = self._content.read_at(self._position, min(len(buffer), _PIECE))
-        buffer[: len(octets)] = octets
-        self._position += len(octets)
-        return len(octets)
+        data = self._content.read_at(self._position, min(len(buffer), _PIECE))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
 
 def dehydrate(name: str, source: Source, *, limits: Limits | None = None) -> Iterator[Part]:
@@ -241,12 +241,12 @@ class Node:
 
     @property
     def bytes(self) -> int | None:
-        """How many octets it has."""
+        """How many bytes it has."""
         return self.part.bytes
 
     @property
     def sha256(self) -> str | None:
-        """The SHA-256 of its octets, in hex."""
+        """The SHA-256 of its bytes, in hex."""
         return self.part.sha256
 
     @property
@@ -273,7 +273,7 @@ class Node:
             stack.extend(reversed(node.children))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the node and all below it as plain dictionaries, without octets."""
+        """Give the node and all below it as plain dictionaries, without bytes."""
         part = self.part
         own: dict[str, Any] = {
             "path": list(part.path),
@@ -296,7 +296,7 @@ class Composite:
     root: Node
     """The document itself."""
     content_root: str
-    """The receipt's digest over paths, octets and statuses of all parts, in hex."""
+    """The receipt's digest over paths, bytes and statuses of all parts, in hex."""
 
     @property
     def status(self) -> str:
@@ -318,7 +318,7 @@ class Composite:
         return next((node for node in self.walk() if node.path == wanted), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the tree as plain dictionaries, without octets; ``content_root`` is beside the document's own fields."""
+        """Give the tree as plain dictionaries, without bytes; ``content_root`` is beside the document's own fields."""
         return {**self.root.to_dict(), "content_root": self.content_root}
 
     def to_json(self) -> str:
@@ -329,7 +329,7 @@ class Composite:
 def rehydrate(parts: Iterable[Part], *, strict: bool = True) -> Composite:
     """Put a document together out of its parts in the order in which :func:`dehydrate` gives them.
 
-    Each part belongs to the last one before it that lies one less deep. Octets stay where they are: by reference.
+    Each part belongs to the last one before it that lies one less deep. Bytes stay where they are: by reference.
     A container with a child that is not COMPLETE becomes FAILED; not so with ``strict=False``, for parts that were sent
     under a policy, which has given every container its status. Raises :class:`penstock.DocumentsError` if the parts are
     not those of exactly one document.

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 ErrorKind = Literal["malformed", "violation", "limit", "misuse", "io", "deadline"]
-"""Whose fault an error is: the peer's octets do not parse, the peer broke a rule, a limit was exceeded, the caller
+"""Whose fault an error is: the peer's bytes do not parse, the peer broke a rule, a limit was exceeded, the caller
 used the API wrongly, a socket or file failed, something took too long."""
 
 
@@ -146,7 +146,7 @@ class PimpError(Error):
 
 
 class VgiError(Error):
-    """A connection of vgi failed: octets that are no calls, a limit, a socket, a file.
+    """A connection of vgi failed: bytes that are no calls, a limit, a socket, a file.
 
     What a method raised is an ``RpcError`` of ``penstock.vgi``.
     """

@@ -76,7 +76,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(
     receipt: str | os.PathLike[str], sink: str | os.PathLike[str], *, storage: Mapping[str, str] | None = None
 ) -> list[Difference]:
-    """Compare a receipt with the files of a sink; no difference means that all is there, octet by octet.
+    """Compare a receipt with the files of a sink; no difference means that all is there, byte by byte.
 
     Both may be URIs of an object store, with its options in ``storage``. A session that is not closed yet is waited
     for, up to 3 seconds. Raises ``OSError`` only if the receipt itself cannot be read, ``ValueError`` for a URI or an

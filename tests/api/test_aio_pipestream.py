@@ -87,14 +87,14 @@ def test_documents_are_sent_while_a_loop_does_other_things(tmp_path: Path) -> No
             await entity.complete()
             assert (await sent.wait(WAIT)).status == "COMPLETE"
             assert sent.done()
-        async with Server(sink=tmp_path / "sink", state_dir=tmp_path, read_key="a secret of 16 octets") as server:
+        async with Server(sink=tmp_path / "sink", state_dir=tmp_path, read_key="a secret of 16 bytes") as server:
             async with Session.connect(server.address, fingerprint=server.fingerprint) as session:
                 sender = documents.DocumentSender(session, in_flight=2)
                 every = await asyncio.gather(*(sender.send(f"{number}.txt", b"%d" % number) for number in range(9)))
                 results = await asyncio.gather(*(each.wait(WAIT) for each in every))
                 assert {result.status for result in results} == {"COMPLETE"}
             remote = ps.SinkReader.connect(
-                server.address, fingerprint=server.fingerprint, read_key="a secret of 16 octets"
+                server.address, fingerprint=server.fingerprint, read_key="a secret of 16 bytes"
             )
             while not await remote.sessions():
                 pass

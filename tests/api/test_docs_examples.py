@@ -273,7 +273,7 @@ def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> Non
     if find_java() is None:
         pytest.skip("NO JAVA: the Lumberjack guide is not tried")
     write_certificates(reader.folder / "data" / "tls")
-    (reader.folder / "data" / "read.key").write_text("a secret of 16 octets or more\n")
+    (reader.folder / "data" / "read.key").write_text("a secret of 16 bytes or more\n")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         reader.places["127.0.0.1:5044"] = f"127.0.0.1:{free.getsockname()[1]}"

@@ -27,17 +27,17 @@ def test_limits_are_checked_and_pickled() -> None:
 
 
 @pytest.mark.parametrize("source", [ARCHIVE, io.BytesIO(ARCHIVE)], ids=["bytes", "file"])
-def test_octets_come_by_reference(source: bytes | io.BytesIO) -> None:
+def test_bytes_come_by_reference(source: bytes | io.BytesIO) -> None:
     parts = list(dehydrate("a.zip", source))
     assert [part.content for part in parts] == [None, b"one", b"two", None, b"three"]
     with parts[1].open() as one, parts[1].open() as again:
         assert (one.read(1), again.read(), one.read()) == (b"o", b"one", b"ne")
         assert (one.seek(-2, io.SEEK_END), one.read(), one.seekable()) == (1, b"ne", True)
-    with pytest.raises(DocumentsError, match="no octets here for in"):
+    with pytest.raises(DocumentsError, match="no bytes here for in"):
         parts[3].open()
 
 
-def test_a_pickled_part_has_left_its_octets_behind() -> None:
+def test_a_pickled_part_has_left_its_bytes_behind() -> None:
     part = list(dehydrate("a.zip", ARCHIVE))[1]
     again = pickle.loads(pickle.dumps(part))  # noqa: S301
     assert (again, again.content, part.content) == (part, None, b"one")

@@ -13,7 +13,7 @@ import logging
 from penstock.cli._logging import configure
 configure({level!r}, {form!r})
 logging.getLogger("penstock.sink").warning("disk %s", "full")
-logging.getLogger("penstock.sink").debug("octets")
+logging.getLogger("penstock.sink").debug("bytes")
 """
 
 
@@ -35,7 +35,7 @@ def test_json_lines_are_objects():
     lines = [json.loads(line) for line in _logged("debug", "json")]
     assert [(line["level"], line["message"], line["target"]) for line in lines] == [
         ("WARN", "disk full", "penstock.sink"),
-        ("DEBUG", "octets", "penstock.sink"),
+        ("DEBUG", "bytes", "penstock.sink"),
     ]
 
 

@@ -17,7 +17,7 @@ from penstock.pipestream._hand_over import Queue
 from penstock.quicx import Producer, Worker
 
 POLICY = CompletionPolicy("best-effort")
-KEY = "a secret of 16 octets or more"
+KEY = "a secret of 16 bytes or more"
 WAIT = 60.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
@@ -99,7 +99,7 @@ def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, arch
         assert penstock("verify", folder, tmp_path / "sink").returncode == 0
         text = penstock(*listed).stdout.splitlines()
         assert text[0].startswith(f"{line['claim']} DEFERRED until ")
-        assert text[0].endswith(f"a.zip / scan.png (image/png, {len(PNG)} octets, {line['reason']})")
+        assert text[0].endswith(f"a.zip / scan.png (image/png, {len(PNG)} bytes, {line['reason']})")
         assert text[1] == "1 claim check, 1 open"
 
         again = penstock(*send, "--policy", "best-effort", "--previous", folder)

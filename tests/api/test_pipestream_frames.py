@@ -87,12 +87,12 @@ def test_every_golden_frame_is_read_and_written():
         kind = vector["frame"]["type"]
         if kind not in FRAMES:
             continue
-        octets = bytes.fromhex(vector["hex"])
+        data = bytes.fromhex(vector["hex"])
         expected = frame_of(vector["frame"])
-        frame, used = FRAMES[kind].decode(octets + b"\x50 and what follows")
-        assert (frame, used) == (expected, len(octets)), vector["name"]
+        frame, used = FRAMES[kind].decode(data + b"\x50 and what follows")
+        assert (frame, used) == (expected, len(data)), vector["name"]
         if not vector.get("decode_only"):
-            assert expected.encode() == octets, vector["name"]
+            assert expected.encode() == data, vector["name"]
         seen.add(kind)
     assert seen == set(FRAMES)
 
@@ -100,11 +100,11 @@ def test_every_golden_frame_is_read_and_written():
 def test_every_golden_header_is_read_and_written():
     found = vectors("headers.json")
     for vector in found:
-        octets = bytes.fromhex(vector["hex"])
-        header, used = EntityHeader.decode(octets + b"payload")
-        assert (header, used) == (header_of(vector["header"]), len(octets)), vector["name"]
+        data = bytes.fromhex(vector["hex"])
+        header, used = EntityHeader.decode(data + b"payload")
+        assert (header, used) == (header_of(vector["header"]), len(data)), vector["name"]
         if not vector.get("decode_only"):
-            assert header.encode() == octets, vector["name"]
+            assert header.encode() == data, vector["name"]
     assert len(found) >= 5
 
 
@@ -113,10 +113,10 @@ def test_what_is_cut_short_says_so_wherever_it_is_cut(file, key):
     cuts = 0
     for vector in vectors(file):
         decoder = FRAMES.get(vector[key].get("type", "")) if key == "frame" else EntityHeader
-        octets = bytes.fromhex(vector["hex"])
-        for length in range(len(octets)) if decoder else ():
-            with pytest.raises(PipeStreamError, match=f"cut short after {length} octets") as caught:
-                decoder.decode(octets[:length])
+        data = bytes.fromhex(vector["hex"])
+        for length in range(len(data)) if decoder else ():
+            with pytest.raises(PipeStreamError, match=f"cut short after {length} bytes") as caught:
+                decoder.decode(data[:length])
             assert (caught.value.code, caught.value.kind) == (5, "malformed"), vector["name"]
             cuts += 1
     assert cuts > 100
@@ -127,11 +127,11 @@ def test_every_invalid_vector_has_its_code(file):
     for vector in vectors(file):
         if vector.get("entity_only"):
             continue
-        octets = bytes.fromhex(vector["hex"])
+        data = bytes.fromhex(vector["hex"])
         decoders = [EntityHeader] if vector["kind"] == "header" else FRAMES.values()
         for decoder in decoders:
             with pytest.raises(PipeStreamError) as caught:
-                decoder.decode(octets)
+                decoder.decode(data)
             assert caught.value.name == f"PIPESTREAM_{vector['code']}", vector["name"]
 
 
@@ -144,9 +144,9 @@ def test_decoders_take_any_buffer(decoder):
             ScopeDigest: ScopeDigest(2, 3, 1, 1, 1, bytes(range(32))),
             Barrier: Barrier(2, 9, released=True),
         }[decoder]
-    octets = value.encode()
-    for data in (octets, bytearray(octets), memoryview(octets), memoryview(b"xx" + octets)[2:]):
-        assert decoder.decode(data) == (value, len(octets))
+    data = value.encode()
+    for data in (data, bytearray(data), memoryview(data), memoryview(b"xx" + data)[2:]):
+        assert decoder.decode(data) == (value, len(data))
     with pytest.raises(TypeError):
         decoder.decode("text")
 
@@ -210,7 +210,7 @@ def test_fields_out_of_range_are_refused_when_the_frame_is_made():
         lambda: StatusFrame(Status.DEFERRED, 1, extension=ClaimCheck(id=1, expiry_timestamp=1, entity=1)),
     ]
     for make in wrong:
-        with pytest.raises(ValueError, match=r"must be from 0|must have 32 octets|not a valid Status|no more"):
+        with pytest.raises(ValueError, match=r"must be from 0|must have 32 bytes|not a valid Status|no more"):
             make()
     with pytest.raises(TypeError, match=r"StatusFrame\.entity_id must be an int, not str"):
         StatusFrame(Status.PENDING, "1")

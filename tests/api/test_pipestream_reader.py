@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import PipeStreamError
 from penstock.pipestream import ROW_SCHEMA, Server, Session, SinkReader, Status
 
-KEY = "a secret of 16 octets or more"
+KEY = "a secret of 16 bytes or more"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_rows_have_what_the_sender_said_and_sent(server, tmp_path, where):
     session = send(server, b"one", b"", bytes(300_000), content_type="text/plain", metadata=metadata)
     sink = SinkReader(tmp_path / "sink") if where == "folder" else reader(server)
     (closed,) = sink.sessions()
-    assert (closed.session, closed.rows, closed.octets) == (session, 3, 300_003)
+    assert (closed.session, closed.rows, closed.bytes) == (session, 3, 300_003)
     (batch,) = sink.read()
     assert batch.schema.equals(ROW_SCHEMA)
     # Entities are on streams of their own, so a later one may be whole first.
@@ -79,7 +79,7 @@ def test_contents_that_are_too_large_or_not_wanted_are_null(server, tmp_path, wh
     # Entities are on streams of their own, so the second may be whole first.
     rows = {row["entity"]: row for row in batch.to_pylist()}
     assert [rows[1]["content"], rows[2]["content"]] == [b"small", None]
-    assert rows[2]["reason"] == f"its 6 octets are more than the 5 that a row may have; they are in {session}/0/2"
+    assert rows[2]["reason"] == f"its 6 bytes are more than the 5 that a row may have; they are in {session}/0/2"
     (batch,) = sink.read(content=False)
     assert batch.column("content").to_pylist() == batch.column("reason").to_pylist() == [None, None]
 
@@ -89,12 +89,12 @@ def test_pieces_cover_every_row_once(server, tmp_path, where):
     payloads = [bytes([number]) * 1000 for number in range(100)]
     session = send(server, *payloads)
     sink = SinkReader(tmp_path / "sink") if where == "folder" else reader(server)
-    pieces = list(sink.plan(session, octets=10_000, rows=7))
+    pieces = list(sink.plan(session, bytes=10_000, rows=7))
     assert len(pieces) >= 15
     assert sum(piece.rows for piece in pieces) == 100
-    read = [octets for batch in sink.read(pieces) for octets in batch.column("content").to_pylist()]
+    read = [data for batch in sink.read(pieces) for data in batch.column("content").to_pylist()]
     assert sorted(read) == sorted(payloads)
-    later = list(sink.plan(session, start=pieces[3].end, octets=10_000, rows=7))
+    later = list(sink.plan(session, start=pieces[3].end, bytes=10_000, rows=7))
     assert later == pieces[4:]
     wanted = list(sink.plan(session, names=[f"{session}/0/3", f"{session}/0/99"]))
     assert [batch.column("entity").to_pylist() for batch in sink.read(wanted)] == [[3], [99]]
@@ -104,7 +104,7 @@ def test_the_journal_is_the_same_for_everybody_and_outlives_the_server(tmp_path)
     sessions, seen = [], []
     for _ in range(2):
         with Server(sink=tmp_path / "sink", read_key=KEY, state_dir=tmp_path) as server:
-            sessions += [send(server, b"octets") for _ in range(3)]
+            sessions += [send(server, b"bytes") for _ in range(3)]
             seen.append(reader(server).follow(0))
     local = SinkReader(tmp_path / "sink").follow(0)
     assert local == seen[1]
@@ -114,7 +114,7 @@ def test_the_journal_is_the_same_for_everybody_and_outlives_the_server(tmp_path)
 
 
 def test_a_reader_survives_a_pickle_even_after_it_was_used(server):
-    send(server, b"octets")
+    send(server, b"bytes")
     sink = reader(server)
     expected = [batch.to_pylist() for batch in sink.read()]
     again = pickle.loads(pickle.dumps(sink))  # noqa: S301 - made a line above
@@ -124,7 +124,7 @@ def test_a_reader_survives_a_pickle_even_after_it_was_used(server):
 
 def test_wrong_keys_and_servers_without_one_are_named(server, tmp_path):
     with pytest.raises(PipeStreamError, match="the read key is wrong") as refused:
-        reader(server, "another secret of 16 octets").sessions()
+        reader(server, "another secret of 16 bytes").sessions()
     assert refused.value.kind == "misuse"
     with Server(sink=tmp_path / "other", state_dir=tmp_path) as closed:
         with pytest.raises(PipeStreamError, match="without a read key"):
@@ -138,7 +138,7 @@ def test_wrong_keys_and_servers_without_one_are_named(server, tmp_path):
 
 
 def test_a_session_is_removed_from_a_folder_only(server, tmp_path):
-    session = send(server, b"octets")
+    session = send(server, b"bytes")
     with pytest.raises(PipeStreamError, match="cannot remove"):
         reader(server).remove(session)
     local = SinkReader(tmp_path / "sink")
@@ -156,7 +156,7 @@ def test_a_prepared_session_is_read_only_once_its_transaction_is_committed(serve
     sessions = []
     for _ in range(2):
         with Session.connect(server.address, fingerprint=server.fingerprint) as session:
-            session.send(b"octets", metadata=transaction)
+            session.send(b"bytes", metadata=transaction)
         sessions.append(session.id)
     deadline = time.monotonic() + 60
     while len(list((tmp_path / "sink" / ".transactions").glob("*/*"))) < 2:
@@ -171,7 +171,7 @@ def test_a_prepared_session_is_read_only_once_its_transaction_is_committed(serve
         session.send(payload, content_type="application/vnd.penstock.commit+json", metadata=transaction).wait()
     for sink in sinks:
         rows = [row for batch in sink.read() for row in batch.to_pylist()]
-        assert sorted(row["session"] for row in rows if row["content"] == b"octets") == sorted(sessions)
+        assert sorted(row["session"] for row in rows if row["content"] == b"bytes") == sorted(sessions)
         assert len(rows) == 3, "the commit itself is no row"
 
 
@@ -181,7 +181,7 @@ def test_a_transaction_that_is_being_closed_is_not_read_before_all_of_it_is(serv
     sessions = []
     for _ in range(2):
         with Session.connect(server.address, fingerprint=server.fingerprint) as session:
-            session.send(b"octets", metadata=transaction)
+            session.send(b"bytes", metadata=transaction)
         sessions.append(session.id)
     with Session.connect(server.address, fingerprint=server.fingerprint) as session:
         payload = json.dumps({"sessions": sessions}).encode()

@@ -90,8 +90,8 @@ def test_every_kind_of_payload_arrives(pair, background, tmp_path):
     taken = background(complete_all, server)
     with client:
         sent = [
-            client.send(b"octets", metadata={"name": "bytes"}),
-            client.send(bytearray(b"more octets"), metadata={"name": "bytearray"}),
+            client.send(b"bytes", metadata={"name": "bytes"}),
+            client.send(bytearray(b"more bytes"), metadata={"name": "bytearray"}),
             client.send(file, metadata={"name": "path"}),
             client.send(str(file), metadata={"name": "str"}),
             client.send(io.BytesIO(b"x" * 3_000_000), metadata={"name": "file"}),
@@ -103,8 +103,8 @@ def test_every_kind_of_payload_arrives(pair, background, tmp_path):
         assert [entity.wait(WAIT) for entity in sent] == [Status.COMPLETE] * 7
         assert all(entity.reason is None for entity in sent)
     assert taken.result(WAIT) == {
-        "bytes": b"octets",
-        "bytearray": b"more octets",
+        "bytes": b"bytes",
+        "bytearray": b"more bytes",
         "path": b"by name" * 100_000,
         "str": b"by name" * 100_000,
         "file": b"x" * 3_000_000,
@@ -133,12 +133,12 @@ def test_a_header_says_what_the_sender_said(pair):
 
 def test_a_payload_is_read_as_a_file_is(pair, background):
     client, server = pair()
-    octets = os.urandom(500_000)
-    background(client.send, octets)
+    data = os.urandom(500_000)
+    background(client.send, data)
     entity = server.receive(WAIT)
     read = [entity.read(10), entity.read(0), entity.read(100_000), next(iter(entity)), entity.read()]
     assert [len(piece) for piece in read[:3]] == [10, 0, 100_000]
-    assert b"".join(read) == octets
+    assert b"".join(read) == data
     assert entity.read() == b""
     assert list(entity) == []
     entity.complete()
@@ -190,9 +190,9 @@ def test_results_come_back_in_the_servers_own_scope(pair, background):
 
     def answer():
         for entity in server:
-            octets = entity.read()
+            data = entity.read()
             # Announced before its source is resolved, so that the client's close waits for it (decision 17).
-            server.send(octets.upper(), metadata={"for": str(entity.entity_id)})
+            server.send(data.upper(), metadata={"for": str(entity.entity_id)})
             entity.complete()
 
     answered = background(answer)
@@ -212,11 +212,11 @@ def test_results_come_back_in_the_servers_own_scope(pair, background):
 
 def test_chunks_become_one_payload(pair, background):
     client, server = pair()
-    octets = os.urandom(1_000_003)
+    data = os.urandom(1_000_003)
     taken = background(complete_all, server)
     with client:
-        assert client.send(octets, chunk_size=100_000, metadata={"name": "big"}).wait(WAIT) is Status.COMPLETE
-    assert taken.result(WAIT) == {"big": octets}
+        assert client.send(data, chunk_size=100_000, metadata={"name": "big"}).wait(WAIT) is Status.COMPLETE
+    assert taken.result(WAIT) == {"big": data}
 
 
 def test_a_rejected_entity_says_why_at_the_sender(pair, background):
@@ -272,8 +272,8 @@ def test_a_slow_reader_holds_the_sender_back(pair, background):
 
     def send():
         for number in range(300):
-            octets = number.to_bytes(4, "big") * (1 << 18)
-            accepted.append(client.send(octets, metadata={"number": str(number)}))
+            data = number.to_bytes(4, "big") * (1 << 18)
+            accepted.append(client.send(data, metadata={"number": str(number)}))
 
     sending = background(send)
     # 300 MiB are offered, nobody reads: what is in between is bounded.

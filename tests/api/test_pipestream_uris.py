@@ -10,7 +10,7 @@ PIN = "ab" * 32
 KEY = "5a" * 32
 NAME = "0123456789abcdef" * 2
 DOC_ID = "6f9619ff-8b86-8d01-b42d-00c04fc964ff"
-READ_KEY = "a secret of 16 octets or more"
+READ_KEY = "a secret of 16 bytes or more"
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_the_slowest_document_is_taken_apart_by_the_task_queue_into_a_receipt_li
     assert rows["key"].to_pylist().count(key) == aside.num_rows
 
 
-def test_a_changed_octet_in_the_sink_is_found_by_verify(done, penstock):
+def test_a_changed_byte_in_the_sink_is_found_by_verify(done, penstock):
     output, _ = done
     for path in (output / "receipts").glob("*.json"):
         receipt = json.loads(path.read_text())
@@ -123,10 +123,10 @@ def test_a_changed_octet_in_the_sink_is_found_by_verify(done, penstock):
         assert penstock("verify", path, output / "sink").returncode == 0
         part = next(part for part in receipt["parts"] if part["file"])
         payload = output / "sink" / part["file"]
-        octets = payload.read_bytes()
-        payload.write_bytes(bytes([octets[0] ^ 1]) + octets[1:])
+        data = payload.read_bytes()
+        payload.write_bytes(bytes([data[0] ^ 1]) + data[1:])
         tampered = penstock("verify", path, output / "sink")
-        payload.write_bytes(octets)
+        payload.write_bytes(data)
         assert tampered.returncode == 1
         assert part["path"][-1] in tampered.stdout + tampered.stderr
         return

@@ -12,7 +12,7 @@ from penstock.documents import Part, dehydrate
 def tree() -> Callable[..., dict[tuple[str, ...], Part]]:
     """Take a document apart and give its parts by path; the document itself is at ``()``."""
 
-    def take(name: str, octets: bytes, **options: Any) -> dict[tuple[str, ...], Part]:
-        return {part.path: part for part in dehydrate(name, octets, **options)}
+    def take(name: str, data: bytes, **options: Any) -> dict[tuple[str, ...], Part]:
+        return {part.path: part for part in dehydrate(name, data, **options)}
 
     return take

@@ -39,27 +39,27 @@ def zip_file(members: Members) -> bytes:
     """A zip archive; names may repeat."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, octets in _pairs(members):
+        for name, data in _pairs(members):
             # A ZipInfo takes any name as it is, and its date is always the same one.
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, octets)
+            archive.writestr(info, data)
     return out.getvalue()
 
 
-def zip_bomb(octets: int) -> bytes:
+def zip_bomb(size: int) -> bytes:
     """A zip archive with one member of so many zeros."""
-    return zip_file({"zeros.bin": bytes(octets)})
+    return zip_file({"zeros.bin": bytes(size)})
 
 
 def tar_file(members: Members, links: Mapping[str, str] | None = None) -> bytes:
     """A tar archive, with symbolic links if wanted."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, octets in _pairs(members):
+        for name, data in _pairs(members):
             info = tarfile.TarInfo(name)
-            info.size = len(octets)
-            archive.addfile(info, io.BytesIO(octets))
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
         for name, target in (links or {}).items():
             info = tarfile.TarInfo(name)
             info.type, info.linkname = tarfile.SYMTYPE, target
@@ -67,19 +67,19 @@ def tar_file(members: Members, links: Mapping[str, str] | None = None) -> bytes:
     return out.getvalue()
 
 
-def gzip_file(octets: bytes) -> bytes:
+def gzip_file(data: bytes) -> bytes:
     """A gzip stream without name and date."""
-    return gzip.compress(octets, mtime=0)
+    return gzip.compress(data, mtime=0)
 
 
-def bz2_file(octets: bytes) -> bytes:
+def bz2_file(data: bytes) -> bytes:
     """A bzip2 stream."""
-    return bz2.compress(octets)
+    return bz2.compress(data)
 
 
-def xz_file(octets: bytes) -> bytes:
+def xz_file(data: bytes) -> bytes:
     """An xz stream."""
-    return lzma.compress(octets)
+    return lzma.compress(data)
 
 
 def csv_file(rows: Iterable[Iterable[object]]) -> bytes:
@@ -100,8 +100,8 @@ def mail(subject: str, body: str, attachments: Members = ()) -> bytes:
     message["From"], message["To"], message["Subject"] = "a@example.org", "b@example.org", subject
     message["Date"] = "Thu, 01 Jan 2026 00:00:00 +0000"
     message.set_content(body)
-    for name, octets in _pairs(attachments):
-        message.add_attachment(octets, maintype="application", subtype="octet-stream", filename=name)
+    for name, data in _pairs(attachments):
+        message.add_attachment(data, maintype="application", subtype="octet-stream", filename=name)
     return message.as_bytes()
 
 
@@ -110,8 +110,8 @@ def mbox(mails: Iterable[bytes]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "box")
         box = mailbox.mbox(path)
-        for octets in mails:
-            box.add(octets)
+        for data in mails:
+            box.add(data)
         box.close()
         return path.read_bytes()
 

@@ -28,7 +28,7 @@ Send = Callable[..., tuple[DocumentResult, list[dict[str, Any]], list[str]]]
 @pytest.fixture
 def send(tmp_path: Path) -> Send:
     def send(
-        octets: bytes = NESTED,
+        data: bytes = NESTED,
         *,
         previous: DocumentResult | None = None,
         doc_id: str | None = None,
@@ -45,7 +45,7 @@ def send(tmp_path: Path) -> Send:
         ):
             sender = DocumentSender(session, **options)
             earlier = None if previous is None else previous.receipt()
-            sent = sender.send("in/a.zip", octets, previous=earlier, doc_id=doc_id, owner=owner)
+            sent = sender.send("in/a.zip", data, previous=earlier, doc_id=doc_id, owner=owner)
             result = sent.wait(60)
         path = receipts.write(result, tmp_path / "receipts")
         differences = [difference.text for difference in receipts.verify(path, tmp_path / "sink")]
@@ -186,7 +186,7 @@ def test_documents_under_sealed_headers_verify(send: Send, layers: int) -> None:
 
 
 def test_retries_claim_checks_and_redemption_work_under_sealed_headers(tmp_path: Path) -> None:
-    octets = samples.zip_file({"good.txt": b"good", "later.png": b"\x89PNG\r\n\x1a\n" + bytes(64)})
+    data = samples.zip_file({"good.txt": b"good", "later.png": b"\x89PNG\r\n\x1a\n" + bytes(64)})
     policy = CompletionPolicy.parse("best-effort,on-failure=retry,max-retries=2,retry-delay=0")
     sink = tmp_path / "sink"
     with Server(sink=sink, state_dir=tmp_path, header_key=KEY, defer_types=["image/*"]) as server:
@@ -195,7 +195,7 @@ def test_retries_claim_checks_and_redemption_work_under_sealed_headers(tmp_path:
             with Session.connect(
                 server.address, fingerprint=server.fingerprint, layers=2, header_key=KEY, policy=policy
             ) as session:
-                return DocumentSender(session).send("a.zip", octets, previous=previous).wait(60)
+                return DocumentSender(session).send("a.zip", data, previous=previous).wait(60)
 
         first = send()
         path = receipts.write(first, tmp_path / "receipts")
@@ -206,7 +206,7 @@ def test_retries_claim_checks_and_redemption_work_under_sealed_headers(tmp_path:
         Server(sink=sink, state_dir=tmp_path, header_key=KEY) as server,
         Session.connect(server.address, fingerprint=server.fingerprint, layers=2, header_key=KEY) as session,
     ):
-        again = DocumentSender(session).send("a.zip", octets, previous=first.receipt()).wait(60)
+        again = DocumentSender(session).send("a.zip", data, previous=first.receipt()).wait(60)
     assert (again.status, {part["status"] for part in again.receipt()["parts"]}) == ("COMPLETE", {"COMPLETE"})
     assert receipts.verify(receipts.write(again, tmp_path / "receipts"), sink) == []
 
@@ -218,7 +218,7 @@ def test_an_application_that_fails_an_attempt_gets_the_sealed_entity_again(tmp_p
         Session.connect(server.address, fingerprint=server.fingerprint, header_key=KEY, policy=policy) as session,
     ):
         with session.dehydrate(policy=policy) as scope:
-            part = scope.send(b"octets", metadata={"m": "v"})
+            part = scope.send(b"bytes", metadata={"m": "v"})
         taken = server.accept()
         seen = []
         for entity in taken:

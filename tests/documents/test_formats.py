@@ -27,20 +27,20 @@ LEAVES = {
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_a_leaf_is_told_by_its_content(name: str) -> None:
-    octets, media_type = LEAVES[name]
-    (part,) = dehydrate(name, octets)
+    data, media_type = LEAVES[name]
+    (part,) = dehydrate(name, data)
     assert (part.type, part.status, part.reason) == (media_type, "COMPLETE", None)
-    assert part.sha256 == hashlib.sha256(octets).hexdigest()
-    assert (part.bytes, part.content, part.path, part.depth) == (len(octets), octets, (), 0)
+    assert part.sha256 == hashlib.sha256(data).hexdigest()
+    assert (part.bytes, part.content, part.path, part.depth) == (len(data), data, (), 0)
 
 
 WRAPPERS: dict[str, tuple[Callable[[bytes], bytes], str, tuple[str, ...]]] = {
-    "zip": (lambda octets: samples.zip_file({"in": octets}), "application/zip", ("in",)),
-    "tar": (lambda octets: samples.tar_file({"in": octets}), "application/x-tar", ("in",)),
+    "zip": (lambda data: samples.zip_file({"in": data}), "application/zip", ("in",)),
+    "tar": (lambda data: samples.tar_file({"in": data}), "application/x-tar", ("in",)),
     "gz": (samples.gzip_file, "application/gzip", ("document",)),
     "bz2": (samples.bz2_file, "application/x-bzip2", ("document",)),
     "xz": (samples.xz_file, "application/x-xz", ("document",)),
-    "eml": (lambda octets: samples.mail("s", "body", {"in": octets}), "message/rfc822", ("in",)),
+    "eml": (lambda data: samples.mail("s", "body", {"in": data}), "message/rfc822", ("in",)),
 }
 
 
@@ -87,8 +87,8 @@ def test_odd_names_and_links_are_kept_as_names(tree: Tree) -> None:
     names = ["../../etc/passwd", "/absolute", "a//b", "", "ok", "ok", "C:\\x", "\N{SNOWMAN}", "new\nline"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        octets = samples.zip_file([(name, name.encode()) for name in names])
-    parts = list(dehydrate("a.zip", octets))
+        data = samples.zip_file([(name, name.encode()) for name in names])
+    parts = list(dehydrate("a.zip", data))
     found = [part.path[0] for part in parts[1:]]
     # A member without a name is named by its place.
     assert found == ["part 4" if name == "" else name for name in names]
@@ -97,16 +97,16 @@ def test_odd_names_and_links_are_kept_as_names(tree: Tree) -> None:
 
 
 def test_names_that_are_not_utf8_are_written_in_hex() -> None:
-    octets = samples.tar_file({"caf\udce9": b"x"})
-    assert [part.path for part in dehydrate("a.tar", octets)] == [(), (r"caf\xe9",)]
+    data = samples.tar_file({"caf\udce9": b"x"})
+    assert [part.path for part in dehydrate("a.tar", data)] == [(), (r"caf\xe9",)]
 
 
 @pytest.mark.parametrize(
     "wrap", [samples.zip_bomb, lambda n: samples.gzip_file(bytes(n)), lambda n: samples.xz_file(bytes(n))]
 )
 def test_a_bomb_fails_and_its_siblings_live(wrap: Callable[[int], bytes]) -> None:
-    octets = samples.zip_file({"bomb": wrap(64 << 20), "after": b"fine"})
-    composite = rehydrate(dehydrate("a.zip", octets))
+    data = samples.zip_file({"bomb": wrap(64 << 20), "after": b"fine"})
+    composite = rehydrate(dehydrate("a.zip", data))
     bomb = [node for node in composite.walk() if node.path[:1] == ("bomb",) and not node.children]
     assert [node.status for node in bomb] == ["FAILED"]
     assert "1000 times" in str(bomb[0].reason)
@@ -117,19 +117,19 @@ def test_a_bomb_fails_and_its_siblings_live(wrap: Callable[[int], bytes]) -> Non
 
 
 def test_depth_is_limited(tree: Tree) -> None:
-    octets = b"core"
+    data = b"core"
     for level in range(9):
-        octets = samples.zip_file({f"level {level}": octets, "beside": b"x"})
-    parts = tree("a.zip", octets)
+        data = samples.zip_file({f"level {level}": data, "beside": b"x"})
+    parts = tree("a.zip", data)
     assert max(part.depth for part in parts.values()) == 7
     deepest = [part for part in parts.values() if part.status != "COMPLETE"]
     assert [part.depth for part in deepest] == [7]
     assert "depth" in str(deepest[0].reason)
     assert deepest[0].sha256 is not None
-    assert max(part.depth for part in dehydrate("a.zip", octets, limits=Limits(max_depth=2))) == 2
+    assert max(part.depth for part in dehydrate("a.zip", data, limits=Limits(max_depth=2))) == 2
 
 
-def test_children_octets_and_time_are_limited() -> None:
+def test_children_bytes_and_time_are_limited() -> None:
     many = samples.zip_file({f"{n}": b"x" for n in range(50)})
     failed = [part for part in dehydrate("a.zip", many, limits=Limits(max_children=10)) if part.status == "FAILED"]
     assert len(failed) == 1
@@ -143,11 +143,11 @@ def test_children_octets_and_time_are_limited() -> None:
 
 
 def test_an_encrypted_member_fails_alone() -> None:
-    octets = bytearray(samples.zip_file({"secret": b"s", "open": b"o"}))
+    data = bytearray(samples.zip_file({"secret": b"s", "open": b"o"}))
     # The flag of encryption, in the member's own header and in the directory's.
-    octets[6] |= 1
-    octets[octets.index(b"PK\x01\x02") + 8] |= 1
-    statuses = {part.path: (part.status, part.reason) for part in dehydrate("a.zip", bytes(octets))}
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    statuses = {part.path: (part.status, part.reason) for part in dehydrate("a.zip", bytes(data))}
     assert statuses[("secret",)][0] == "FAILED"
     assert "encrypted" in str(statuses[("secret",)][1])
     assert statuses[("open",)] == ("COMPLETE", None)
@@ -158,9 +158,9 @@ def test_damage_fails_parts_and_never_raises() -> None:
     whole = samples.zip_file({"a": member, "b.eml": samples.mail("s", "b", {"c": member}), "d": b"d"})
     choose = random.Random(3)
     for _ in range(200):
-        octets = bytearray(whole)
-        octets[choose.randrange(len(octets))] ^= 1 << choose.randrange(8)
-        parts = list(dehydrate("a.zip", bytes(octets)))
+        data = bytearray(whole)
+        data[choose.randrange(len(data))] ^= 1 << choose.randrange(8)
+        parts = list(dehydrate("a.zip", bytes(data)))
         assert all(part.reason for part in parts if part.status != "COMPLETE")
     for length in range(0, len(whole), 97):
         parts = list(dehydrate("a.zip", whole[:length]))
@@ -168,12 +168,12 @@ def test_damage_fails_parts_and_never_raises() -> None:
 
 
 def test_a_stored_member_with_a_wrong_checksum_is_found() -> None:
-    octets = bytearray(samples.zip_file({"a": b"content"}))
-    with zipfile.ZipFile(io.BytesIO(octets)) as archive:
+    data = bytearray(samples.zip_file({"a": b"content"}))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
         crc = archive.getinfo("a").CRC.to_bytes(4, "little")
-    start = octets.rindex(crc)
-    octets[start] ^= 1
-    first = octets.index(crc)
-    octets[first] ^= 1
-    (_, part) = dehydrate("a.zip", bytes(octets))
+    start = data.rindex(crc)
+    data[start] ^= 1
+    first = data.index(crc)
+    data[first] ^= 1
+    (_, part) = dehydrate("a.zip", bytes(data))
     assert part.status == "FAILED"

@@ -174,7 +174,7 @@ def test_text_and_pages_are_limited(pdf: Path) -> None:
     pages = _open(pdf, text=3)
     assert pages.next_page() == "one"
     pages.next_page()
-    with pytest.raises(_pdf.PdfError, match="more than 3 octets"):
+    with pytest.raises(_pdf.PdfError, match="more than 3 bytes"):
         pages.next_page()
     few = _open(pdf, pages=1)
     assert [few.next_page() for _ in range(3)] == ["one", "two", None]
@@ -189,8 +189,8 @@ def test_encrypted_and_broken_ones_say_why() -> None:
         "cut.pdf": (b"%PDF-1.7\n%\xff\xff\n1 0 obj", "the PDF does not parse"),
         "none.pdf": (samples.pdf([]), "the PDF does not parse"),
     }
-    for name, (octets, reason) in cases.items():
-        (part,) = dehydrate(name, octets)
+    for name, (data, reason) in cases.items():
+        (part,) = dehydrate(name, data)
         assert (part.type, part.status) == ("application/pdf", "FAILED"), name
         assert part.reason == reason, name
         assert part.sha256 is not None
@@ -199,8 +199,8 @@ def test_encrypted_and_broken_ones_say_why() -> None:
 def test_damage_never_raises() -> None:
     whole = samples.pdf(["one", "two"])
     for position in range(0, len(whole), 41):
-        octets = whole[:position] + bytes([whole[position] ^ 0x15]) + whole[position + 1 :]
-        assert all(part.reason for part in dehydrate("a.pdf", octets) if part.status != "COMPLETE")
+        data = whole[:position] + bytes([whole[position] ^ 0x15]) + whole[position + 1 :]
+        assert all(part.reason for part in dehydrate("a.pdf", data) if part.status != "COMPLETE")
 
 
 def test_a_time_limit_reaches_the_reader() -> None:

@@ -29,7 +29,7 @@ def _broken() -> bytes:
 
 
 BROKEN = _broken()
-KEY = "a secret of 16 octets or more"
+KEY = "a secret of 16 bytes or more"
 
 
 class Sink:
@@ -45,7 +45,7 @@ class Sink:
 
     def send(
         self,
-        octets: bytes,
+        data: bytes,
         policy: str | None = None,
         *,
         again: bool = False,
@@ -58,7 +58,7 @@ class Sink:
         with self.server(**options) as server:
             with Session.connect(server.address, fingerprint=server.fingerprint, layers=2) as session:
                 sender = DocumentSender(session, policy=chosen, privacy=privacy)
-                result = sender.send("in/a.zip", octets, previous=previous).wait(30)
+                result = sender.send("in/a.zip", data, previous=previous).wait(30)
             self.claims = server.claims()
         receipts.write(result, self.receipts)
         return result
@@ -123,8 +123,8 @@ def test_a_policy_holds_for_containers_inside_of_containers(sink: Sink) -> None:
 
 
 def test_what_the_receiver_refuses_is_tried_again_as_often_as_the_policy_says(sink: Sink) -> None:
-    octets = samples.zip_file({"small": b"x", "large": b"y" * 100})
-    result = sink.send(octets, "lenient,on-failure=retry,max-retries=2,retry-delay=0.01", max_payload=50)
+    data = samples.zip_file({"small": b"x", "large": b"y" * 100})
+    result = sink.send(data, "lenient,on-failure=retry,max-retries=2,retry-delay=0.01", max_payload=50)
     assert (result.status, result.outcome) == ("COMPLETE", "PARTIAL")
     assert _parts(sink.receipt()) == {"small": ("COMPLETE", 1), "large": ("FAILED", 3)}
     assert sink.differences() == []
@@ -134,9 +134,9 @@ def test_what_the_receiver_refuses_is_tried_again_as_often_as_the_policy_says(si
 
 
 def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) -> None:
-    octets = samples.zip_file({"small": b"x", "large": b"y" * 100})
+    data = samples.zip_file({"small": b"x", "large": b"y" * 100})
     policy = "strict,on-failure=defer"
-    first = sink.send(octets, policy, max_payload=50)
+    first = sink.send(data, policy, max_payload=50)
     assert (first.status, first.outcome) == ("FAILED", "FAILED")
     (claim,) = sink.claims
     assert claim.claim.status is Status.DEFERRED
@@ -149,7 +149,7 @@ def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) ->
     assert sink.differences() == []
 
     # A new server, in a new process as far as it knows, which takes it now.
-    second = sink.send(octets, policy, again=True)
+    second = sink.send(data, policy, again=True)
     assert (second.status, second.outcome) == ("COMPLETE", "RESOLVED")
     assert [(row.claim.hex, row.claim.status) for row in sink.claims] == [(claim.claim.hex, Status.COMPLETE)]
     receipt = sink.receipt()
@@ -159,7 +159,7 @@ def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) ->
     assert sorted(scope["deferred"] for scope in receipt["scopes"]) == [0, 1]
     assert sink.differences() == []
     # And nothing is left to be done.
-    third = sink.send(octets, policy, again=True)
+    third = sink.send(data, policy, again=True)
     assert third.receipt() == receipt
 
 
@@ -169,25 +169,25 @@ def test_what_was_set_aside_comes_again_and_completes_the_receipt(sink: Sink) ->
 def test_a_container_that_was_set_aside_with_its_part_comes_again(
     sink: Sink, policy: str, beside: dict[str, bytes], levels: int
 ) -> None:
-    octets = samples.zip_file({"large": b"y" * 100, **beside})
+    data = samples.zip_file({"large": b"y" * 100, **beside})
     for _ in range(levels):
-        octets = samples.zip_file({"inner.zip": octets, "note": b"a note"})
-    first = sink.send(octets, policy, max_payload=50)
+        data = samples.zip_file({"inner.zip": data, "note": b"a note"})
+    first = sink.send(data, policy, max_payload=50)
     assert first.status == "FAILED"
     assert _parts(sink.receipt())["inner.zip"][0] == "DEFERRED"
     assert sink.differences() == []
-    second = sink.send(octets, policy, again=True)
+    second = sink.send(data, policy, again=True)
     assert (second.status, second.outcome) == ("COMPLETE", "RESOLVED")
     assert {status for status, _ in _parts(sink.receipt()).values()} == {"COMPLETE"}
     assert sink.differences() == []
-    third = sink.send(octets, policy, again=True)
+    third = sink.send(data, policy, again=True)
     assert third.receipt() == sink.receipt()
     assert sink.differences() == []
 
 
 def test_every_change_to_what_a_policy_made_of_a_document_is_named(sink: Sink) -> None:
-    octets = samples.zip_file({"small": b"x", "large": b"y" * 100})
-    sink.send(octets, "lenient,on-failure=defer", max_payload=50)
+    data = samples.zip_file({"small": b"x", "large": b"y" * 100})
+    sink.send(data, "lenient,on-failure=defer", max_payload=50)
     other = "0123456789abcdef"
     changes: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         (lambda receipt: receipt.update(outcome="RESOLVED"), "outcome: must be PARTIAL"),
@@ -209,8 +209,8 @@ def test_every_change_to_what_a_policy_made_of_a_document_is_named(sink: Sink) -
 
 
 def test_parts_of_a_type_are_stored_and_set_aside_until_somebody_has_time(sink: Sink) -> None:
-    octets = samples.zip_file({"note.txt": b"a note", "scan.png": PNG})
-    first = sink.send(octets, "best-effort", defer_types=["image/*"])
+    data = samples.zip_file({"note.txt": b"a note", "scan.png": PNG})
+    first = sink.send(data, "best-effort", defer_types=["image/*"])
     assert (first.status, first.outcome) == ("COMPLETE", "PARTIAL")
     (row,) = sink.claims
     assert (row.type, row.bytes, row.path) == ("image/png", len(PNG), ("scan.png",))
@@ -222,7 +222,7 @@ def test_parts_of_a_type_are_stored_and_set_aside_until_somebody_has_time(sink: 
     assert any("sha256: the receipt says" in text for text in sink.differences())
     (sink.folder / row.file).write_bytes(PNG)
 
-    second = sink.send(octets, "best-effort", again=True, defer_types=["image/*"])
+    second = sink.send(data, "best-effort", again=True, defer_types=["image/*"])
     assert (second.status, second.outcome) == ("COMPLETE", "RESOLVED")
     assert [row.claim.status for row in sink.claims] == [Status.COMPLETE]
     assert sink.differences() == []
@@ -230,12 +230,12 @@ def test_parts_of_a_type_are_stored_and_set_aside_until_somebody_has_time(sink: 
 
 @pytest.mark.parametrize("policy", ["best-effort", None])
 def test_what_a_worker_has_done_without_a_session_stays_where_it_is(sink: Sink, policy: str | None) -> None:
-    octets = samples.zip_file({"note.txt": b"a note", "scan.png": PNG})
-    first = sink.send(octets, policy, defer_types=["image/*"])
+    data = samples.zip_file({"note.txt": b"a note", "scan.png": PNG})
+    first = sink.send(data, policy, defer_types=["image/*"])
     (row,) = sink.claims
     with sink.server() as server:
         server.settle(row.claim)
-    second = sink.send(octets, policy, again=True, defer_types=["image/*"])
+    second = sink.send(data, policy, again=True, defer_types=["image/*"])
     assert [each.claim.id for each in sink.claims] == [row.claim.id]
     scan = sink.receipt()["parts"][1]
     assert (second.status, scan["status"], scan["session"], scan["claim"]) == (
@@ -281,9 +281,9 @@ def test_a_policy_of_the_session_is_that_of_its_documents_and_in_their_receipts(
 
 
 def test_padding_is_not_set_aside_by_its_type(sink: Sink) -> None:
-    octets = samples.zip_file({"note.txt": b"a note", "more.txt": b"another"})
+    data = samples.zip_file({"note.txt": b"a note", "more.txt": b"another"})
     options = {"defer_types": ["application/octet-stream"], "privacy": Privacy(pad_children=4)}
-    result = sink.send(octets, **options)
+    result = sink.send(data, **options)
     assert (result.status, len(sink.receipt()["scopes"][0]["padding"])) == ("COMPLETE", 2)
     assert sink.claims == []
     assert sink.differences() == []

@@ -30,7 +30,7 @@ Send = Callable[..., tuple[DocumentResult, list[dict[str, Any]], list[str]]]
 def send(tmp_path: Path) -> Send:
     def send(
         privacy: Privacy | None,
-        octets: bytes = NESTED,
+        data: bytes = NESTED,
         *,
         references: References | None = None,
         previous: DocumentResult | None = None,
@@ -43,7 +43,7 @@ def send(tmp_path: Path) -> Send:
         ):
             sender = DocumentSender(session, privacy=privacy, **options)
             earlier = None if previous is None else previous.receipt()
-            result = sender.send("in/secret-name.zip", octets, previous=earlier).wait(60)
+            result = sender.send("in/secret-name.zip", data, previous=earlier).wait(60)
         path = receipts.write(result, tmp_path / "receipts")
         differences = [difference.text for difference in receipts.verify(path, sink)]
         log = (sink / session.id / "entities.jsonl").read_text().splitlines()
@@ -173,5 +173,5 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, key_file: Path) ->
             DocumentSender(flat, by_reference="s3://bucket")
         with pytest.raises(ValueError, match="do not go together"):
             DocumentSender(flat, dehydrate=False, by_reference="s3://bucket", privacy=named)
-        with pytest.raises(PipeStreamError, match="16 octets or more"):
+        with pytest.raises(PipeStreamError, match="16 bytes or more"):
             DocumentSender(flat, privacy=Privacy(pseudonym_key_file=short))

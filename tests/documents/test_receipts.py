@@ -126,7 +126,7 @@ def _other(value: Any) -> list[Any]:
             return [None, 7, {"a": 1}]
 
 
-# Nothing in a sink says what was never there: octets and type of a part that was announced as FAILED. The number of
+# Nothing in a sink says what was never there: bytes and type of a part that was announced as FAILED. The number of
 # attempts is the sender's own.
 def _is_unknown(receipt: dict[str, Any], way: tuple[Any, ...], value: Any) -> bool:
     if way[0] != "parts":
@@ -257,19 +257,19 @@ def _swap(entries: list[Any], index: int) -> bool:
     return True
 
 
-def test_every_changed_octet_of_a_payload_is_found(sent: Sent, copied: Path) -> None:
+def test_every_changed_byte_of_a_payload_is_found(sent: Sent, copied: Path) -> None:
     files = [part["file"] for part in sent.receipt["parts"] if part["file"]]
     assert len(files) > 3
     for file in files:
         path = copied / file
-        octets = path.read_bytes()
-        for position in range(0, len(octets), max(1, len(octets) // 16)):
-            path.write_bytes(octets[:position] + bytes([octets[position] ^ 1]) + octets[position + 1 :])
+        data = path.read_bytes()
+        for position in range(0, len(data), max(1, len(data) // 16)):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
             assert any(file in difference.text for difference in sent.differences(sink=copied)), (file, position)
-        for changed in (octets + b"x", octets[:-1] if octets else b"y"):
+        for changed in (data + b"x", data[:-1] if data else b"y"):
             path.write_bytes(changed)
             assert any(file in difference.text for difference in sent.differences(sink=copied)), file
-        path.write_bytes(octets)
+        path.write_bytes(data)
     assert sent.differences(sink=copied) == []
 
 
@@ -279,7 +279,7 @@ def test_missing_and_extra_files_are_found(sent: Sent, copied: Path) -> None:
         if part["file"] is None:
             continue
         path = copied / part["file"]
-        octets = path.read_bytes()
+        data = path.read_bytes()
         path.unlink()
         assert any(part["file"] in difference.text for difference in sent.differences(sink=copied))
         path.symlink_to(sent.sink / part["file"])
@@ -288,7 +288,7 @@ def test_missing_and_extra_files_are_found(sent: Sent, copied: Path) -> None:
         path.mkdir()
         assert sent.differences(sink=copied), "a folder"
         path.rmdir()
-        path.write_bytes(octets)
+        path.write_bytes(data)
     scopes = [sent.receipt["root"][0], *(scope["scope"] for scope in sent.receipt["scopes"])]
     for scope in scopes:
         for name in ("999", ".tmp", "1.7", "x"):
@@ -341,16 +341,16 @@ def test_the_log_must_agree(sent: Sent, copied: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "bytes",
     [
         b"", b"null", b"[]", b"{", b"\xff\xfe", b"{}", b'{"version": NaN}', b"[" * 200_000,
         b'{"parts": ' + b"[" * 200_000,
         b'{"version": 1' + b"0" * 10_000 + b"}", b'{"parts": [1, null, []], "scopes": {}}',
     ],
 )  # fmt: skip
-def test_a_hostile_receipt_is_a_difference_and_no_traceback(octets: bytes, tmp_path: Path) -> None:
+def test_a_hostile_receipt_is_a_difference_and_no_traceback(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    path.write_bytes(octets)
+    path.write_bytes(data)
     differences = receipts.verify(path, tmp_path)
     assert differences
     assert all(len(difference.text) < 1000 for difference in differences)

@@ -50,7 +50,7 @@ PAGE = (
 )
 
 
-def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(server: Server, tmp_path: Path) -> None:
+def test_a_page_keeps_its_own_bytes_when_something_in_it_is_broken(server: Server, tmp_path: Path) -> None:
     with _connect(server) as session:
         result = DocumentSender(session).send("page.html", PAGE).wait(30)
     receipt = result.receipt()
@@ -63,13 +63,13 @@ def test_a_page_keeps_its_own_octets_when_something_in_it_is_broken(server: Serv
     assert (line["status"], line["reason"], line["file"]) == ("FAILED", "not every child is COMPLETE", receipt["file"])
 
 
-@pytest.mark.parametrize("octets", [b"PK\x03\x04 and no more", b"%PDF-1.4 and no more", b"\x1f\x8b\x08 and no more"])
-def test_what_is_sent_whole_need_not_be_whole(server: Server, tmp_path: Path, octets: bytes) -> None:
+@pytest.mark.parametrize("bytes", [b"PK\x03\x04 and no more", b"%PDF-1.4 and no more", b"\x1f\x8b\x08 and no more"])
+def test_what_is_sent_whole_need_not_be_whole(server: Server, tmp_path: Path, data: bytes) -> None:
     with _connect(server) as session:
-        result = DocumentSender(session, dehydrate=False).send("broken", octets).wait(30)
+        result = DocumentSender(session, dehydrate=False).send("broken", data).wait(30)
     assert (result.status, result.receipt()["parts"]) == ("COMPLETE", [])
     with _connect(server, layers=0) as session:
-        outer = DocumentSender(session).send("outer.zip", samples.zip_file({"broken": octets})).wait(30)
+        outer = DocumentSender(session).send("outer.zip", samples.zip_file({"broken": data})).wait(30)
     assert (outer.status, [part["status"] for part in outer.receipt()["parts"]]) == ("COMPLETE", ["COMPLETE"])
     assert _verified(result, tmp_path) == _verified(outer, tmp_path) == []
 
@@ -110,7 +110,7 @@ def test_rows_have_contents_up_to_a_size(server: Server) -> None:
         "page 1": b"one",
         "page 2": b"two",
     }
-    # A page keeps its own octets although what is embedded in it is a part; a part that failed has none.
+    # A page keeps its own bytes although what is embedded in it is a part; a part that failed has none.
     assert [row["content"] for row in page] == [PAGE, b"\x89PNG\r\n\x1a\n", None]
 
 
@@ -258,9 +258,9 @@ def test_a_lost_session_leaves_every_part_accounted_for(tmp_path: Path) -> None:
         before = sender.send("before.txt", b"x").wait(30)
         server_gone = threading.Thread(target=lambda: (time.sleep(0.2), session.abort(1, "a test")))
         parts = {f"{n}": os.urandom(20_000) for n in range(900)}
-        octets = samples.zip_file({**parts, "slow.xz": samples.xz_file(os.urandom(8 << 20)), "last": b"l"})
+        data = samples.zip_file({**parts, "slow.xz": samples.xz_file(os.urandom(8 << 20)), "last": b"l"})
         server_gone.start()
-        result = sender.send("during.zip", _Slow(octets, 0.4)).wait(30)
+        result = sender.send("during.zip", _Slow(data, 0.4)).wait(30)
         server_gone.join()
     assert before.status == "COMPLETE"
     assert result.status == "FAILED"
@@ -274,10 +274,10 @@ def test_a_lost_session_leaves_every_part_accounted_for(tmp_path: Path) -> None:
 
 
 class _Slow(io.BytesIO):
-    """A file that takes its time before it gives the first octet."""
+    """A file that takes its time before it gives the first byte."""
 
-    def __init__(self, octets: bytes, seconds: float) -> None:
-        super().__init__(octets)
+    def __init__(self, data: bytes, seconds: float) -> None:
+        super().__init__(data)
         self._seconds = seconds
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -312,9 +312,9 @@ def test_names_are_checked(server: Server) -> None:
 
 
 def test_ctrl_c_stops_sending_and_the_session_can_still_be_closed(tmp_path: Path) -> None:
-    octets = samples.zip_file({"a": samples.gzip_file(bytes(300 << 20)), "b": b"b"})
+    data = samples.zip_file({"a": samples.gzip_file(bytes(300 << 20)), "b": b"b"})
     path = tmp_path / "a.zip"
-    path.write_bytes(octets)
+    path.write_bytes(data)
     program = """
 import resource
 import sys

@@ -20,7 +20,7 @@ class SmallDisk:
         self.ballast = mount / ".ballast"
 
     def fill(self, leave: int = 0) -> None:
-        """Takes all space but about `leave` octets."""
+        """Takes all space but about `leave` bytes."""
         with self.ballast.open("wb", buffering=0) as file:
             for size in (4096, 1):
                 with suppress(OSError):

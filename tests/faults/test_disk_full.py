@@ -46,7 +46,7 @@ def test_a_payload_that_does_not_fit_fails_its_entity_with_internal_error(disk: 
     client.completes(1)
     client.deliver(2, bytes(6 * MIB))
     client.fails(2, Code.INTERNAL_ERROR)
-    # Its octets are gone at once, or there would be no room for the next one.
+    # Its bytes are gone at once, or there would be no room for the next one.
     client.deliver(3, bytes(MIB))
     client.completes(3)
     assert not list((disk.mount / "sink" / client.session_id).glob(".tmp*"))

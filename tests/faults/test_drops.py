@@ -75,7 +75,7 @@ def test_a_reset_alone_is_a_failure_that_the_server_reports(connect: Connect) ->
     assert client.terminal(1).stat == Stat.FAILED
 
 
-def test_streams_that_end_too_early_at_every_octet(connect: Connect) -> None:
+def test_streams_that_end_too_early_at_every_byte(connect: Connect) -> None:
     payload = b"0123456789"
     client = connect()
     client.announce(*range(1, len(payload) + 1))

@@ -40,7 +40,7 @@ def test_10000_announcements_without_streams(program: Program, connect: Connect)
 
 def test_10000_announcements_without_streams_on_each_of_many_connections(program: Program, connect: Connect) -> None:
     clients = [connect() for _ in range(50 if LONG else 5)]
-    # A kibioctet for each announcement is more than enough.
+    # A kibibyte for each announcement is more than enough.
     program.memory_allowed = max(program.memory_allowed, len(clients) * 10 * MIB)
     for client in clients:
         client.announce(*range(1, 10_001))
@@ -77,7 +77,7 @@ def test_headers_whose_announcements_never_come_are_bounded(program: Program, co
 
 
 def test_slow_senders_on_many_connections(program: Program, connect: Connect) -> None:
-    """Each drips an octet at a time; the bystander is served meanwhile, and they come to their ends as well."""
+    """Each drips a byte at a time; the bystander is served meanwhile, and they come to their ends as well."""
     payload = b"drop by drop"
     clients = [connect() for _ in range(200 if LONG else 30)]
     whole = {client: client.stream(b"", end=False) for client in clients}
@@ -107,12 +107,12 @@ def test_slow_headers_and_slow_control_streams(program: Program, connect: Connec
 
 
 @pytest.mark.parametrize("frame_type", [0x80, 0x81, 0xC0, 0xC6], ids=hex)
-def test_a_huge_length_with_few_octets_behind_takes_no_memory(
+def test_a_huge_length_with_few_bytes_behind_takes_no_memory(
     program: Program, connect: Connect, frame_type: int
 ) -> None:
     clients = [connect() for _ in range(40)]
     for client in clients:
-        client.send(struct.pack(">BI", frame_type, (16 << 20) - 1) + b"few octets")
+        client.send(struct.pack(">BI", frame_type, (16 << 20) - 1) + b"few bytes")
     for client in clients:
         client.reactor.run(lambda: False, 0.005)
     program.undisturbed()
@@ -120,7 +120,7 @@ def test_a_huge_length_with_few_octets_behind_takes_no_memory(
     assert grown(program) < 48
 
 
-def test_a_header_length_at_the_limit_with_few_octets_behind_takes_no_memory(
+def test_a_header_length_at_the_limit_with_few_bytes_behind_takes_no_memory(
     program: Program, connect: Connect
 ) -> None:
     client = connect()
@@ -173,7 +173,7 @@ def test_long_error_messages_are_not_kept(program: Program, connect: Connect) ->
 
 
 def test_a_peer_that_does_not_read_its_control_stream(program: Program, connect: Connect) -> None:
-    """Every CHECKPOINT wants an answer of a kibioctet, and the client takes 4 KiB in all."""
+    """Every CHECKPOINT wants an answer of a kibibyte, and the client takes 4 KiB in all."""
     client = connect(max_stream_data=8192)
     client.quic._write_stream_limits = lambda *_, **__: None  # type: ignore[method-assign]
     count = 20_000 if LONG else 8_000

@@ -1,4 +1,4 @@
-"""Random trees sent with mistakes: steps left out, done twice or in a wrong order, octets changed on their way.
+"""Random trees sent with mistakes: steps left out, done twice or in a wrong order, bytes changed on their way.
 
 Whatever the server makes of them, it closes with a code of the registry or goes on, and what always holds (the
 bystander, memory, the sink, the events) is checked after each.
@@ -25,19 +25,19 @@ class Clumsy(Client):
     rate = 0.0
 
     def damaged(self, data: bytes) -> bytes:
-        octets = bytearray(data)
-        if octets and self.chance.random() < self.rate:
-            position = self.chance.randrange(len(octets))
+        data = bytearray(data)
+        if data and self.chance.random() < self.rate:
+            position = self.chance.randrange(len(data))
             match self.chance.randrange(4):
                 case 0:
-                    octets[position] ^= 1 << self.chance.randrange(8)
+                    data[position] ^= 1 << self.chance.randrange(8)
                 case 1:
-                    del octets[position:]
+                    del data[position:]
                 case 2:
-                    octets[position:position] = self.chance.randbytes(self.chance.randrange(1, 9))
+                    data[position:position] = self.chance.randbytes(self.chance.randrange(1, 9))
                 case 3:
-                    octets[position:] = octets[position:] * 2
-        return bytes(octets)
+                    data[position:] = data[position:] * 2
+        return bytes(data)
 
     def send(self, *frames: Frame | bytes, end: bool = False) -> None:
         if self.rate and self.chance.random() < self.rate:

@@ -72,7 +72,7 @@ class Words:
         fields: dict[str, Any] = self.random.choice([{}, {}, {"checksum": bytes(32)}, {"payload_length": 9}])
         if self.random.random() < 0.3:
             fields = fields | {"metadata": {"pipestream.attempt": str(self.random.randint(0, 3))}}
-        self.client.child(self.random.randint(1, 3), b"octets", scope=2 * parent, parent=parent, **fields)
+        self.client.child(self.random.randint(1, 3), b"bytes", scope=2 * parent, parent=parent, **fields)
 
     def status(self) -> None:
         parent = self.number(self.random.randint(0, self.parents))

@@ -71,7 +71,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
     receiver.serve.kill()
 
 
-def octets(number: int) -> bytes:
+def as_bytes(number: int) -> bytes:
     return bytes([number]) * (400_000 if number % 7 == 3 else 100 + number)
 
 
@@ -87,14 +87,14 @@ def check_list(receiver: Receiver, session: str) -> None:
     assert last == {"closed": 0}
     assert {line["status"] for line in lines} == {"COMPLETE"}
     found = sorted((receiver.sink / line["file"]).read_bytes() for line in lines)
-    assert found == sorted(octets(number) for number in range(PARTS))
+    assert found == sorted(as_bytes(number) for number in range(PARTS))
 
 
 @pytest.mark.parametrize("lines", [0, 1, 7, 30, PARTS])
 def test_a_receiver_killed_when_its_list_has_so_many_lines_goes_on(receiver: Receiver, lines: int) -> None:
     with receiver.connect() as session:
         name = session.id
-        sent = [session.send(octets(number)) for number in range(PARTS)]
+        sent = [session.send(as_bytes(number)) for number in range(PARTS)]
         until(lambda: len(receiver.lines(name)) >= lines)
         receiver.restart()
         assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
@@ -104,7 +104,7 @@ def test_a_receiver_killed_when_its_list_has_so_many_lines_goes_on(receiver: Rec
 def test_a_receiver_killed_again_and_again_while_its_client_is_lost(receiver: Receiver) -> None:
     with receiver.connect() as session:
         name = session.id
-        sent = [session.send(octets(number)) for number in range(PARTS)]
+        sent = [session.send(as_bytes(number)) for number in range(PARTS)]
         for _ in range(4):
             # It may die before its client is back, and while it reads what the one before has left.
             receiver.restart()
@@ -114,7 +114,7 @@ def test_a_receiver_killed_again_and_again_while_its_client_is_lost(receiver: Re
 
 def test_a_receiver_killed_when_its_client_may_close_has_its_list_closed(receiver: Receiver) -> None:
     session = receiver.connect()
-    sent = [session.send(octets(number)) for number in range(PARTS)]
+    sent = [session.send(as_bytes(number)) for number in range(PARTS)]
     assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
     session.end_root()
     until(lambda: receiver.lines(session.id)[-1] == {"closed": 0})
@@ -177,11 +177,11 @@ def test_a_client_whose_disk_is_full_ends_its_session(receiver: Receiver, disk: 
 def test_a_receiver_that_is_told_to_stop_leaves_its_sessions_to_the_next(receiver: Receiver) -> None:
     with receiver.connect() as session:
         name = session.id
-        sent = [session.send(octets(number)) for number in range(PARTS // 2)]
+        sent = [session.send(as_bytes(number)) for number in range(PARTS // 2)]
         receiver.serve.process.send_signal(signal.SIGTERM)
         receiver.serve.wait()
         assert not any("closed" in line for line in receiver.lines(name))
         receiver.start()
-        sent += [session.send(octets(number)) for number in range(PARTS // 2, PARTS)]
+        sent += [session.send(as_bytes(number)) for number in range(PARTS // 2, PARTS)]
         assert {entity.wait(PATIENCE) for entity in sent} == {Status.COMPLETE}
     check(receiver, name)

@@ -97,11 +97,11 @@ SAMPLES: dict[type, Callable[[], object]] = {
         refused=0,
         handshakes_failed=0,
         events=3,
-        octets=9,
-        wire_octets=30,
+        bytes=9,
+        wire_bytes=30,
         windows=1,
         acknowledged=3,
-        held_octets=0,
+        held_bytes=0,
         errors={"limit": 0},
         foreign={"http": 1},
         peers={"127.0.0.1": (3, 9)},
@@ -189,7 +189,7 @@ SAMPLES |= {
 }
 COUNTED = ("connections", "submitted", "merged", "refused", "delivered", "done", "failed", "retried", "lost", "late")
 SAMPLES |= {
-    QuicxError: lambda: QuicxError("the pool has no free block of 16 octets", "limit", 1, [1, 0]),
+    QuicxError: lambda: QuicxError("the pool has no free block of 16 bytes", "limit", 1, [1, 0]),
     qx.ClassStats: lambda: qx.ClassStats(16, 1, 1),
     qx.DaemonCounters: lambda: qx.DaemonCounters(**dict.fromkeys(COUNTED, 1), died=0, dead=2),
     qx.DeadTask: lambda: qx.DeadTask(7, "mail", 5, "no answer within 60 s"),
@@ -203,7 +203,7 @@ SAMPLES |= {
 KEY, SCOPE, REASON = ps.EntityKey(0, 0, 7, 0), ps.ScopeKey(2), ps.Reason(5, "PIPESTREAM_ENTITY_INVALID", "broken")
 DIGEST, CHUNK = ps.ScopeDigest(2, 3, 1, 1, 1, bytes(32)), ps.ChunkInfo(total_chunks=2, chunk_index=1, chunk_offset=9)
 AGREED = ps.Capabilities().negotiate(ps.Capabilities())
-COUNTS = ("connections_total", "connections_open", "refused", "entities", "completed", "failed", "octets")
+COUNTS = ("connections_total", "connections_open", "refused", "entities", "completed", "failed", "bytes")
 SAMPLES |= {
     ps.Agreement: lambda: AGREED,
     ps.AgreedEvent: lambda: ps.AgreedEvent(AGREED),

@@ -19,7 +19,7 @@ def test_no_build_products_are_committed(repository, tracked, saw):
         name = path.relative_to(repository)
         assert path.suffix not in BUILT, f"{name} is built, not written"
         assert not BUILT_FOLDERS & set(name.parts), f"{name} lies in a folder of build products"
-        assert path.stat().st_size <= LARGEST, f"{name} has more than {LARGEST} octets"
+        assert path.stat().st_size <= LARGEST, f"{name} has more than {LARGEST} bytes"
     saw(len(tracked), "files", at_least=60)
 
 

@@ -33,7 +33,7 @@ def test_the_page_about_operations_names_every_metric(pytestconfig, tmp_path):
         with urllib.request.urlopen(f"http://{receiver.metrics_address}/metrics", timeout=20) as response:
             text = response.read().decode()
     assert "penstock_lumberjack_spool_events_total 2" in text.splitlines()
-    assert f"penstock_lumberjack_spool_limit_octets {10 << 30}" in text.splitlines()
+    assert f"penstock_lumberjack_spool_limit_bytes {10 << 30}" in text.splitlines()
     metrics = re.findall(r"^# TYPE penstock_lumberjack_(\w+) (\w+)$", text, re.MULTILINE)
     page = (pytestconfig.rootpath / "docs" / "operations-lumberjack.md").read_text()
     names = {f"{name}_total" if kind == "counter" else name for name, kind in metrics}

@@ -191,13 +191,13 @@ def test_nothing_is_lost_while_nobody_takes_events_and_files_are_rotated(tmp_pat
 # Lines that are too long.
 
 
-def pieces(octets: bytes, size: int = 1 << 20) -> list[bytes]:
+def pieces(data: bytes, size: int = 1 << 20) -> list[bytes]:
     noted: list[int] = []
     lines = Lines(0, noted.append)
-    found = [piece for at in range(0, len(octets), size) for piece in lines.push(octets[at : at + size])]
+    found = [piece for at in range(0, len(data), size) for piece in lines.push(data[at : at + size])]
     found += lines.rest()
     assert [offset for _, offset in found] == [sum(len(text) for text, _ in found[:at]) for at in range(len(found))]
-    assert b"".join(text for text, _ in found) == octets
+    assert b"".join(text for text, _ in found) == data
     assert bool(noted) == any(not text.endswith(b"\n") for text, _ in found[:-1])
     return [text for text, _ in found]
 

@@ -138,7 +138,7 @@ BAD = {
     "an empty C": ("malformed", _c(b"")),
     "no zlib in C": ("malformed", _c(b"oops")),
     "a C that is cut off": ("malformed", window(1) + _c(zlib.compress(json_frame(1, b"{}"))[:-1])),
-    "octets behind the stream in C": ("malformed", window(1) + _c(zlib.compress(json_frame(1, b"{}")), more=2)),
+    "bytes behind the stream in C": ("malformed", window(1) + _c(zlib.compress(json_frame(1, b"{}")), more=2)),
     "an event beyond the window": ("violation", json_frame(1, b"{}") + json_frame(2, b"{}") + json_frame(3, b"{}")),
     "another version": ("malformed", b"3W" + struct.pack(">I", 1)),
     "another version in the midst of a window": ("malformed", window(2) + json_frame(1, b"{}") + b"3J\0\0"),
@@ -147,12 +147,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("kind", "octets"), BAD.values(), ids=BAD)
-def test_bad_input_ends_its_connection_alone_after_what_was_whole_is_acknowledged(taking, kind, octets):
+@pytest.mark.parametrize(("kind", "bytes"), BAD.values(), ids=BAD)
+def test_bad_input_ends_its_connection_alone_after_what_was_whole_is_acknowledged(taking, kind, data):
     # A bomb has to go by its ratio, so what may be inflated lies above it.
-    receiver = taking(limits=Limits(window=4096, inflated=1 << 20 if octets == _c(_large()) else 256 << 20))
+    receiver = taking(limits=Limits(window=4096, inflated=1 << 20 if data == _c(_large()) else 256 << 20))
     with Writer(receiver.address) as good, Writer(receiver.address) as writer:
-        writer.send(whole_window(3) + octets)
+        writer.send(whole_window(3) + data)
         writer.socket.settimeout(20)
         acknowledged = writer.rest()
         assert acknowledged.startswith(b"2A\0\0\0\x03"), acknowledged
@@ -160,15 +160,15 @@ def test_bad_input_ends_its_connection_alone_after_what_was_whole_is_acknowledge
         assert good.ack() == (2, 1)
     receiver.close()
     assert {name: count for name, count in receiver.receiver.counters.errors.items() if count} == {kind: 1}
-    assert receiver.receiver.counters.held_octets == 0
+    assert receiver.receiver.counters.held_bytes == 0
 
 
 def test_sequence_numbers_may_jump_and_a_new_window_may_come_before_the_old_one_is_full(taking):
     receiver = taking()
     with Writer(receiver.address) as writer:
         writer.send(window(3) + json_frame(5, b"{}") + window(2) + json_frame(2**32 - 1, b"{}") + json_frame(0, b"{}"))
-        octets = writer.socket.recv(6)
-        assert octets == b"2A\0\0\0\0"
+        data = writer.socket.recv(6)
+        assert data == b"2A\0\0\0\0"
         writer.send(window(1) + json_frame(9, b"{}"))
         assert writer.ack() == (2, 9)
     assert len(receiver.wait(4)) == 4
@@ -183,7 +183,7 @@ def test_a_frame_that_comes_too_slowly_ends_its_connection(taking):
     assert receiver.receiver.counters.errors["deadline"] == 1
 
 
-def test_disconnects_at_every_octet_of_a_session_lose_nothing_that_was_acknowledged(taking):
+def test_disconnects_at_every_byte_of_a_session_lose_nothing_that_was_acknowledged(taking):
     receiver = taking(pause=0.02)
     session = whole_window(2) + compressed(whole_window(2, first=3)) + data_frame(1, [(b"k", b"v")])
     acknowledged = 0
@@ -197,7 +197,7 @@ def test_disconnects_at_every_octet_of_a_session_lose_nothing_that_was_acknowled
     assert len(receiver.wait(acknowledged)) >= acknowledged
 
 
-def test_thousands_that_send_an_octet_at_a_time_hold_nobody_up_and_cost_little(taking):
+def test_thousands_that_send_an_byte_at_a_time_hold_nobody_up_and_cost_little(taking):
     receiver = taking()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Both ends of a connection are in this process.
@@ -208,13 +208,13 @@ def test_thousands_that_send_an_octet_at_a_time_hold_nobody_up_and_cost_little(t
     resident = memory()
     slow = [Writer(receiver.address) for _ in range(count)]
     try:
-        for octet in whole_window(1)[:9]:
+        for byte in whole_window(1)[:9]:
             for writer in slow:
-                writer.send(bytes([octet]))
+                writer.send(bytes([byte]))
         with Writer(receiver.address) as writer:
             writer.send(whole_window(5))
             assert writer.ack() == (2, 5)
-        assert receiver.receiver.counters.held_octets <= 9 * count
+        assert receiver.receiver.counters.held_bytes <= 9 * count
         assert memory() - resident < count * (64 << 10), "of each connection, with the Python object of its writer"
         for writer in slow:
             writer.send(whole_window(1)[9:])
@@ -227,13 +227,13 @@ def test_thousands_that_send_an_octet_at_a_time_hold_nobody_up_and_cost_little(t
 
 
 def memory() -> int:
-    """Octets of this process, where the system tells."""
+    """Bytes of this process, where the system tells."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else 0
 
 
-def test_octets_of_all_connections_together_are_bounded():
-    with Receiver(max_octets=1 << 20) as receiver:
+def test_bytes_of_all_connections_together_are_bounded():
+    with Receiver(max_bytes=1 << 20) as receiver:
         big = json_frame(1, b'{"m":"%s"}' % (b"x" * 600_000))
         writers = [Writer(receiver.address) for _ in range(6)]
         for writer in writers:
@@ -242,7 +242,7 @@ def test_octets_of_all_connections_together_are_bounded():
         while seen < len(writers):
             batch = receiver.receive(20)
             assert batch is not None
-            assert receiver.counters.held_octets <= (1 << 20) + 2 * 700_000
+            assert receiver.counters.held_bytes <= (1 << 20) + 2 * 700_000
             batch.ack()
             seen += len(batch)
         for writer in writers:
@@ -257,8 +257,8 @@ def test_what_is_inflated_of_half_a_frame_counts():
     with Receiver() as receiver, Writer(receiver.address) as writer:
         writer.send(frames[:-50])
         deadline = time.monotonic() + 20
-        while receiver.counters.held_octets < len(text) // 10 * 9:
-            assert time.monotonic() < deadline, receiver.counters.held_octets
+        while receiver.counters.held_bytes < len(text) // 10 * 9:
+            assert time.monotonic() < deadline, receiver.counters.held_bytes
             time.sleep(0.01)
         writer.send(frames[-50:])
         batch = receiver.receive(20)
@@ -290,7 +290,7 @@ def test_a_connection_ends_at_its_age_between_two_windows(taking):
 
 
 @pytest.mark.parametrize(
-    ("octets", "tls", "name"),
+    ("bytes", "tls", "name"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", False, "http"),
         (b"<13>hello, syslog", False, "plain_text"),
@@ -299,10 +299,10 @@ def test_a_connection_ends_at_its_age_between_two_windows(taking):
         (b"<13>hello, syslog", True, "plain_text"),
     ],
 )
-def test_what_is_another_protocol_is_named(taking, tmp_path, octets, tls, name):
+def test_what_is_another_protocol_is_named(taking, tmp_path, data, tls, name):
     receiver = taking(tls=tls, state_dir=tmp_path)
     with Writer(receiver.address) as writer:
-        writer.send(octets)
+        writer.send(data)
         answer = writer.rest()
     if name == "http":
         assert answer.startswith(b"HTTP/1.1 400 "), answer

@@ -33,7 +33,7 @@ def test_events_arrive_whole_and_in_order(taking, options):
     assert receiver.wait(1_000) == [{"n": number} for number in range(1_000)]
 
 
-def test_pairs_strings_octets_and_events_can_be_sent(taking):
+def test_pairs_strings_bytes_and_events_can_be_sent(taking):
     receiver = taking()
     with Sender(receiver.address) as sender:
         sender.send(["text", b'{"raw":1}', Event({"a": [1]})])
@@ -332,8 +332,8 @@ def test_receive_with_tls_and_a_spool_and_send_from_standard_input(tmp_path, pen
     sent = penstock("lumberjack", "send", address, "--fingerprint", fingerprint, input='{"n":1}\nplain\n')
     assert (sent.returncode, sent.stderr) == (0, "")
     assert command.stop()[0] == 0
-    octets = b"".join(path.read_bytes() for path in (tmp_path / "spool").rglob("*") if path.is_file())
-    assert b'"message":"plain"' in octets
+    data = b"".join(path.read_bytes() for path in (tmp_path / "spool").rglob("*") if path.is_file())
+    assert b'"message":"plain"' in data
 
 
 @pytest.mark.parametrize("frames", ["json", "map"])
@@ -372,7 +372,7 @@ def test_a_read_key_that_is_short_is_refused_before_it_listens(penstock, tmp_pat
     options = ("--listen", "127.0.0.1:0", "--spool", str(tmp_path / "spool"), "--read-listen", "127.0.0.1:0")
     ended = penstock("lumberjack", "receive", *options, env={**os.environ, "PENSTOCK_KEY": "short"})
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "fewer than 16 octets" in " ".join(ended.stderr.replace("│", " ").split())
+    assert "fewer than 16 bytes" in " ".join(ended.stderr.replace("│", " ").split())
 
 
 def test_send_that_cannot_reach_anybody_exits_1(penstock):

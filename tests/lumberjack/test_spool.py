@@ -35,7 +35,7 @@ def session(first: int, count: int) -> bytes:
     """Windows of J, D and compressed frames with so many events, from a number on."""
 
     def frame(at: int) -> bytes:
-        # An event is the same octets whenever it is sent.
+        # An event is the same bytes whenever it is sent.
         n, sequence = first + at, at + 1 if at < half else at + 1 - half
         return data_frame(sequence, [(b"n", b"%d" % n)], 2) if n % 3 == 2 else json_frame(sequence, b'{"n":%d}' % n)
 
@@ -54,7 +54,7 @@ def acknowledged(acks: bytes, count: int) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_disconnects_at_every_octet_of_a_session_leave_each_event_once(tmp_path):
+def test_disconnects_at_every_byte_of_a_session_leave_each_event_once(tmp_path):
     """As a sender does: what was not acknowledged goes again, first, over a new connection."""
     events, told, cuts = 6, 0, range(len(session(0, 6)) + 1)
     with Spool(tmp_path / "spool") as spool, Receiver(spool=spool) as receiver:
@@ -222,10 +222,10 @@ def killed_with(place: Path, events: int) -> Path:
 
 def change_record_of(segment: Path, number: int) -> bytes:
     """Change a bit of an event's text; give what the file is now."""
-    octets = bytearray(segment.read_bytes())
-    octets[octets.index(b'{"n":%d}' % number) + 3] ^= 1
-    segment.write_bytes(octets)
-    return bytes(octets)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b'{"n":%d}' % number) + 3] ^= 1
+    segment.write_bytes(data)
+    return bytes(data)
 
 
 def test_a_bit_that_changed_costs_its_event_and_is_told_to_everybody(tmp_path):
@@ -302,12 +302,12 @@ def test_a_full_disk_acknowledges_nothing_and_what_it_refused_comes_again(disk: 
         disk.fill(leave=8192)
         refused = []
         # A window that does not fit, however often it comes.
-        octets = window(2) + b"".join(
+        data = window(2) + b"".join(
             json_frame(at + 1, b'{"n":%d,"m":"%s"}' % (at + 1, b"x" * 20_000)) for at in range(2)
         )
         for _ in range(3):
             with Writer(receiver.address) as writer:
-                writer.send(octets)
+                writer.send(data)
                 refused.append(writer.rest())
         assert refused == [b"", b"", b""]
         assert spool.counters().refused == 3

@@ -32,7 +32,7 @@ def whole_window(count: int, version: int = 2, *, first: int = 1) -> bytes:
 
 
 class Writer:
-    """A connection whose octets are made by hand."""
+    """A connection whose bytes are made by hand."""
 
     def __init__(self, address: str, *, tls: bool = False) -> None:
         host, _, port = address.rpartition(":")
@@ -49,31 +49,31 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def send(self, octets: bytes) -> None:
-        self.socket.sendall(octets)
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
 
     def ack(self) -> tuple[int, int]:
         """The next acknowledgement: version and number. Those with 0 are passed over."""
         while True:
-            octets = b""
-            while len(octets) < 6:
-                more = self.socket.recv(6 - len(octets))
+            data = b""
+            while len(data) < 6:
+                more = self.socket.recv(6 - len(data))
                 assert more, "the receiver closed the connection"
-                octets += more
-            assert octets[1:2] == b"A", octets
-            number = int.from_bytes(octets[2:])
+                data += more
+            assert data[1:2] == b"A", data
+            number = int.from_bytes(data[2:])
             if number:
-                return octets[0] - ord("0"), number
+                return data[0] - ord("0"), number
 
     def rest(self) -> bytes:
         """What comes until the receiver closes."""
-        octets = b""
+        data = b""
         try:
             while more := self.socket.recv(65536):
-                octets += more
+                data += more
         except ConnectionResetError:
             pass
-        return octets
+        return data
 
     def finish(self) -> None:
         self.socket.shutdown(socket.SHUT_WR)

@@ -24,8 +24,8 @@ class S3:
     app: Callable[..., Iterable[bytes]]
     requests: list[tuple[str, str]] = field(default_factory=list)
     refuse: Callable[[str, str], bool] = lambda _method, _path: False
-    watch: Callable[[str, str, int], None] = lambda _method, _path, _octets: None
-    """Called with each request, and how many octets of the object its range has; 0 without one."""
+    watch: Callable[[str, str, int], None] = lambda _method, _path, _bytes: None
+    """Called with each request, and how many bytes of the object its range has; 0 without one."""
     endpoint: str = ""
     client: Any = None
 
@@ -67,14 +67,14 @@ class S3:
         """What a prefix is called."""
         return f"s3://{_BUCKET}/{prefix}"
 
-    def put(self, key: str, octets: bytes) -> None:
+    def put(self, key: str, data: bytes) -> None:
         """Put an object, by a client that is not ours."""
-        self.client.put_object(Bucket=_BUCKET, Key=key, Body=octets)
+        self.client.put_object(Bucket=_BUCKET, Key=key, Body=data)
 
     def get(self, key: str) -> bytes:
         """Read an object."""
-        octets: bytes = self.client.get_object(Bucket=_BUCKET, Key=key)["Body"].read()
-        return octets
+        data: bytes = self.client.get_object(Bucket=_BUCKET, Key=key)["Body"].read()
+        return data
 
     def delete(self, key: str) -> None:
         """Remove an object."""

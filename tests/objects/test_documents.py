@@ -30,11 +30,11 @@ def rows(given):
 
 
 def archive(*members: tuple[str, bytes]) -> bytes:
-    octets = io.BytesIO()
-    with zipfile.ZipFile(octets, "w") as file:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
         for name, content in members:
             file.writestr(name, content)
-    return octets.getvalue()
+    return data.getvalue()
 
 
 def test_what_lies_below_a_uri_is_listed_and_named_relative_to_it(s3):
@@ -104,28 +104,28 @@ def test_options_that_do_not_fit_a_uri_are_refused_on_the_driver(s3):
 class Counted(io.BytesIO):
     """A file that counts how often it is read, and how much is asked for."""
 
-    def __init__(self, octets: bytes) -> None:
-        super().__init__(octets)
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
         self.reads: list[int] = []
 
     def read(self, size: int | None = -1) -> bytes:
-        octets = super().read(size)
-        self.reads.append(len(octets))
-        return octets
+        data = super().read(size)
+        self.reads.append(len(data))
+        return data
 
 
 def test_a_large_file_is_read_in_place_in_large_pieces():
     members = [(f"{number}.bin", bytes([number]) * (5 << 20)) for number in range(16)]
-    octets = archive(*members)
-    file = Counted(b"before" + octets)
+    data = archive(*members)
+    file = Counted(b"before" + data)
     file.seek(6)
     parts = list(dehydrate_document("large.zip", file))
-    assert parts[0].sha256 == hashlib.sha256(octets).hexdigest()
+    assert parts[0].sha256 == hashlib.sha256(data).hexdigest()
     assert {part.path: part.sha256 for part in parts[1:]} == {
         (name,): hashlib.sha256(content).hexdigest() for name, content in members
     }
     assert len(file.reads) < 30, "about two passes in pieces of 8 MiB"
-    assert sum(file.reads) < 2.2 * len(octets)
+    assert sum(file.reads) < 2.2 * len(data)
 
 
 def test_a_large_file_that_fails_on_the_way_is_failed_with_its_reason():

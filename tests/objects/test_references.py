@@ -70,8 +70,8 @@ def test_a_store_that_fails_is_not_told_of_to_the_peer(s3, tmp_path):
 def test_an_object_that_is_replaced_while_it_is_read_fails(s3, tmp_path):
     s3.put("in/large", LARGE)
 
-    def replaced(method, _path, octets):
-        if method == "GET" and octets and not s3.list("in/replaced"):
+    def replaced(method, _path, data):
+        if method == "GET" and data and not s3.list("in/replaced"):
             s3.put("in/replaced", b"")
             s3.put("in/large", LARGE[::-1])
 

@@ -35,7 +35,7 @@ def test_entities_and_their_list_lie_where_a_folder_has_them(s3, server):
     server.close()
     found = {key.removeprefix(f"sink/{session.id}/"): s3.get(key) for key in s3.list()}
     list_ = found.pop("entities.jsonl").splitlines()
-    assert {name: len(octets) for name, octets in found.items()} == {"2/1": 3, "2/2": 0, "0/2": 20 << 20}
+    assert {name: len(data) for name, data in found.items()} == {"2/1": 3, "2/2": 0, "0/2": 20 << 20}
     assert (found["2/1"], found["0/2"] == large) == (b"one", True)
     assert json.loads(list_[-1]) == {"closed": 0}
     files = {json.loads(line)["file"] for line in list_[:-1]}
@@ -63,7 +63,7 @@ def test_requests_that_fail_for_a_while_are_made_again(s3, server):
 
     s3.refuse = refuse
     with Session.connect(server.address, fingerprint=server.fingerprint) as session:
-        assert session.send(b"octets").wait().name == "COMPLETE"
+        assert session.send(b"bytes").wait().name == "COMPLETE"
     assert len(refused) == 2
 
 

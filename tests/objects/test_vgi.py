@@ -40,7 +40,7 @@ def test_results_lie_in_a_bucket(s3: S3, compression: Compression | None) -> Non
     [key] = s3.list("vgi-rpc/")
     assert key.endswith(".arrow.zst" if compression else ".arrow")
     assert (len(s3.get(key)) < 1_000) == (compression is not None)
-    # One octet of a URL that is signed for GET says how many there are: a HEAD would be refused.
+    # One byte of a URL that is signed for GET says how many there are: a HEAD would be refused.
     assert [method for method, path in s3.requests if "X-Amz-Signature" in path] == ["GET", "GET"]
 
 
@@ -58,9 +58,9 @@ def test_requests_lie_in_a_bucket(s3: S3) -> None:
 def test_a_url_is_for_one_object_and_one_method(s3: S3) -> None:
     urls = storage(s3).generate_upload_url(EMPTY)
     kind = {"Content-Type": "application/octet-stream"}
-    request = urllib.request.Request(urls.upload_url, data=b"octets", headers=kind, method="PUT")  # noqa: S310
+    request = urllib.request.Request(urls.upload_url, data=b"bytes", headers=kind, method="PUT")  # noqa: S310
     urllib.request.urlopen(request).close()  # noqa: S310
-    assert fetch_url(urls.download_url, FetchConfig()) == b"octets"
+    assert fetch_url(urls.download_url, FetchConfig()) == b"bytes"
     large = bytes(range(256)) * 100
     url = storage(s3).upload(large, EMPTY)
     assert fetch_url(url, FetchConfig(parallel_threshold_bytes=10_000, chunk_size_bytes=5_000)) == large

@@ -18,7 +18,7 @@ from pimp_http import Writer, envelope, load, metadata, run_buffer, serve, speak
 from ..faults.small_disk import SmallDisk, disk
 
 __all__ = ["disk"]
-SECRET = b"a secret of 32 octets, no less!!"
+SECRET = b"a secret of 32 bytes, no less!!"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -124,6 +124,6 @@ def test_a_thousand_polls_that_wait_cost_little_and_are_all_answered(tmp_path):
         writer.begin("text/plain")
         for waiting in held:
             with waiting, waiting.makefile("rb") as answer:
-                octets = answer.read()
-                assert octets.startswith(b"HTTP/1.1 200")
-                assert octets.count(b'"index":0') == 1
+                data = answer.read()
+                assert data.startswith(b"HTTP/1.1 200")
+                assert data.count(b'"index":0') == 1

@@ -553,8 +553,8 @@ def test_the_consumer_of_asyncio_gives_batches_and_files(tmp_path: Path) -> None
             assert await job.consumer().arrow_schema() == table.schema
             assert pa.Table.from_batches([batch async for batch in job.consumer().batches()]).equals(table)
             seen: list[int] = []
-            octets = await job.consumer().save(tmp_path / "table.arrows", progress=seen.append)
-            assert seen[-1] == octets == (tmp_path / "table.arrows").stat().st_size
+            data = await job.consumer().save(tmp_path / "table.arrows", progress=seen.append)
+            assert seen[-1] == data == (tmp_path / "table.arrows").stat().st_size
             assert pa.ipc.open_stream(tmp_path / "table.arrows").read_all().equals(table)
 
     asyncio.run(main())

@@ -59,16 +59,16 @@ def test_files_are_sent_as_what_they_are(tmp_path: Path, buffer: Buffer) -> None
         "d.csv": ("größe,1\n".encode(), "text/csv", "identity"),
         "e": (b"\xff", "application/octet-stream", "base64"),
     }
-    for name, (octets, kind, encoding) in files.items():
-        (tmp_path / name).write_bytes(octets)
+    for name, (data, kind, encoding) in files.items():
+        (tmp_path / name).write_bytes(data)
         job = Job(f"{buffer.url}/pimp/{new_job_id()}", key="key")
         sent = run("send", job.url, tmp_path / name, "--key", "key")
         assert sent.returncode == 0, sent.stderr
         consumer = job.consumer()
-        assert consumer.read() == octets
+        assert consumer.read() == data
         metadata = consumer.metadata
         assert (metadata.content_type, metadata.content_encoding) == (kind, encoding)
-        assert metadata.content_length == len(octets)
+        assert metadata.content_length == len(data)
     again = run("send", job.url, tmp_path / "d.csv", "--key", "key")
     assert (again.returncode, b"another writer" in again.stderr) == (1, True)
     same = run("send", job.url, tmp_path / "e", "--key", "key")
@@ -224,7 +224,7 @@ def test_a_body_of_a_gigabyte_is_refused_at_little_cost(serve: Any) -> None:
                 else:
                     pytest.fail("a gigabyte was taken")
         peak = _peak(served.process.pid)
-        assert peak < 250 << 20, f"{peak:,} octets"
+        assert peak < 250 << 20, f"{peak:,} bytes"
         assert job.status().chunks == 0
 
 

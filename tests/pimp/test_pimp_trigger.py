@@ -28,9 +28,9 @@ def pages(sender: Sender, payload: dict[str, Any]) -> None:
 
 def ask(trigger: Trigger, body: object, **fields: str) -> tuple[int, Any]:
     """Ask by WSGI."""
-    octets = body if isinstance(body, bytes) else json.dumps(body).encode()
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
     environ: dict[str, Any] = {"REQUEST_METHOD": "POST", "CONTENT_TYPE": "application/json"}
-    environ |= {"CONTENT_LENGTH": str(len(octets)), "wsgi.input": io.BytesIO(octets)} | fields
+    environ |= {"CONTENT_LENGTH": str(len(data)), "wsgi.input": io.BytesIO(data)} | fields
     setup_testing_defaults(environ)
     told: list[Any] = []
     answer = b"".join(trigger(environ, lambda status, headers: told.extend([status, headers])))

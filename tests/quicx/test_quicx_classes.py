@@ -285,5 +285,5 @@ def test_a_task_with_a_key_is_one_however_often_it_is_submitted(daemon, tmp_path
             lambda: producer.submit("a", key=b"short"),
             lambda: producer.submit_many("a", [b"x"], keys=[key, other]),
         ):
-            with pytest.raises(QuicxError, match=r"16 octets|2 keys"):
+            with pytest.raises(QuicxError, match=r"16 bytes|2 keys"):
                 call()

@@ -139,9 +139,9 @@ def test_a_bit_that_flips_on_the_disk_costs_one_task_and_is_kept_to_be_looked_at
     process.kill()
     process.wait(timeout=30)
     [segment] = (tmp_path / "journal").glob("*.journal")
-    octets = bytearray(segment.read_bytes())
-    octets[octets.index(b"00200")] ^= 1
-    segment.write_bytes(octets)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"00200")] ^= 1
+    segment.write_bytes(data)
     process, address = start("--journal", "journal")
     with Producer(address) as producer:
         assert producer.stats().queue_depth == 1_999
@@ -157,7 +157,7 @@ def test_a_bit_that_flips_on_the_disk_costs_one_task_and_is_kept_to_be_looked_at
     _, logged = process.communicate(timeout=60)
     kept = segment.with_name(f"{segment.name}.damaged")
     # Of the segment itself nothing counts any more.
-    assert kept.read_bytes() == octets
+    assert kept.read_bytes() == data
     assert process.returncode == 0
     for words in (str(segment.name), "offset", "damaged", str(kept.name), "Check the disk"):
         assert words in logged

@@ -22,7 +22,7 @@ _WRONG = [
     ("heartbeat-interval = nan", "heartbeat-interval is 0 to 3,153,600,000, not nan"),
     ("drain = -5", "drain is 0 to 3,153,600,000, not -5.0"),
     ("allow-types = []", "allow-types names no type"),
-    ('allow-types = ["a", ""]', "allow-types: a type of tasks has 1 to 255 octets"),
+    ('allow-types = ["a", ""]', "allow-types: a type of tasks has 1 to 255 bytes"),
     ("size-classes = [64, 32]", "size-classes are multiples of 16, ascending"),
     ("size-classes = [100]", "size-classes are multiples of 16, ascending, up to 1,048,576; 100 does not fit in"),
     ("[types.a]\nattempts = 0", "types.a.attempts is 1 to 65,535, not 0"),
@@ -33,7 +33,7 @@ _WRONG = [
     ("[types.a]\nstart-delay = -1", "types.a.start-delay is 0 to 3,153,600,000, not -1.0"),
     ("[types.a]\nback-off = 0.5", "types.a.back-off is 1 to"),
     ("[types.a]\npriority = 3000000000", "types.a.priority is -2,147,483,648 to 2,147,483,647"),
-    ('[types.""]\nattempts = 1', "types: a type of tasks has 1 to 255 octets"),
+    ('[types.""]\nattempts = 1', "types: a type of tasks has 1 to 255 bytes"),
     ("[types]\nretry-failed = true", "types.retry-failed is a table, [types.retry-failed], not True"),
 ]
 

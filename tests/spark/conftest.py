@@ -127,18 +127,18 @@ def run_python() -> Callable[..., str]:
 def zip_of(members: Mapping[str, bytes]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, octets in members.items():
-            archive.writestr(name, octets)
+        for name, data in members.items():
+            archive.writestr(name, data)
     return file.getvalue()
 
 
 def tar_of(members: Mapping[str, bytes]) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, octets in members.items():
+        for name, data in members.items():
             member = tarfile.TarInfo(name)
-            member.size = len(octets)
-            archive.addfile(member, io.BytesIO(octets))
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
     return file.getvalue()
 
 
@@ -152,10 +152,10 @@ def mail_with(name: str, attachment: bytes) -> bytes:
 
 def encrypted_zip() -> bytes:
     """A zip whose only member says that it is encrypted: bit 0 of its flags, in both of its headers."""
-    octets = bytearray(zip_of({"secret.txt": b"hidden"}))
-    octets[6] |= 1
-    octets[octets.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(octets)
+    data = bytearray(zip_of({"secret.txt": b"hidden"}))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
 
 
 def pdf_of(*pages: str) -> bytes:
@@ -200,10 +200,10 @@ def corpus(tmp_path: Path) -> Path:
         "notes.txt": b"nothing but text\n",
     }
     folder = tmp_path / "documents"
-    for name, octets in files.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(octets)
+        path.write_bytes(data)
     return folder
 
 

@@ -16,7 +16,7 @@ from penstock.spark._gather import Gather
 
 OF_A_SESSION = {"session", "scope", "entity", "attempts", "file", "uri"}
 GROUP, SPREAD = 20_000, 3
-"""Octets of a group, and tasks."""
+"""Bytes of a group, and tasks."""
 
 
 def divided(paths, apart):
@@ -46,8 +46,8 @@ def gathered(rows, apart):
 def zip_file(members, *, bomb=0):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, octets in members:
-            archive.writestr(zipfile.ZipInfo(name), octets, zipfile.ZIP_DEFLATED)
+        for name, data in members:
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
         if bomb:
             archive.writestr("bomb", bytes(bomb))
     return file.getvalue()
@@ -56,10 +56,10 @@ def zip_file(members, *, bomb=0):
 def tar_file(members, mode="w"):
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=mode) as archive:
-        for name, octets in members:
+        for name, data in members:
             member = tarfile.TarInfo(name)
-            member.size = len(octets)
-            archive.addfile(member, io.BytesIO(octets))
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
     return file.getvalue()
 
 
@@ -79,8 +79,8 @@ def write_outsized(folder):
         "cut.tar": tar_file(texts)[:20_000],
         "box.mbox": mails,
     }
-    for name, octets in files.items():
-        (folder / name).write_bytes(octets)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
     encrypted = bytearray((folder / "deep.zip").read_bytes())
     encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
     (folder / "partly.zip").write_bytes(encrypted)
@@ -126,7 +126,7 @@ def differences(receipts, sink):
 
 
 def resident(which):
-    """How much of this process is in memory, in octets: now (`VmRSS`), or at most (`VmHWM`)."""
+    """How much of this process is in memory, in bytes: now (`VmRSS`), or at most (`VmHWM`)."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{which}:"))
     return int(line.split()[1]) << 10
 

@@ -58,7 +58,7 @@ def outsized(corpus):
     return corpus
 
 
-def test_no_octets_go_through_the_shuffle(outsized, server):
+def test_no_bytes_go_through_the_shuffle(outsized, server):
     apart = dehydrate(server.address, fingerprint=server.fingerprint)
     tasks = divided([outsized / "deep.zip"], apart)
     assert tasks.num_rows > 5

@@ -1,4 +1,4 @@
-"""Paths in, parts and composites out, every octet in the sink: the whole chain on real Spark and real QUIC."""
+"""Paths in, parts and composites out, every byte in the sink: the whole chain on real Spark and real QUIC."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def take_apart(spark, sink, rows_of):
     return partial(rows_of, spark, sink)
 
 
-def test_every_part_has_a_row_a_receipt_and_its_octets_in_the_sink(
+def test_every_part_has_a_row_a_receipt_and_its_bytes_in_the_sink(
     take_apart, corpus, tmp_path, receipts_of, differences
 ):
     rows = take_apart(corpus).collect()
@@ -41,8 +41,8 @@ def test_every_part_has_a_row_a_receipt_and_its_octets_in_the_sink(
         assert (row.reason is None) == (row.status == "COMPLETE"), row
         assert row.content is None
         if row.depth == 0:
-            octets = files[row.document].read_bytes()
-            assert (row.bytes, row.sha256) == (len(octets), hashlib.sha256(octets).hexdigest())
+            data = files[row.document].read_bytes()
+            assert (row.bytes, row.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     found = {tuple(row.path): row.type for row in rows if row.document == "nested.zip" and row.depth > 0}
     assert {path: found.get(path) for path in NESTED} == NESTED
     assert differences(tmp_path / "receipts", tmp_path / "sink") == []

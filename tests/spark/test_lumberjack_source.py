@@ -38,7 +38,7 @@ from ..objects.s3 import s3
 
 __all__ = ["s3"]
 
-KEY = "a secret of 16 octets or more"
+KEY = "a secret of 16 bytes or more"
 
 
 @pytest.fixture
@@ -559,13 +559,13 @@ def test_lost_events_fail_a_query_until_it_is_told_to_leave_them_out(spark, tmp_
     with Spool(tmp_path / "spool") as spool:
         fill(spool, *({"n": number} for number in range(6)), window=1)
     (segment,) = (tmp_path / "spool").glob("*.segment")
-    octets = bytearray(segment.read_bytes())
-    octets[octets.index(b'{"n":3}') + 3] ^= 1
-    segment.write_bytes(octets)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b'{"n":3}') + 3] ^= 1
+    segment.write_bytes(data)
     read = spark.read.format("lumberjack").option("path", str(tmp_path / "spool"))
     with pytest.raises(
         Exception,
-        match=r"rows 3 to 3 are lost: octets \d+ to \d+ of 00000000000000000001.segment are not what was written",
+        match=r"rows 3 to 3 are lost: bytes \d+ to \d+ of 00000000000000000001.segment are not what was written",
     ):
         read.load().collect()
     found = read.option("skipDamaged", "true").load().collect()

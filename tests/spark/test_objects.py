@@ -91,7 +91,7 @@ def test_a_spool_in_a_store_is_all_that_the_next_machine_needs(s3, tmp_path, mon
 
     def rows(source, start, end):
         batches = [batch for partition in source.partitions(start, end) for batch in partition.read()]
-        return sorted(octets for batch in batches for octets in batch.column("content").to_pylist())
+        return sorted(data for batch in batches for data in batch.column("content").to_pylist())
 
     first = machine("first")
     start, limit = first.initialOffset(), first.getDefaultReadLimit()

@@ -96,7 +96,7 @@ def test_an_attempt_that_comes_later_has_the_same_chunks_and_the_earlier_one_wri
     assert sink.write(iter([rows(*range(1000))])) == message
     sink.commit([message, None])
     (line,) = job.consumer().read().splitlines()
-    assert json.loads(line) == {"partition": 0, "url": message.url, "rows": 1000, "bytes": message.octets}
+    assert json.loads(line) == {"partition": 0, "url": message.url, "rows": 1000, "bytes": message.bytes}
     assert read(Job(json.loads(line)["url"], read_key="reader")) == list(range(1000))
 
 
@@ -185,7 +185,7 @@ def test_rows_become_a_job_and_rows_again(spark: SparkSession, buffer: Buffer, t
 @pytest.mark.spark
 def test_rows_of_every_type_and_none_at_all_come_back(spark: SparkSession, buffer: Buffer) -> None:
     every = spark.sql(
-        "SELECT CAST('abc' AS BINARY) AS octets, DATE'2024-02-29' AS day, TIMESTAMP'2024-02-29 12:30:00.25' AS moment,"
+        "SELECT CAST('abc' AS BINARY) AS bytes, DATE'2024-02-29' AS day, TIMESTAMP'2024-02-29 12:30:00.25' AS moment,"
         " TIMESTAMP_NTZ'2024-02-29 12:30:00' AS plain, CAST(1.50 AS DECIMAL(10, 2)) AS price,"
         " map('a', 1, 'b', NULL) AS m, array(named_struct('n', 1, 'o', CAST('x' AS BINARY))) AS parts,"
         " repeat('x', 3000000) AS long,"

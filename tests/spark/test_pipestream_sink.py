@@ -128,7 +128,7 @@ def test_a_row_is_an_entity_with_its_names(server, tmp_path):
     )
     sink = writer(server, columns, ignoreExtra="true", transaction="t")
     message = sink.write(iter([batch]))
-    assert (message.rows, message.octets, message.transaction) == (2, 7, "t")
+    assert (message.rows, message.bytes, message.transaction) == (2, 7, "t")
     assert lines(tmp_path / "sink") == []
     sink.commit([message])
     named, plain = sorted(lines(tmp_path / "sink"), key=lambda line: line["entity"])
@@ -283,7 +283,7 @@ def test_large_rows_and_many(server, tmp_path):
     many = [rows(*(f"{batch} {row}" for row in range(3000))) for batch in range(3)]
     large = rows(*("x" * (10 << 20) for _ in range(3)))
     message = sink.write(iter([*many, large.slice(1), many[0].slice(0, 0)]))
-    assert (message.rows, message.octets > 20 << 20) == (9002, True)
+    assert (message.rows, message.bytes > 20 << 20) == (9002, True)
     sink.commit([message])
     found = contents(tmp_path / "sink")
     assert (len(found), len(set(found)), max(map(len, found))) == (9002, 9001, 10 << 20)
@@ -361,7 +361,7 @@ PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
         ({**PIN, "scopes": "all"}, "content binary", "must be none or document, not 'all'"),
         ({**PIN, "scopes": "document"}, "content binary", "scopes=document needs a column document"),
         ({**PIN, "transaction": "t", "atomic": "false"}, "content binary", "exclude each other"),
-        ({**PIN, "transaction": "t" * 257}, "content binary", "must have 1 to 256 octets"),
+        ({**PIN, "transaction": "t" * 257}, "content binary", "must have 1 to 256 bytes"),
         ({**PIN, "transactionSecret": "short"}, "content binary", "transactionSecret has fewer than 16 bytes"),
         (
             {**PIN, "transactionSecretFile": "/none"},

@@ -24,7 +24,7 @@ from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import ROW_COLUMNS
 from penstock.tls import write_certificates
 
-KEY = "a secret of 16 octets or more"
+KEY = "a secret of 16 bytes or more"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def stream(**options: str):
 
 def contents(partitions) -> list[bytes]:
     batches = [batch for partition in pickle.loads(pickle.dumps(partitions)) for batch in partition.read()]  # noqa: S301
-    return [octets for batch in batches for octets in batch.column("content").to_pylist()]
+    return [data for batch in batches for data in batch.column("content").to_pylist()]
 
 
 @pytest.mark.parametrize("place", ["folder", "server"])
@@ -82,7 +82,7 @@ def test_partitions_weigh_about_the_same_however_sessions_are_cut(server, tmp_pa
     for at in range(8):
         send(server, tmp_path / "sink", b"x" * 100_000 + bytes([at]))
     partitions = reader(**where(server, tmp_path, place), minPartitions="4").partitions()
-    weights = [sum(piece.octets for piece in partition.pieces) for partition in partitions]
+    weights = [sum(piece.bytes for piece in partition.pieces) for partition in partitions]
     assert len(weights) == 4
     assert max(weights) < 2.2 * min(weights)
     found = contents(partitions)
@@ -231,7 +231,7 @@ def test_available_now_ends_at_what_was_there(server, tmp_path):
 
 
 def test_a_checkpoint_of_another_sink_is_refused(server, tmp_path):
-    send(server, tmp_path / "sink", b"octets")
+    send(server, tmp_path / "sink", b"bytes")
     following = stream(**where(server, tmp_path, "folder"))
     limit = following.getDefaultReadLimit()
     end = following.latestOffset(following.initialOffset(), limit)
@@ -276,12 +276,12 @@ def test_a_server_that_asks_for_certificates_asks_readers_too(tmp_path):
     (tmp_path / "key").write_text(KEY)
     with Server(sink=tmp_path / "sink", read_key=KEY, client_ca=own / "ca.pem", state_dir=tmp_path) as server:
         with Session.connect(server.address, fingerprint=server.fingerprint, **pair) as session:
-            session.send(b"octets")
+            session.send(b"bytes")
         wait_until_closed(tmp_path / "sink", session.id)
         options = where(server, tmp_path, "server")
         with pytest.raises(SparkError, match="cannot be read"):
             reader(**options).partitions()
-        assert contents(reader(**options, **pair).partitions()) == [b"octets"]
+        assert contents(reader(**options, **pair).partitions()) == [b"bytes"]
 
 
 def test_committed_sessions_are_removed_only_where_that_was_asked_for(server, tmp_path):

@@ -22,8 +22,8 @@ def inbox(tmp_path: Path) -> Path:
     folder = tmp_path / "inbox"
     folder.mkdir()
     with zipfile.ZipFile(folder / "a.zip", "w") as archive:
-        for name, octets in (("note.txt", b"A note."), ("scan.png", PNG), ("more.txt", b"More.")):
-            archive.writestr(name, octets)
+        for name, data in (("note.txt", b"A note."), ("scan.png", PNG), ("more.txt", b"More.")):
+            archive.writestr(name, data)
     (folder / "b.txt").write_bytes(b"Not touched by the second job.")
     return folder
 

@@ -57,7 +57,7 @@ def drained(daemon: Daemon, *types: str) -> list[bytes]:
     [
         ({}, PAYLOAD, "needs the type"),
         ({"type": "ocr"}, PAYLOAD, "needs an address"),
-        ({"type": "", "path": "a:1"}, PAYLOAD, "1 to 255 octets"),
+        ({"type": "", "path": "a:1"}, PAYLOAD, "1 to 255 bytes"),
         ({"type": "ocr", "path": "nowhere"}, PAYLOAD, "HOST:PORT"),
         ({"type": "ocr", "path": "sink:1"}, PAYLOAD, "say whom to trust"),
         ({"type": "ocr", "path": "sink:1", "system_ca": "true", "ca": "f"}, PAYLOAD, "one of the options"),

@@ -16,10 +16,10 @@ def partitions(folder: Path, **options: str) -> list[list[str]]:
     return [[file.document for file in partition.files] for partition in reader.partitions()]
 
 
-def write(folder: Path, name: str, octets: int) -> None:
+def write(folder: Path, name: str, size: int) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(octets))
+    path.write_bytes(bytes(size))
 
 
 def test_every_file_is_in_exactly_one_partition_and_a_file_is_never_divided(tmp_path):
@@ -44,7 +44,7 @@ def test_partitions_weigh_about_the_same(tmp_path):
     assert max(sizes) < 1.1 * min(sizes)
 
 
-def test_there_are_as_many_partitions_as_the_octets_ask_for(tmp_path):
+def test_there_are_as_many_partitions_as_the_bytes_ask_for(tmp_path):
     for number in range(10):
         write(tmp_path, str(number), 1_000_000)
     assert len(partitions(tmp_path, minPartitions="1")) == 1
@@ -88,17 +88,17 @@ def test_wrong_options_are_named(options, message):
 
 
 @pytest.mark.spark
-def test_spark_reads_names_with_blanks_other_scripts_and_octets_that_are_not_utf8(spark, tmp_path):
-    names = [b"with blank", "übung #1?%41.txt".encode(), b"octets \xff\xfe", "日本語/Ω".encode()]
+def test_spark_reads_names_with_blanks_other_scripts_and_bytes_that_are_not_utf8(spark, tmp_path):
+    names = [b"with blank", "übung #1?%41.txt".encode(), b"bytes \xff\xfe", "日本語/Ω".encode()]
     for name in names:
         path = Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/" + name))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name)
     rows = spark.read.format("documents").load(str(tmp_path / "in")).collect()
     documents = {row.document: row for row in rows}
-    assert set(documents) == {"with blank", "übung #1?%41.txt", "octets \\xff\\xfe", "日本語/Ω"}
+    assert set(documents) == {"with blank", "übung #1?%41.txt", "bytes \\xff\\xfe", "日本語/Ω"}
     assert all(row.length == len(name) for row, name in zip(map(documents.get, map(_shown, names)), names, strict=True))
-    assert documents["octets \\xff\\xfe"].path.startswith("file:///")
+    assert documents["bytes \\xff\\xfe"].path.startswith("file:///")
     assert documents["with blank"].path == str(tmp_path / "in" / "with blank")
     modified = (tmp_path / "in" / "with blank").stat().st_mtime
     assert documents["with blank"].modified.timestamp() == pytest.approx(modified, abs=1e-3)

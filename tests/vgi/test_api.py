@@ -119,7 +119,7 @@ def test_the_options_of_http_have_the_defaults_of_the_package(name: str) -> None
     given: Any = {name: value for name, value in options.items() if name in HttpOptions.__annotations__}
     assert set(options) - set(given) <= LEFT_OUT_PARAMETERS | {"default_headers"}
     server = RpcServer(Service, ServiceImpl(), dialect="0.10")
-    key = b"a key of 16 octets"
+    key = b"a key of 16 bytes"
     assert core_options(server, signing_key=key) == core_options(server, **{**given, "signing_key": key})
 
 

@@ -134,7 +134,7 @@ def test_a_token_that_the_issuer_did_not_sign_is_refused(issuer: Issuer) -> None
     authenticate = jwt_authenticate(issuer=issuer.url, audience="calculator")
     good = issuer.token()
     head, body, signature = good.split(".")
-    # Signed with the octets of the public key, as if they were a secret; and not signed at all.
+    # Signed with the bytes of the public key, as if they were a secret; and not signed at all.
     confused = f"{encoded(json.dumps({'alg': 'HS256', 'kid': issuer.keys[0].kid}).encode())}.{body}"
     forged = f"{confused}.{encoded(hmac.digest(issuer.keys[0].as_pem(private=False), confused.encode(), 'sha256'))}"
     other = "A" if signature[0] != "A" else "B"

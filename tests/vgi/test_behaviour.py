@@ -175,7 +175,7 @@ POINT = GOOD | {b"vgi_rpc.method": b"point"}
 
 
 @pytest.mark.parametrize(
-    ("octets", "kind"),
+    ("bytes", "kind"),
     [
         (request(FLOATS, {"a": 1.0}, None), "ProtocolError|RpcError|VersionError"),
         (request(FLOATS, {"a": 1.0}, {b"vgi_rpc.method": b"add"}), "VersionError"),
@@ -189,18 +189,18 @@ POINT = GOOD | {b"vgi_rpc.method": b"point"}
     ],
     ids=["no-metadata", "no-version", "version-9", "method", "null", "missing", "unknown", "enum", "dataclass"],
 )
-def test_a_request_that_is_wrong_is_answered_and_the_next_one_served(octets: bytes, kind: str) -> None:
+def test_a_request_that_is_wrong_is_answered_and_the_next_one_served(data: bytes, kind: str) -> None:
     ours, theirs = make_pipe_pair()
     thread = threading.Thread(target=RpcServer(Service, ServiceImpl()).serve, args=(theirs,))
     thread.start()
     try:
-        for sent in (octets, request(FLOATS, {"a": 1.0}, GOOD)):
+        for sent in (data, request(FLOATS, {"a": 1.0}, GOOD)):
             ours.writer.write(sent)
             answer = pa.ipc.open_stream(ours.reader)
             batch, metadata = answer.read_next_batch_with_custom_metadata()
             with pytest.raises(StopIteration):
                 answer.read_next_batch()
-            if sent is octets:
+            if sent is data:
                 said = json.loads(metadata[b"vgi_rpc.log_extra"])
                 assert batch.num_rows == 0
                 assert metadata[b"vgi_rpc.log_level"] == b"EXCEPTION"

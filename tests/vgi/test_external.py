@@ -559,11 +559,11 @@ def test_over_a_pipe_requests_and_inputs_may_be_pointers(shelf: Shelf) -> None:
 def test_https_is_fetched_from_whom_the_system_trusts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_certificates(tmp_path)
     with running_shelf(tmp_path) as secure:
-        secure.objects["/0"] = (b"octets", None)
+        secure.objects["/0"] = (b"bytes", None)
         with pytest.raises(ExternalLocationError, match="certificate"):
             fetch_url(f"{secure.url}/0", FetchConfig())
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        assert fetch_url(f"{secure.url}/0", FetchConfig()) == b"octets"
+        assert fetch_url(f"{secure.url}/0", FetchConfig()) == b"bytes"
 
 
 @pytest.mark.parametrize("name", ["azure", "external", "external_fetch", "file", "gcs", "s3"])

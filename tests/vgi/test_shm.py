@@ -107,7 +107,7 @@ def test_neither_side_copies_a_batch_out_of_shared_memory(service: Any, segment:
         size, shared, allocated = SEEN[0]
         assert (size, shared) == (LARGE.nbytes, True)
         assert lies_in(answer.batch, segment.name)
-        # Of its 800,000 octets pyarrow has none in memory of its own, at neither end; Rust has its own test.
+        # Of its 800,000 bytes pyarrow has none in memory of its own, at neither end; Rust has its own test.
         assert allocated - before < 100_000
         assert pa.total_allocated_bytes() - before < 100_000
 

@@ -142,7 +142,7 @@ except VgiError as error:
 """
 
 
-def test_the_octets_of_an_attached_segment_are_a_copy() -> None:
+def test_the_bytes_of_an_attached_segment_are_a_copy() -> None:
     segment = SharedMemorySegment.create(1 << 20)
     try:
         assert segment.allocate_and_write(LARGE)
@@ -155,7 +155,7 @@ def test_the_octets_of_an_attached_segment_are_a_copy() -> None:
         segment.close()
 
 
-def test_a_segment_with_a_mapping_of_its_octets_goes_beside_no_strangers_connection(tmp_path: Path) -> None:
+def test_a_segment_with_a_mapping_of_its_bytes_goes_beside_no_strangers_connection(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     program = (
         "import socket, sys; from hostile_shm import *\n"

@@ -52,7 +52,7 @@ def twice(method: str, batch: pa.RecordBatch) -> tuple[str, bytes]:
 
 @pytest.fixture(params=["pipe", "spec", "0.10"])
 def ask(request: pytest.FixtureRequest) -> Iterator[Callable[[tuple[str, bytes]], Answer]]:
-    """Sends octets to a server, and gives its answer; the same connection carries all of them."""
+    """Sends bytes to a server, and gives its answer; the same connection carries all of them."""
 
     def read(source: Any) -> Answer:
         answer = pa.ipc.open_stream(source)
@@ -156,7 +156,7 @@ class Counting(io.RawIOBase):
     """A pipe's end that counts what goes through."""
 
     def __init__(self, end: Any) -> None:
-        self.end, self.octets = end, 0
+        self.end, self.bytes = end, 0
 
     def writable(self) -> bool:
         return True
@@ -167,7 +167,7 @@ class Counting(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         written: int = self.end.write(data)
-        self.octets += written
+        self.bytes += written
         return written
 
 
@@ -182,7 +182,7 @@ def test_requests_never_go_through_shared_memory() -> None:
         with RpcConnection(Measure, pipe) as measure:
             # All of it goes through the pipe, although there is room.
             assert measure.size(data=bytes(1 << 20)) == 1 << 20
-            assert counting.octets > 1 << 20
+            assert counting.bytes > 1 << 20
     finally:
         ours.close()
         thread.join()

@@ -77,7 +77,7 @@ def test_the_schema_of_a_dataclass_is_that_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no stream", Point(1.0).serialize_to_bytes()[:-40]])
-def test_octets_that_are_no_dataclass_are_an_ipc_error(data: bytes) -> None:
+def test_bytes_that_are_no_dataclass_are_an_ipc_error(data: bytes) -> None:
     with pytest.raises(IPCError):
         Point.deserialize_from_bytes(data)
 

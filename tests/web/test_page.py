@@ -31,8 +31,8 @@ def state(page, expect, name: str) -> None:
 
 
 def png(width: int, height: int) -> bytes:
-    def part(kind: bytes, octets: bytes) -> bytes:
-        return struct.pack(">I", len(octets)) + kind + octets + struct.pack(">I", zlib.crc32(kind + octets))
+    def part(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = b"".join(bytes(1 + width) for _ in range(height))
@@ -48,7 +48,7 @@ def test_text_is_shown_as_it_comes_and_never_as_html(show, writer, expect):
     assert page.locator("#payload img, #payload script").count() == 0
     assert 0.8 < page.locator("#progress").evaluate("bar => bar.position") < 1
     writer.end("é and end")
-    state(page, expect, "failed")  # é is 2 octets: contentLength was not the truth
+    state(page, expect, "failed")  # é is 2 bytes: contentLength was not the truth
     assert "CORRUPT" in page.locator("#state").inner_text()
 
 
@@ -143,10 +143,10 @@ def test_columns_beyond_a_bound_are_left_out_at_little_cost(show, writer, expect
 def test_images_are_shown_and_scripts_in_them_do_not_run(show, writer, expect):
     image = png(40, 30)
     svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="30"><script>alert(1)</script></svg>'
-    for kind, octets in [("image/png", image), ("image/svg+xml", svg)]:
+    for kind, data in [("image/png", image), ("image/svg+xml", svg)]:
         job = Writer(writer.client)
         job.begin(kind, "base64")
-        text = base64.b64encode(octets).decode()
+        text = base64.b64encode(data).decode()
         job.write(text[:44])
         job.end(text[44:])
         page = show(job)

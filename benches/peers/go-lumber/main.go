@@ -1,5 +1,5 @@
 // Command go-lumber is the other end for tests and benchmarks: the server and the client of Elastic's Go module, and a
-// writer of octets that were made before, which is the same for every receiver.
+// writer of bytes that were made before, which is the same for every receiver.
 //
 //	go-lumber serve  [-v1] [-v2] [-decode] [-print] [-cert F -key F] [-timeout D]
 //	go-lumber send   -to H:P [-window N] [-level N] [-async N] [-count N] [-size N] [-ca F]     (lines of JSON on stdin without -count)
@@ -52,7 +52,7 @@ func check(err error) {
 	}
 }
 
-// Nothing is decoded: what comes out is the octets.
+// Nothing is decoded: what comes out is the bytes.
 func raw(data []byte, into interface{}) error {
 	*(into.(*interface{})) = data
 	return nil
@@ -106,7 +106,7 @@ func dial(ca string) func(network, address string) (net.Conn, error) {
 	}
 }
 
-// An event of JSON with so many octets.
+// An event of JSON with so many bytes.
 func event(size int) []byte {
 	head, tail := `{"@timestamp":"2026-01-01T00:00:00.000Z","log":{"level":"info","offset":123456},"message":"`, `","status":200}`
 	return []byte(head + strings.Repeat("x", max(0, size-len(head)-len(tail))) + tail)
@@ -202,7 +202,7 @@ func blast(arguments []string) {
 	inflight, seconds := flags.Int("inflight", 2, ""), flags.Float64("seconds", 2, "")
 	rate := flags.Float64("rate", 0, "windows a second on each connection; 0 is as fast as it goes")
 	check(flags.Parse(arguments))
-	octets := windowOf(byte('0'+*version), *count, *size, *level)
+	bytes := windowOf(byte('0'+*version), *count, *size, *level)
 	var lock sync.Mutex
 	var latencies []float64
 	var done sync.WaitGroup
@@ -227,7 +227,7 @@ func blast(arguments []string) {
 			}
 			for time.Now().Before(until) {
 				sent <- time.Now()
-				_, err := socket.Write(octets)
+				_, err := socket.Write(bytes)
 				check(err)
 				if *rate > 0 {
 					time.Sleep(time.Duration(float64(time.Second) / *rate))

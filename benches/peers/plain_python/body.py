@@ -2,7 +2,7 @@
 
 What an engineer writes who needs it once and cares for speed: archives are read in memory, C code does the work where
 the standard library has it (zlib, expat, hashlib), and rows are put into batches of the size that Spark likes. It gives
-the columns of penstock's rows; octets go along in ``content``, because there is no sink that has them.
+the columns of penstock's rows; bytes go along in ``content``, because there is no sink that has them.
 """
 
 import bz2
@@ -72,9 +72,9 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for path in batch.column("path").to_pylist():
             document = Path(path).name
-            for way, kind, octets, text, reason in _parts([], document, Path(path).read_bytes()):
-                rows.append(_row(document, way, kind, octets, text, reason))
-                size += len(octets or b"") + len(text or "")
+            for way, kind, data, text, reason in _parts([], document, Path(path).read_bytes()):
+                rows.append(_row(document, way, kind, data, text, reason))
+                size += len(data or b"") + len(text or "")
                 if size >= BATCH:
                     yield pa.RecordBatch.from_pylist(rows, SCHEMA)
                     rows, size = [], 0
@@ -83,32 +83,32 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _row(
-    document: str, way: list[str], kind: str, octets: bytes | None, text: str | None, reason: str | None
+    document: str, way: list[str], kind: str, data: bytes | None, text: str | None, reason: str | None
 ) -> dict[str, object]:
     return {
         "document": document,
         "path": way,
         "type": kind,
-        "bytes": None if octets is None else len(octets),
-        "sha256": None if octets is None else hashlib.sha256(octets).hexdigest(),
+        "bytes": None if data is None else len(data),
+        "sha256": None if data is None else hashlib.sha256(data).hexdigest(),
         "status": "COMPLETE" if reason is None else "FAILED",
         "reason": reason,
         "depth": len(way),
         "text": text,
         # As in a sink: what has children is only its children.
-        "content": None if kind in CONTAINERS and reason is None else octets,
+        "content": None if kind in CONTAINERS and reason is None else data,
     }
 
 
-def _parts(way: list[str], name: str, octets: bytes) -> Iterator[Row]:
-    kind = _kind(octets)
+def _parts(way: list[str], name: str, data: bytes) -> Iterator[Row]:
+    kind = _kind(data)
     if kind in CONTAINERS and len(way) < MAX_DEPTH:
         try:
-            children = list(CONTAINERS[kind](name, octets))
+            children = list(CONTAINERS[kind](name, data))
         except Exception as error:  # noqa: BLE001 - damage of any kind is a row
-            yield way, kind, octets, None, str(error) or type(error).__name__
+            yield way, kind, data, None, str(error) or type(error).__name__
             return
-        yield way, kind, octets, None, None
+        yield way, kind, data, None, None
         for child, inner, reason in children:
             if reason is not None:
                 yield [*way, child], "application/octet-stream", None, None, reason
@@ -119,14 +119,14 @@ def _parts(way: list[str], name: str, octets: bytes) -> Iterator[Row]:
         return
     text, reason = NONE
     try:
-        text = _text(kind, octets)
+        text = _text(kind, data)
     except Exception as error:  # noqa: BLE001 - as above
         reason = str(error)
-    yield way, kind, octets, text, reason
+    yield way, kind, data, text, reason
 
 
-def _kind(octets: bytes) -> str:
-    head = octets[:4096]
+def _kind(data: bytes) -> str:
+    head = data[:4096]
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return "application/zip"
     if head[:3] == b"\x1f\x8b\x08":
@@ -151,18 +151,18 @@ def _kind(octets: bytes) -> str:
     return "text/plain"
 
 
-def _text(kind: str, octets: bytes) -> str | None:
+def _text(kind: str, data: bytes) -> str | None:
     if kind == "application/octet-stream" or kind in CONTAINERS:
         return None
     if kind == "application/xml":
         try:
-            return "\n".join(text for text in map(str.strip, ET.fromstring(octets).itertext()) if text)  # noqa: S314
+            return "\n".join(text for text in map(str.strip, ET.fromstring(data).itertext()) if text)  # noqa: S314
         except ET.ParseError:
             kind = "text/plain"
     try:
-        text = octets.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = octets.decode("cp1252", "replace")
+        text = data.decode("cp1252", "replace")
     if kind == "text/html":
         parser = _Html()
         parser.feed(text)
@@ -173,8 +173,8 @@ def _text(kind: str, octets: bytes) -> str | None:
 Children = Iterator[tuple[str, bytes, str | None]]
 
 
-def _zip(_: str, octets: bytes) -> Children:
-    with zipfile.ZipFile(io.BytesIO(octets)) as archive:
+def _zip(_: str, data: bytes) -> Children:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             if member.is_dir():
                 continue
@@ -184,8 +184,8 @@ def _zip(_: str, octets: bytes) -> Children:
                 yield member.filename, b"", str(error)
 
 
-def _tar(_: str, octets: bytes) -> Children:
-    with tarfile.open(fileobj=io.BytesIO(octets)) as archive:
+def _tar(_: str, data: bytes) -> Children:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
             if member.issym() or member.islnk():
                 yield member.name, member.linkname.encode(), None
@@ -194,14 +194,14 @@ def _tar(_: str, octets: bytes) -> Children:
 
 
 def _stream(decompress: Callable[[bytes], bytes]) -> Callable[[str, bytes], "Children"]:
-    def child(name: str, octets: bytes) -> Children:
-        yield name.rpartition(".")[0] or "part 1", decompress(octets), None
+    def child(name: str, data: bytes) -> Children:
+        yield name.rpartition(".")[0] or "part 1", decompress(data), None
 
     return child
 
 
-def _pdf(_: str, octets: bytes) -> Children:
-    pdf = pypdfium2.PdfDocument(octets)
+def _pdf(_: str, data: bytes) -> Children:
+    pdf = pypdfium2.PdfDocument(data)
     try:
         for number in range(len(pdf)):
             page = pdf[number]
@@ -214,8 +214,8 @@ def _pdf(_: str, octets: bytes) -> Children:
         pdf.close()
 
 
-def _mail(_: str, octets: bytes) -> Children:
-    message = email.message_from_bytes(octets, policy=policy.compat32)
+def _mail(_: str, data: bytes) -> Children:
+    message = email.message_from_bytes(data, policy=policy.compat32)
     for number, part in enumerate(_leaves(message), 1):
         name = part.get_filename() or f"part {number}"
         if part.get_content_type() == "message/rfc822":

@@ -1,7 +1,7 @@
 /* The original of PMAD, from its published description, and malloc: pairs of alloc and free, timed 1,000 at once.
  *
  * One mapping, divided among the size classes beforehand; a table from size to class; an intrusive free list for each
- * class; a header of 16 octets before each block, which names the class. Not for several threads, and a block that is
+ * class; a header of 16 bytes before each block, which names the class. Not for several threads, and a block that is
  * freed twice is given out twice.
  *
  *   pmad pool|malloc SIZE SAMPLES    prints {"p50": ns, "p999": ns} of a pair

@@ -15,7 +15,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Octets on the heap now.
+/// Bytes on the heap now.
 fn heap() -> i64 {
     let stats = ALLOCATOR.stats();
     // Reallocations count what they added, which is negative where they shrank.
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (ours, other) = (SessionId::new([1; 16]), SessionId::new([2; 16]));
     let mut ids = Vec::with_capacity(count);
     let mut book = ClaimBook::new(limits);
-    let (before, mut issuing, mut octets) = (heap(), Duration::ZERO, 0);
+    let (before, mut issuing, mut data) = (heap(), Duration::ZERO, 0);
     while ids.len() < count {
         let entity = u32::try_from(ids.len())?;
         let terms = ClaimTerms { session: ours, scope: 0, entity, life: None, validation: None };
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         issuing += began.elapsed();
         ids.extend(issued.map(|claim| claim.id));
         while let Some(record) = book.poll_record() {
-            octets += record.encode().len();
+            data += record.encode().len();
         }
     }
     let bytes = heap() - before;
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}",
         json!({
             "bytes_each": bytes as f64 / count as f64,
-            "disk_bytes_each": octets as f64 / count as f64,
+            "disk_bytes_each": data as f64 / count as f64,
             "issue_ns": nanos_each(issuing, count),
             "query_ns": nanos_each(querying, count),
             "redeem_ns": nanos_each(redeeming, count),

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err(usage.into()),
     };
     let started = Instant::now();
-    let first_octet = black_box(run(black_box(leaves)));
-    println!("{}", json!({"seconds": started.elapsed().as_secs_f64(), "first_octet": first_octet}));
+    let first_byte = black_box(run(black_box(leaves)));
+    println!("{}", json!({"seconds": started.elapsed().as_secs_f64(), "first_byte": first_byte}));
     Ok(())
 }

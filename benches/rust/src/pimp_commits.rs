@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 const TEN: u32 = 10;
-/// Octets of an envelope with a value of 1 KiB.
+/// Bytes of an envelope with a value of 1 KiB.
 const ENVELOPE: usize = 1_170;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -81,10 +81,10 @@ fn write(
         let mut batch = database.batch().durability(Some(PersistMode::SyncData));
         for (id, change, _) in &taken {
             for (index, chunk) in &change.chunks {
-                batch.insert(chunks, [id.octets().as_slice(), &index.to_be_bytes()].concat(), chunk.to_vec());
+                batch.insert(chunks, [id.bytes().as_slice(), &index.to_be_bytes()].concat(), chunk.to_vec());
             }
             if let Some(job) = &change.job {
-                batch.insert(jobs, id.octets().to_vec(), job.encode()?);
+                batch.insert(jobs, id.bytes().to_vec(), job.encode()?);
             }
         }
         batch.commit()?;

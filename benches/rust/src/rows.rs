@@ -1,6 +1,6 @@
-//! Sends rows of octets to a sink from as many threads as there are sessions, as fast as penstock-pipestream-net can.
+//! Sends rows of bytes to a sink from as many threads as there are sessions, as fast as penstock-pipestream-net can.
 //!
-//! `rows ADDRESS FINGERPRINT ROWS OCTETS SESSIONS` prints `{"seconds": S}`, from the first connection to the last close.
+//! `rows ADDRESS FINGERPRINT ROWS BYTES SESSIONS` prints `{"seconds": S}`, from the first connection to the last close.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,17 +17,17 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What rows are sent together, like those of Spark.
 const CHUNK_ROWS: usize = 256;
-const CHUNK_OCTETS: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// The memory that rows are sliced out of, like Arrow's.
 const SLAB: usize = 8 << 20;
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, fingerprint, rows, octets, sessions] = arguments.as_slice() else {
-        return Err("rows ADDRESS FINGERPRINT ROWS OCTETS SESSIONS".into());
+    let [address, fingerprint, rows, bytes, sessions] = arguments.as_slice() else {
+        return Err("rows ADDRESS FINGERPRINT ROWS BYTES SESSIONS".into());
     };
     let address: SocketAddr = address.parse()?;
-    let (rows, octets, sessions): (usize, usize, usize) = (rows.parse()?, octets.parse()?, sessions.parse()?);
+    let (rows, bytes, sessions): (usize, usize, usize) = (rows.parse()?, bytes.parse()?, sessions.parse()?);
     let trust = Trust::Fingerprint(fingerprint.parse()?);
     let started = Instant::now();
     let client = Client::new(&ClientTls { trust, identity: None })?;
@@ -36,7 +36,7 @@ fn main() -> Outcome<()> {
             .map(|index| {
                 let client = &client;
                 let share = rows / sessions + usize::from(index < rows % sessions);
-                scope.spawn(move || send(client, address, share, octets))
+                scope.spawn(move || send(client, address, share, bytes))
             })
             .collect();
         senders.into_iter().try_for_each(|sender| sender.join().map_err(|_| "a sender has died")?)
@@ -46,26 +46,26 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn send(client: &Client, address: SocketAddr, rows: usize, octets: usize) -> Outcome<()> {
+fn send(client: &Client, address: SocketAddr, rows: usize, data: usize) -> Outcome<()> {
     let session = block_on(client.connect(address, "localhost", SessionOptions::default()))??;
     let collector = spawn(collect(session.clone(), rows))?;
-    let slab = Bytes::from(vec![b'x'; SLAB.max(octets)]);
+    let slab = Bytes::from(vec![b'x'; SLAB.max(data)]);
     let metadata = BTreeMap::from([("penstock.document".to_owned(), "a.zip".to_owned())]);
-    let chunk = (CHUNK_OCTETS / octets.max(1)).clamp(1, CHUNK_ROWS);
+    let chunk = (CHUNK_BYTES / data.max(1)).clamp(1, CHUNK_ROWS);
     let mut offset = 0;
     let mut left = rows;
     let mut announcing = None;
     while left > 0 {
         let mut items = Vec::with_capacity(chunk);
         for _ in 0..chunk.min(left) {
-            offset = if offset + octets > slab.len() { 0 } else { offset };
+            offset = if offset + data > slab.len() { 0 } else { offset };
             let draft = EntityDraft {
                 content_type: "application/octet-stream".to_owned(),
                 metadata: metadata.clone(),
                 ..EntityDraft::default()
             };
-            items.push((draft, Payload::bytes(slab.slice(offset..offset + octets))));
-            offset += octets;
+            items.push((draft, Payload::bytes(slab.slice(offset..offset + data))));
+            offset += data;
         }
         left -= items.len();
         if let Some(announced) = announcing.take() {

@@ -11,16 +11,16 @@ use crate::workspace::Source;
 /// How far markup is searched for the charset that it declares.
 const DECLARED_WITHIN: usize = 4096;
 
-/// Chooses the charset of the first `limit` octets of `source` and leaves it at its beginning. A byte order mark
-/// comes first; then UTF-8 if the octets can hardly be anything else, since mails often declare what is not so; then
-/// what is declared; then a guess. Declaring UTF-8 or ASCII says nothing that the octets do not say themselves.
+/// Chooses the charset of the first `limit` bytes of `source` and leaves it at its beginning. A byte order mark
+/// comes first; then UTF-8 if the bytes can hardly be anything else, since mails often declare what is not so; then
+/// what is declared; then a guess. Declaring UTF-8 or ASCII says nothing that the bytes do not say themselves.
 pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
     source.rewind()?;
     let mut survey = Survey::default();
     let mut bom = None;
-    each_piece(source, limit, |octets, first| {
-        bom = if first { Encoding::for_bom(octets) } else { bom };
-        survey.feed(octets);
+    each_piece(source, limit, |bytes, first| {
+        bom = if first { Encoding::for_bom(bytes) } else { bom };
+        survey.feed(bytes);
         bom.is_none()
     })?;
     if let Some((encoding, _)) = bom {
@@ -36,8 +36,8 @@ pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64
 /// such a text is read for it.
 fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'static Encoding> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
-    each_piece(source, limit, |octets, _| {
-        detector.feed(octets, octets.is_empty());
+    each_piece(source, limit, |bytes, _| {
+        detector.feed(bytes, bytes.is_empty());
         true
     })?;
     let guess = detector.guess(None, Utf8Detection::Allow);
@@ -45,7 +45,7 @@ fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'stat
     Ok(if broken || !guess.is_ascii_compatible() { guess } else { UTF_8 })
 }
 
-/// Gives the first `limit` octets piece by piece, an empty one last, as long as they are wanted; leaves `source` at its
+/// Gives the first `limit` bytes piece by piece, an empty one last, as long as they are wanted; leaves `source` at its
 /// beginning.
 fn each_piece(source: &mut dyn Source, limit: u64, mut wanted: impl FnMut(&[u8], bool) -> bool) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
@@ -69,13 +69,13 @@ pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
 }
 
 /// How many characters beyond ASCII a text needs to be UTF-8 against what it declares, and how many of these there are
-/// to each octet that is none.
+/// to each byte that is none.
 const CERTAIN: u64 = 4;
 const DAMAGE: u64 = 16;
 /// What ISO-2022-JP begins each of its shifts with.
 const ESCAPE: u8 = 0x1b;
 
-/// Looks at octets as they go by: whether they are UTF-8.
+/// Looks at bytes as they go by: whether they are UTF-8.
 #[derive(Default)]
 struct Survey {
     /// How many characters beyond ASCII there are if it is UTF-8, and how often it is not.
@@ -83,23 +83,23 @@ struct Survey {
     invalid: u64,
     /// There are escapes, as ISO-2022-JP has them.
     escapes: bool,
-    /// A character's octets that the last piece ended within.
+    /// A character's bytes that the last piece ended within.
     rest: Vec<u8>,
 }
 
 impl Survey {
     /// Looks at the next piece; an empty one is the end.
-    fn feed(&mut self, octets: &[u8]) {
-        self.escapes |= octets.contains(&ESCAPE);
+    fn feed(&mut self, bytes: &[u8]) {
+        self.escapes |= bytes.contains(&ESCAPE);
         if self.rest.is_empty()
-            && let Ok(text) = std::str::from_utf8(octets)
+            && let Ok(text) = std::str::from_utf8(bytes)
         {
             self.count(text);
             return;
         }
-        let ended = octets.is_empty();
+        let ended = bytes.is_empty();
         let mut joined = std::mem::take(&mut self.rest);
-        joined.extend_from_slice(octets);
+        joined.extend_from_slice(bytes);
         for chunk in joined.utf8_chunks() {
             self.count(chunk.valid());
             let incomplete =
@@ -114,7 +114,7 @@ impl Survey {
     }
 
     fn count(&mut self, text: &str) {
-        let leading = text.bytes().filter(|&octet| octet >= 0xc0).count();
+        let leading = text.bytes().filter(|&byte| byte >= 0xc0).count();
         self.characters = self.characters.saturating_add(leading as u64);
     }
 
@@ -169,11 +169,11 @@ impl<R: Read> Decoded<R> {
         while self.text.is_empty() && !self.ended {
             let count = read_some(&mut self.input, &mut self.piece)?;
             self.ended = count == 0;
-            let octets = self.piece.get(..count).unwrap_or_default();
+            let bytes = self.piece.get(..count).unwrap_or_default();
             let room = self.decoder.max_utf8_buffer_length(count).unwrap_or(count.saturating_mul(3));
             self.text.reserve(room);
-            // The room is the most that the octets can become, so nothing stays behind.
-            let _ = self.decoder.decode_to_string(octets, &mut self.text, self.ended);
+            // The room is the most that the bytes can become, so nothing stays behind.
+            let _ = self.decoder.decode_to_string(bytes, &mut self.text, self.ended);
         }
         Ok(&self.text)
     }
@@ -218,8 +218,8 @@ mod tests {
 
     use super::*;
 
-    fn chosen(octets: &[u8], declared: Option<&str>) -> &'static Encoding {
-        choose(&mut Cursor::new(octets.to_vec()), declared, u64::MAX).unwrap()
+    fn chosen(bytes: &[u8], declared: Option<&str>) -> &'static Encoding {
+        choose(&mut Cursor::new(bytes.to_vec()), declared, u64::MAX).unwrap()
     }
 
     #[test]
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn a_character_across_two_pieces_decodes() {
-        let mut octets = vec![b'a'; PIECE - 1];
-        octets.extend_from_slice("éz".as_bytes());
+        let mut bytes = vec![b'a'; PIECE - 1];
+        bytes.extend_from_slice("éz".as_bytes());
         let mut text = String::new();
-        Decoded::new(octets.as_slice(), UTF_8).read_to_string(&mut text).unwrap();
+        Decoded::new(bytes.as_slice(), UTF_8).read_to_string(&mut text).unwrap();
         assert!(text.ends_with("aéz"));
-        assert_eq!(chosen(&octets, None), UTF_8);
+        assert_eq!(chosen(&bytes, None), UTF_8);
     }
 }

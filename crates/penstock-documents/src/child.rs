@@ -34,11 +34,11 @@ pub(crate) struct Child {
 
 /// What could be had of a child.
 pub(crate) enum Content {
-    /// All of it; what it is will be told by its octets.
+    /// All of it; what it is will be told by its bytes.
     Whole(Fetched),
     /// All of it, and its type is known: links, special files, pages.
     Typed(Fetched, &'static str, Option<String>),
-    /// Its octets as far as the container has them, and why that may not be all.
+    /// Its bytes as far as the container has them, and why that may not be all.
     Damaged(Fetched, Failure),
     /// Nothing.
     Failed(Failure),

@@ -1,5 +1,5 @@
-//! What every format is given: the caller's workspace, the limits, and the one way in which a part's octets are taken
-//! out of a container. All limits on octets and time are enforced here and nowhere else.
+//! What every format is given: the caller's workspace, the limits, and the one way in which a part's bytes are taken
+//! out of a container. All limits on bytes and time are enforced here and nowhere else.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -14,14 +14,14 @@ use crate::workspace::{Source, Spool, Workspace};
 /// How much is read at once. The limits are checked after each piece, so this is also how far they can be overrun.
 pub(crate) const PIECE: usize = 64 * 1024;
 
-/// The octets of a part, obtained whole.
+/// The bytes of a part, obtained whole.
 pub(crate) struct Fetched {
     pub(crate) source: Box<dyn Source>,
     pub(crate) sha256: [u8; 32],
     pub(crate) bytes: u64,
 }
 
-/// Counts what a decoder takes from a container's own octets, and remembers whether the container's source itself
+/// Counts what a decoder takes from a container's own bytes, and remembers whether the container's source itself
 /// failed: a decoder's error is damage of the part, the source's error is not.
 #[derive(Default)]
 pub(crate) struct Meter {
@@ -67,12 +67,12 @@ impl<R: Read> Read for Tap<'_, R> {
     }
 }
 
-/// What a part's octets come from.
+/// What a part's bytes come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Octets that lie in the container as they are, or nearly so: no ratio to watch.
+    /// Bytes that lie in the container as they are, or nearly so: no ratio to watch.
     Plain,
-    /// Octets that a decompressor makes out of fewer.
+    /// Bytes that a decompressor makes out of fewer.
     Compressed,
 }
 
@@ -80,9 +80,9 @@ pub(crate) enum Origin {
 pub(crate) struct Context<'a> {
     pub(crate) workspace: &'a mut dyn Workspace,
     pub(crate) limits: &'a Limits,
-    /// How many octets the document's parts have together so far.
+    /// How many bytes the document's parts have together so far.
     pub(crate) total: &'a mut u64,
-    /// The next child is passed over: none of its octets are read, and about how many they are is added here.
+    /// The next child is passed over: none of its bytes are read, and about how many they are is added here.
     pub(crate) passed: Option<&'a mut u64>,
     /// Whoever divided the container has looked at every child of it: what is passed over need not be looked at again.
     pub(crate) divided: bool,
@@ -103,14 +103,14 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What stands for a child of about `octets` octets that is passed over; `None` if it is wanted.
-    pub(crate) fn pass(&mut self, octets: u64) -> Option<Fetched> {
+    /// What stands for a child of about `bytes` bytes that is passed over; `None` if it is wanted.
+    pub(crate) fn pass(&mut self, data: u64) -> Option<Fetched> {
         let passed = self.passed.as_mut()?;
-        **passed = passed.saturating_add(octets);
+        **passed = passed.saturating_add(data);
         Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
     }
 
-    /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: octets
+    /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: bytes
     /// that are not whole do not count.
     pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
         if let Some(nothing) = self.pass(0) {
@@ -139,9 +139,9 @@ impl Context<'_> {
         finish(spool, hash, bytes)
     }
 
-    /// Keeps octets that are in memory already, as one part.
-    pub(crate) fn keep(&mut self, octets: &[u8]) -> Result<Fetched, Failure> {
-        self.fetch(&mut &*octets, &Meter::default(), Origin::Plain)
+    /// Keeps bytes that are in memory already, as one part.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Result<Fetched, Failure> {
+        self.fetch(&mut &*bytes, &Meter::default(), Origin::Plain)
     }
 
     /// A fresh spool.
@@ -153,13 +153,13 @@ impl Context<'_> {
         let limits = self.limits;
         if bytes > limits.max_inflated {
             return Err(Failure::limit(format!(
-                "has more than {} octets, the limit for one part",
+                "has more than {} bytes, the limit for one part",
                 limits.max_inflated
             )));
         }
         if *self.total > limits.max_total_inflated {
             let limit = limits.max_total_inflated;
-            return Err(Failure::limit(format!("the document's parts have more than {limit} octets together")));
+            return Err(Failure::limit(format!("the document's parts have more than {limit} bytes together")));
         }
         let allowed = consumed.max(1).saturating_mul(u64::from(limits.max_ratio));
         if origin == Origin::Compressed && bytes > Limits::RATIO_FLOOR && bytes > allowed {
@@ -203,11 +203,11 @@ pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     Ok(Fetched { source, sha256: hash.finalize().into(), bytes })
 }
 
-/// Reads up to `limit` octets from the beginning of `source` and leaves it at its beginning.
+/// Reads up to `limit` bytes from the beginning of `source` and leaves it at its beginning.
 pub(crate) fn head(source: &mut dyn Source, limit: u64) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(0))?;
-    let mut octets = Vec::new();
-    Read::take(&mut *source, limit).read_to_end(&mut octets)?;
+    let mut bytes = Vec::new();
+    Read::take(&mut *source, limit).read_to_end(&mut bytes)?;
     source.seek(SeekFrom::Start(0))?;
-    Ok(octets)
+    Ok(bytes)
 }

@@ -16,8 +16,8 @@ pub(crate) fn decode(uri: &str) -> Option<(Hint, Result<Vec<u8>, Failure>)> {
         charset: mime.get_parameter("charset").map(str::to_owned),
         mail: false,
     };
-    let octets = url.decode_to_vec().map(|(octets, _)| octets);
-    Some((hint, octets.map_err(|_| Failure::broken("the embedded data is not valid base64"))))
+    let bytes = url.decode_to_vec().map(|(bytes, _)| bytes);
+    Some((hint, bytes.map_err(|_| Failure::broken("the embedded data is not valid base64"))))
 }
 
 /// Whether `value` begins like a data: URI.
@@ -46,8 +46,8 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(&str)) {
 }
 
 fn next(text: &str, from: usize) -> Option<usize> {
-    let octets = text.as_bytes().get(from..)?;
-    let at = octets.windows(SCHEME.len()).position(|window| window.eq_ignore_ascii_case(SCHEME.as_bytes()))?;
+    let bytes = text.as_bytes().get(from..)?;
+    let at = bytes.windows(SCHEME.len()).position(|window| window.eq_ignore_ascii_case(SCHEME.as_bytes()))?;
     Some(from + at)
 }
 
@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn what_is_declared_comes_as_a_hint() {
-        let (hint, octets) = decode("data:text/CSV;charset=latin1,a%2Cb").unwrap();
+        let (hint, bytes) = decode("data:text/CSV;charset=latin1,a%2Cb").unwrap();
         assert_eq!((hint.media_type.as_deref(), hint.charset.as_deref()), (Some("text/csv"), Some("latin1")));
-        assert_eq!(octets.unwrap(), b"a,b");
+        assert_eq!(bytes.unwrap(), b"a,b");
         assert!(decode("data:;base64,!").unwrap().1.is_err());
         assert!(decode("data:nothing").is_none());
     }

@@ -76,7 +76,7 @@ impl<W: Workspace> Dehydrator<W> {
         self.stack.last().is_some_and(|frame| frame.walker.divisible())
     }
 
-    /// Passes over the next child of the container that was entered last, without reading its octets, and gives about how
+    /// Passes over the next child of the container that was entered last, without reading its bytes, and gives about how
     /// many they are. `None` if there are no more children, and the next step is to leave the container.
     pub fn pass(&mut self) -> Option<u64> {
         let (mut passed, mut uncounted) = (0, 0);
@@ -89,7 +89,7 @@ impl<W: Workspace> Dehydrator<W> {
         Some(passed)
     }
 
-    /// How many octets the document's parts have together so far, those that failed included.
+    /// How many bytes the document's parts have together so far, those that failed included.
     pub const fn inflated(&self) -> u64 {
         self.total
     }
@@ -190,7 +190,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Tells what a part is whose octets are there, and enters it if it is a container.
+    /// Tells what a part is whose bytes are there, and enters it if it is a container.
     fn look(&mut self, mut part: Part, name: &str, fetched: Fetched, hint: &Hint) -> Event {
         let (sha256, bytes) = (fetched.sha256, fetched.bytes);
         (part.sha256, part.bytes) = (Some(sha256), Some(bytes));
@@ -213,7 +213,7 @@ impl<W: Workspace> Dehydrator<W> {
 fn leaf(mut part: Part, mut opened: Opened) -> Event {
     let payload = opened.payload.take();
     if payload.is_none() && opened.failure.is_none() {
-        opened.failure = Some(Failure::broken("the part's octets cannot be read again"));
+        opened.failure = Some(Failure::broken("the part's bytes cannot be read again"));
     }
     fill(&mut part, opened);
     Event::Leaf(part, payload)

@@ -6,9 +6,9 @@ use std::io;
 pub enum FailureKind {
     /// The part is encrypted; nobody gave a key.
     Encrypted,
-    /// The part's octets, or those around it in its container, do not parse or do not match their checksum.
+    /// The part's bytes, or those around it in its container, do not parse or do not match their checksum.
     Broken,
-    /// A limit on octets, ratio or number of children was exceeded.
+    /// A limit on bytes, ratio or number of children was exceeded.
     Limit,
     /// The part is a container whose children would lie deeper than allowed.
     TooDeep,

@@ -54,14 +54,14 @@ pub fn fuzz_dehydrate(data: &[u8]) {
             Event::Leaf(part, payload) => {
                 count(&mut open);
                 assert_eq!(part.depth as usize, open.len(), "a leaf lies in the containers that are open");
-                assert!(payload.is_some() || part.failure.is_some(), "octets that are missing have a reason");
+                assert!(payload.is_some() || part.failure.is_some(), "bytes that are missing have a reason");
                 total += check(&part, payload);
             }
             Event::Leave { children } => assert_eq!(open.pop(), Some(children), "children are counted"),
         }
     }
     assert!(open.is_empty() && steps > 0 && dehydrator.next_event().is_none());
-    assert!(total <= max_total + data.len() as u64, "the parts have no more octets than the limit");
+    assert!(total <= max_total + data.len() as u64, "the parts have no more bytes than the limit");
 }
 
 fn count(open: &mut [u64]) {
@@ -70,7 +70,7 @@ fn count(open: &mut [u64]) {
     }
 }
 
-/// Holds a part's own promises: path, type, reason, digest. Returns how many octets it has.
+/// Holds a part's own promises: path, type, reason, digest. Returns how many bytes it has.
 fn check(part: &Part, payload: Option<Payload>) -> u64 {
     assert_eq!(part.path.len(), part.depth as usize);
     assert!(part.path.iter().all(|name| !name.is_empty() && name.len() <= 64));
@@ -78,11 +78,11 @@ fn check(part: &Part, payload: Option<Payload>) -> u64 {
     assert!(part.failure.as_ref().is_none_or(|failure| !failure.reason.is_empty()));
     assert!(part.text.as_ref().is_none_or(|text| text.len() <= 1 << 16));
     if let Some(mut payload) = payload {
-        let mut octets = Vec::new();
-        let read = payload.read_to_end(&mut octets).unwrap_or_default();
-        let digest: [u8; 32] = Sha256::digest(&octets).into();
+        let mut bytes = Vec::new();
+        let read = payload.read_to_end(&mut bytes).unwrap_or_default();
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
         assert_eq!((part.sha256, part.bytes), (Some(digest), Some(read as u64)));
     }
-    // The document itself is not among the octets that were inflated.
+    // The document itself is not among the bytes that were inflated.
     part.bytes.filter(|_| part.depth > 0).unwrap_or_default()
 }

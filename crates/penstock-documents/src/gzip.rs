@@ -7,7 +7,7 @@ use flate2::bufread::GzDecoder;
 use crate::name;
 use crate::workspace::Source;
 
-/// A gzip file may hold empty members, but a file of nothing else would keep a read busy without giving an octet.
+/// A gzip file may hold empty members, but a file of nothing else would keep a read busy without giving a byte.
 const EMPTY_MEMBERS: u32 = 1000;
 
 /// All members of a gzip file as one stream.
@@ -54,10 +54,10 @@ fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
         if first != 0 {
             return match padded {
                 false if first == 0x1f => Ok(true),
-                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "octets after the last gzip member")),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes after the last gzip member")),
             };
         }
-        let zeros = ahead.iter().take_while(|&&octet| octet == 0).count();
+        let zeros = ahead.iter().take_while(|&&byte| byte == 0).count();
         padded = true;
         rest.consume(zeros);
     }
@@ -67,6 +67,6 @@ fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
 pub(crate) fn file_name(source: &mut dyn Source, limit: usize) -> Option<String> {
     source.rewind().ok()?;
     let decoder = GzDecoder::new(BufReader::new(source));
-    let octets = decoder.header()?.filename()?;
-    Some(name::decode(octets, limit)).filter(|name| !name.is_empty())
+    let bytes = decoder.header()?.filename()?;
+    Some(name::decode(bytes, limit)).filter(|name| !name.is_empty())
 }

@@ -21,7 +21,7 @@ use crate::prose::Prose;
 use crate::workspace::{Source, Spool};
 use crate::xml;
 
-/// How many octets of links, and of the title, become metadata.
+/// How many bytes of links, and of the title, become metadata.
 const MAX_LINKS: usize = 128 * 1024;
 const MAX_TITLE: usize = 4096;
 
@@ -126,7 +126,7 @@ pub(crate) struct Page {
     pub(crate) walker: Option<HtmlWalker>,
 }
 
-/// Reads the document in `source`, which has `bytes` octets.
+/// Reads the document in `source`, which has `bytes` bytes.
 pub(crate) fn read(
     source: &mut dyn Source,
     bytes: u64,
@@ -310,12 +310,12 @@ struct Embedded {
 
 impl Shelf {
     fn put(&mut self, found: Vec<(Hint, Result<Vec<u8>, Failure>)>, context: &mut Context<'_>) -> Result<(), Failure> {
-        for (hint, octets) in found {
+        for (hint, bytes) in found {
             if self.embedded.len() as u64 >= self.room {
                 return Ok(());
             }
-            let place = match octets {
-                Ok(octets) => Ok(self.write(&octets, context)?),
+            let place = match bytes {
+                Ok(bytes) => Ok(self.write(&bytes, context)?),
                 Err(failure) => Err(failure),
             };
             self.embedded.push(Embedded { hint, place });
@@ -323,13 +323,13 @@ impl Shelf {
         Ok(())
     }
 
-    fn write(&mut self, octets: &[u8], context: &mut Context<'_>) -> Result<(u64, u64), Failure> {
+    fn write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Result<(u64, u64), Failure> {
         let spool = match &mut self.spool {
             Some(spool) => spool,
             None => self.spool.insert(context.spool()?),
         };
-        spool.write_all(octets).map_err(|error| Failure::io("the spool cannot be written", &error))?;
-        let place = (self.length, octets.len() as u64);
+        spool.write_all(bytes).map_err(|error| Failure::io("the spool cannot be written", &error))?;
+        let place = (self.length, bytes.len() as u64);
         self.length = self.length.saturating_add(place.1);
         Ok(place)
     }
@@ -344,7 +344,7 @@ impl Shelf {
 pub(crate) struct HtmlWalker {
     spool: Option<Box<dyn Spool>>,
     embedded: vec::IntoIter<Embedded>,
-    /// How many octets at the document's end were not searched.
+    /// How many bytes at the document's end were not searched.
     unread: u64,
 }
 
@@ -352,7 +352,7 @@ impl Walker for HtmlWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         let Some(Embedded { hint, place }) = self.embedded.next() else {
             let unread = std::mem::take(&mut self.unread);
-            let reason = format!("the document's last {unread} octets were not searched for embedded data");
+            let reason = format!("the document's last {unread} bytes were not searched for embedded data");
             return (unread > 0).then(|| Child::failed(None, Failure::limit(reason)));
         };
         let fetched = place.and_then(|(start, length)| {

@@ -1,6 +1,6 @@
 //! Documents taken apart, one file per format: no protocol, and no IO but through what the caller lends.
 //!
-//! A [`Dehydrator`] reads a document and gives its parts one after the other. What a part is, is told by its octets:
+//! A [`Dehydrator`] reads a document and gives its parts one after the other. What a part is, is told by its bytes:
 //!
 //! | containers | documents with parts | leaves with text | other leaves |
 //! |---|---|---|---|

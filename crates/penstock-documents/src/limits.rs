@@ -12,19 +12,19 @@ pub struct Limits {
     pub max_children: u64,
     /// How many children a container may have for each MiB (begun) of its own size, and at least.
     pub children_per_mib: u64,
-    /// How many octets one part may have.
+    /// How many bytes one part may have.
     pub max_inflated: u64,
-    /// How many octets all parts of one document may have together.
+    /// How many bytes all parts of one document may have together.
     pub max_total_inflated: u64,
     /// How many times larger than its compressed form a member or stream may be, once it is beyond 1 MiB.
     pub max_ratio: u32,
-    /// How many octets of text are kept for a part; what lies beyond is cut.
+    /// How many bytes of text are kept for a part; what lies beyond is cut.
     pub max_text: u64,
-    /// How many octets of one HTML or XML document are read for its text, links and embedded data.
+    /// How many bytes of one HTML or XML document are read for its text, links and embedded data.
     pub max_markup: u64,
     /// How long taking one part out of its container, or reading its text, may take.
     pub part_time: Duration,
-    /// How many octets of a member's name are kept; what lies beyond is cut.
+    /// How many bytes of a member's name are kept; what lies beyond is cut.
     pub max_name: usize,
     /// How much memory the reader of a PDF may take.
     pub pdf_memory: u64,
@@ -49,16 +49,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Inflating is compared with the compressed size only beyond this many octets: small parts of zeros are no bombs.
+    /// Inflating is compared with the compressed size only beyond this many bytes: small parts of zeros are no bombs.
     pub(crate) const RATIO_FLOOR: u64 = MIB;
 
-    /// How many children a container of `bytes` octets may have.
+    /// How many children a container of `bytes` bytes may have.
     pub fn children_of(&self, bytes: u64) -> u64 {
         let allowed = self.children_per_mib.saturating_mul(bytes.div_ceil(MIB).max(1));
         allowed.min(self.max_children)
     }
 
-    /// The limits for the reader of a PDF of `bytes` octets.
+    /// The limits for the reader of a PDF of `bytes` bytes.
     pub(crate) fn pdf(&self, bytes: u64) -> PdfLimits {
         PdfLimits {
             max_pages: self.children_of(bytes),
@@ -74,10 +74,10 @@ impl Limits {
 pub struct PdfLimits {
     /// How many pages are asked for at most.
     pub max_pages: u64,
-    /// How many octets of UTF-8 one page's text may have.
+    /// How many bytes of UTF-8 one page's text may have.
     pub max_text: u64,
     /// How long opening the document, and each page, may take.
     pub page_time: Duration,
-    /// How many octets of memory the reader may take.
+    /// How many bytes of memory the reader may take.
     pub max_memory: u64,
 }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, SeekFrom};
 use crate::context::PIECE;
 use crate::workspace::Source;
 
-/// How much of a line is kept. Boundaries have at most 70 octets (RFC 2046, 5.1.1), headers are folded long before.
+/// How much of a line is kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), headers are folded long before.
 const KEPT: usize = 4096;
 
 /// One line of a source.
@@ -66,18 +66,18 @@ impl Lines {
     pub(crate) fn next_line(&mut self) -> io::Result<Option<Line>> {
         let start = self.position;
         let mut text = Vec::new();
-        // The last two octets decide how the line ends, wherever the buffer's edges lie.
+        // The last two bytes decide how the line ends, wherever the buffer's edges lie.
         let (mut last, mut before) = (0, 0);
         loop {
             let ahead = self.reader.fill_buf()?;
             if ahead.is_empty() {
                 break;
             }
-            let length = ahead.iter().position(|&octet| octet == b'\n').map_or(ahead.len(), |at| at + 1);
+            let length = ahead.iter().position(|&byte| byte == b'\n').map_or(ahead.len(), |at| at + 1);
             let piece = ahead.get(..length).unwrap_or_default();
             text.extend(piece.iter().take(KEPT.saturating_sub(text.len())));
-            for &octet in piece.get(length.saturating_sub(2)..).unwrap_or_default() {
-                (before, last) = (last, octet);
+            for &byte in piece.get(length.saturating_sub(2)..).unwrap_or_default() {
+                (before, last) = (last, byte);
             }
             self.reader.consume(length);
             self.position += length as u64;
@@ -98,7 +98,7 @@ impl Lines {
         Ok(Some(Line { start, content_end, end: self.position, text }))
     }
 
-    /// A reader of the octets from `start` to `end`. Where it stops, the next line begins.
+    /// A reader of the bytes from `start` to `end`. Where it stops, the next line begins.
     pub(crate) fn range(&mut self, start: u64, end: u64) -> io::Result<impl Read + '_> {
         self.go(start)?;
         Ok(Range { lines: self, end })
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn lines(octets: &[u8]) -> Lines {
-        Lines::new(Box::new(Cursor::new(octets.to_vec()))).unwrap()
+    fn lines(bytes: &[u8]) -> Lines {
+        Lines::new(Box::new(Cursor::new(bytes.to_vec()))).unwrap()
     }
 
     #[test]
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn only_the_beginning_of_a_long_line_is_kept() {
-        let mut octets = vec![b'x'; 3 * PIECE];
-        octets.extend_from_slice(b"\r\ny");
-        let mut lines = lines(&octets);
+        let mut bytes = vec![b'x'; 3 * PIECE];
+        bytes.extend_from_slice(b"\r\ny");
+        let mut lines = lines(&bytes);
         let line = lines.next_line().unwrap().unwrap();
         assert_eq!((line.text.len(), line.content_end), (KEPT, 3 * PIECE as u64));
         assert_eq!(lines.next_line().unwrap().unwrap().text, b"y");

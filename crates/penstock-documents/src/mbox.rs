@@ -1,7 +1,7 @@
 //! mbox (RFC 4155): mails one after the other, each behind a line that begins with `From `.
 //!
 //! A mail begins at such a line if it is the first one or stands behind a blank line, and holds a time and a year. The
-//! mail's octets are those behind that line, without the blank line before the next one, as they are: `>From ` stays.
+//! mail's bytes are those behind that line, without the blank line before the next one, as they are: `>From ` stays.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::workspace::Source;
 
 /// Whether `head` is the beginning of an mbox.
 pub(crate) fn is_mbox(head: &[u8]) -> bool {
-    let Some(end) = head.iter().position(|&octet| octet == b'\n') else { return false };
+    let Some(end) = head.iter().position(|&byte| byte == b'\n') else { return false };
     let Some((first, rest)) = head.split_at_checked(end + 1) else { return false };
     separates(first) && mail::begins_with_header(rest)
 }

@@ -2,24 +2,24 @@
 
 use std::fmt::Write;
 
-/// A member's name out of its octets: what is UTF-8 stays, any other octet is written `\xhh`, in lower case.
-pub(crate) fn decode(octets: &[u8], limit: usize) -> String {
+/// A member's name out of its bytes: what is UTF-8 stays, any other byte is written `\xhh`, in lower case.
+pub(crate) fn decode(bytes: &[u8], limit: usize) -> String {
     let mut name = String::new();
-    for chunk in octets.utf8_chunks() {
+    for chunk in bytes.utf8_chunks() {
         if name.len() > limit {
             break;
         }
         name.push_str(chunk.valid());
-        for octet in chunk.invalid() {
+        for byte in chunk.invalid() {
             // Writing to a String cannot fail.
-            let _ = write!(name, "\\x{octet:02x}");
+            let _ = write!(name, "\\x{byte:02x}");
         }
     }
     cut(&mut name, limit);
     name
 }
 
-/// Cuts `text` to at most `limit` octets, between characters. Tells whether something was cut.
+/// Cuts `text` to at most `limit` bytes, between characters. Tells whether something was cut.
 pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
     if text.len() <= limit {
         return false;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_that_do_not_decode_are_written_in_hex() {
+    fn bytes_that_do_not_decode_are_written_in_hex() {
         assert_eq!(decode(b"caf\xe9/\xff.txt", 100), r"caf\xe9/\xff.txt");
         assert_eq!(decode("höhe/../x".as_bytes(), 100), "höhe/../x");
     }

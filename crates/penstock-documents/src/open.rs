@@ -1,4 +1,4 @@
-//! What a part is once its octets are there: its type, its text, and how to walk it if it is a container.
+//! What a part is once its bytes are there: its type, its text, and how to walk it if it is a container.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::workspace::Source;
 use crate::zip::{self, ZipWalker};
 use crate::{charset, name, text, xml};
 
-/// How many entries of a PDF's metadata are taken over, and how many octets of each.
+/// How many entries of a PDF's metadata are taken over, and how many bytes of each.
 const MAX_PDF_METADATA: usize = 32;
 const MAX_VALUE: usize = 4096;
 
@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     pub(crate) failure: Option<Failure>,
     /// How to walk it, if it has children.
     pub(crate) walker: Option<Box<dyn Walker>>,
-    /// Its octets, unless its children stand for them.
+    /// Its bytes, unless its children stand for them.
     pub(crate) payload: Option<Payload>,
 }
 
@@ -70,7 +70,7 @@ impl Opened {
     }
 }
 
-/// Looks at a part whose octets were obtained.
+/// Looks at a part whose bytes were obtained.
 pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>) -> Opened {
     let mut source = fetched.source;
     let head = match head(&mut source, sniff::HEAD as u64) {
@@ -97,7 +97,7 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
         Format::Xml(media_type, declared) => open_xml(media_type, declared, source, &head, &known, context),
         Format::Text => open_text(source, &known, context),
         Format::Binary(media_type) => {
-            // A type that a mail or a data: URI declares is better than none, unless the octets deny it.
+            // A type that a mail or a data: URI declares is better than none, unless the bytes deny it.
             let declared =
                 known.hint.media_type.as_deref().filter(|declared| {
                     !["text/", "multipart/", "message/"].iter().any(|kind| declared.starts_with(kind))
@@ -107,8 +107,8 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
     }
 }
 
-/// Opens a part as what its container declares it to be or as octets, without looking for children: for parts that
-/// failed although their octets are there.
+/// Opens a part as what its container declares it to be or as bytes, without looking for children: for parts that
+/// failed although their bytes are there.
 pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> Opened {
     let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
     Opened::typed(declared).failed(failure, fetched.source)

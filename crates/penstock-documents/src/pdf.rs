@@ -1,4 +1,4 @@
-//! PDF: one child for each page, its octets the page's text. The reader itself is the caller's, in a process of its
+//! PDF: one child for each page, its bytes the page's text. The reader itself is the caller's, in a process of its
 //! own, because a broken file can crash or hang it.
 
 use crate::child::{Child, Content, Walker};
@@ -17,7 +17,7 @@ pub(crate) fn is_pdf(head: &[u8]) -> bool {
     let found = start.windows(mark.len()).position(|window| window == mark);
     found.and_then(|at| start.get(..at)).is_some_and(|before| {
         let before = before.strip_prefix(b"\xef\xbb\xbf").unwrap_or(before).trim_ascii();
-        before.is_empty() || before.iter().any(|&octet| octet < 0x20 && !octet.is_ascii_whitespace())
+        before.is_empty() || before.iter().any(|&byte| byte < 0x20 && !byte.is_ascii_whitespace())
     })
 }
 

@@ -1,4 +1,4 @@
-//! What octets are, told by the octets: marks at their beginning, then structure, then whether they are text at all.
+//! What bytes are, told by the bytes: marks at their beginning, then structure, then whether they are text at all.
 
 use encoding_rs::{Encoding, UTF_8};
 
@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Binary(Option<&'static str>),
 }
 
-/// Tells what begins with `head`. The hint counts only where the octets leave a choice.
+/// Tells what begins with `head`. The hint counts only where the bytes leave a choice.
 pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
     if let Some(format) = marked(head) {
         return format;
@@ -91,7 +91,7 @@ fn is_zstd(mut head: &[u8]) -> bool {
 }
 
 /// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only where a mark or
-/// the container says so. An octet beyond ASCII can be a letter in some charset; which one is told later, over the
+/// the container says so. A byte beyond ASCII can be a letter in some charset; which one is told later, over the
 /// whole part.
 fn text(head: &[u8], hint: &Hint) -> Option<String> {
     let declared = hint.charset.as_deref().and_then(charset::label);
@@ -111,7 +111,7 @@ fn text_mark(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Types that the mark alone does not prove: had the octets been such a container, it would have been told before.
+/// Types that the mark alone does not prove: had the bytes been such a container, it would have been told before.
 fn is_container(kind: &str) -> bool {
     matches!(kind, "application/zip" | "application/x-tar" | "application/pdf" | "text/html" | "text/xml")
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pdf_may_stand_behind_other_octets() {
+    fn a_pdf_may_stand_behind_other_bytes() {
         assert_eq!(told(b"%PDF-1.7\n"), Format::Pdf);
         assert_eq!(told(b"\x01\x02\x03%PDF-1.7\n"), Format::Pdf);
     }

@@ -19,7 +19,7 @@ use crate::workspace::Source;
 /// How many lines are looked at to tell CSV and Markdown.
 const LINES: usize = 1000;
 
-/// Decodes up to `limit` octets of text out of `source`, and tells whether there was more.
+/// Decodes up to `limit` bytes of text out of `source`, and tells whether there was more.
 pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: u64) -> io::Result<(String, bool)> {
     source.rewind()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

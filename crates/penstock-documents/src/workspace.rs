@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use crate::limits::PdfLimits;
 
-/// Octets that can be read and read again.
+/// Bytes that can be read and read again.
 pub trait Source: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send + ?Sized> Source for T {}
 
-/// Where the octets of one part are kept: written once, then read.
+/// Where the bytes of one part are kept: written once, then read.
 pub trait Spool: Source + Write {}
 
 impl<T: Source + Write + ?Sized> Spool for T {}
 
-/// What the caller lends: places for octets, a clock, and a reader of PDFs.
+/// What the caller lends: places for bytes, a clock, and a reader of PDFs.
 pub trait Workspace: Send {
     /// A fresh, empty spool, for example a temporary file that stays in memory while it is small.
     fn spool(&mut self) -> io::Result<Box<dyn Spool>>;

@@ -26,7 +26,7 @@ pub(crate) fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
     if Some(payload.len()) == part.bytes && Some(payload.sha256()) == part.sha256 {
         return Ok(payload);
     }
-    Err(io::Error::other("the octets have changed since they were first read"))
+    Err(io::Error::other("the bytes have changed since they were first read"))
 }
 
 /// Return the failure of a part whose payload this machine cannot keep.
@@ -77,7 +77,7 @@ mod tests {
             [(&b"hello"[..], &b"hello!"[..]), (b"hello", b"hell"), (&large, &changed), (&large, &longer)]
         {
             let error = read(&part(&[], "x/y", first), second).unwrap_err();
-            assert_eq!(error.to_string(), "the octets have changed since they were first read");
+            assert_eq!(error.to_string(), "the bytes have changed since they were first read");
         }
     }
 

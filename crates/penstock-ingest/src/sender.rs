@@ -201,7 +201,7 @@ impl DocumentSender {
         transfer: impl FnOnce() -> Result<Ledger>,
     ) -> Result<SentDocument> {
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(Error::Value(format!("a document's name has 1 to {MAX_NAME} octets")));
+            return Err(Error::Value(format!("a document's name has 1 to {MAX_NAME} bytes")));
         }
         if let Some(reason) = self.session.is_closed()? {
             return Err(penstock_pipestream_net::Error::Closed(reason).into());

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{DriverError as _, Error, Result};
 
-/// A read key has at least so many octets: nobody guesses it.
+/// A read key has at least so many bytes: nobody guesses it.
 pub const MIN_KEY: usize = 16;
 
 /// What a reader must know. Only its hash is kept.
@@ -23,7 +23,7 @@ impl ReadKey {
     /// Takes a key; an error if it is too short.
     pub fn new(key: &str) -> Result<Self> {
         if key.len() < MIN_KEY {
-            let problem = format!("the read key has {} octets; it must have at least {MIN_KEY}", key.len());
+            let problem = format!("the read key has {} bytes; it must have at least {MIN_KEY}", key.len());
             return Err(Error::misuse(problem));
         }
         Ok(Self(Sha256::digest(key).into()))
@@ -43,10 +43,10 @@ mod tests {
 
     #[test]
     fn a_key_must_be_long_and_only_the_same_one_matches() {
-        assert!(ReadKey::new("fifteen octets.").is_err());
-        let key = ReadKey::new("sixteen octets..").unwrap();
-        assert!(key.matches("sixteen octets.."));
-        assert!(!key.matches("sixteen octets.") && !key.matches("") && !key.matches("Sixteen octets.."));
+        assert!(ReadKey::new("fifteen bytes.").is_err());
+        let key = ReadKey::new("sixteen bytes..").unwrap();
+        assert!(key.matches("sixteen bytes.."));
+        assert!(!key.matches("sixteen bytes.") && !key.matches("") && !key.matches("Sixteen bytes.."));
         assert_eq!(format!("{key:?}"), "ReadKey");
     }
 }

@@ -1,4 +1,4 @@
-//! Files of records: `length 4, CRC-32 4, octets`, one behind the other.
+//! Files of records: `length 4, CRC-32 4, bytes`, one behind the other.
 
 use std::fs::File;
 use std::io;
@@ -10,38 +10,38 @@ use bytes::Buf as _;
 const HEAD: usize = 8;
 
 /// Appends a record.
-pub fn append(body: &[u8], octets: &mut Vec<u8>) {
-    octets.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
-    octets.extend_from_slice(&crc32fast::hash(body).to_be_bytes());
-    octets.extend_from_slice(body);
+pub fn append(body: &[u8], bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
+    bytes.extend_from_slice(&crc32fast::hash(body).to_be_bytes());
+    bytes.extend_from_slice(body);
 }
 
-/// Reads the records behind the first `start` octets of a file, each of at most `max` octets, and gives where in the file the
+/// Reads the records behind the first `start` bytes of a file, each of at most `max` bytes, and gives where in the file the
 /// last whole one ends. What follows was being written when a crash came, and nobody has heard of it.
 ///
 /// # Errors
 ///
 /// A record that is damaged, or that `each` cannot read, and that no crash explains; says where it is.
-pub fn read(octets: &[u8], start: usize, max: usize, mut each: impl FnMut(&[u8]) -> Option<()>) -> io::Result<usize> {
-    let mut rest = octets;
+pub fn read(bytes: &[u8], start: usize, max: usize, mut each: impl FnMut(&[u8]) -> Option<()>) -> io::Result<usize> {
+    let mut rest = bytes;
     while let Some((body, more)) = first(rest, max) {
         if each(body).is_none() {
             break;
         }
         rest = more;
     }
-    let length = start + octets.len() - rest.len();
+    let length = start + bytes.len() - rest.len();
     // Where a length is damaged the rest looks cut off, but for the records in it.
     let is_last = || (1..rest.len()).all(|at| rest.get(at..).and_then(|rest| first(rest, max)).is_none_or(is_empty));
     if first(rest, max).is_none() && is_cut_off(rest) && is_last() {
         return Ok(length);
     }
-    Err(damaged(format!("the record at octet {length} is damaged")))
+    Err(damaged(format!("the record at byte {length} is damaged")))
 }
 
 /// The first record and what follows it; `None` where there is no whole one.
-pub fn first(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
-    let (mut head, rest) = octets.split_at_checked(HEAD)?;
+pub fn first(bytes: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
+    let (mut head, rest) = bytes.split_at_checked(HEAD)?;
     let length = usize::try_from(head.get_u32()).ok().filter(|length| *length <= max)?;
     let (body, rest) = rest.split_at_checked(length)?;
     (crc32fast::hash(body) == head.get_u32()).then_some((body, rest))
@@ -52,10 +52,10 @@ fn is_empty((body, _): (&[u8], &[u8])) -> bool {
     body.is_empty()
 }
 
-/// Whether what is left may be the beginning of one record, or is one whose octets did not all reach the disk.
-fn is_cut_off(octets: &[u8]) -> bool {
-    let Some((mut head, rest)) = octets.split_at_checked(HEAD) else { return true };
-    usize::try_from(head.get_u32()).is_ok_and(|length| rest.len() <= length) || octets.iter().all(|octet| *octet == 0)
+/// Whether what is left may be the beginning of one record, or is one whose bytes did not all reach the disk.
+fn is_cut_off(bytes: &[u8]) -> bool {
+    let Some((mut head, rest)) = bytes.split_at_checked(HEAD) else { return true };
+    usize::try_from(head.get_u32()).is_ok_and(|length| rest.len() <= length) || bytes.iter().all(|byte| *byte == 0)
 }
 
 /// What a file should not have in it.

@@ -29,8 +29,8 @@ pub struct Origin {
 pub struct Delivery {
     /// The events, a row for each.
     pub batch: RecordBatch,
-    /// Octets that the events had on the wire, inflated.
-    pub octets: usize,
+    /// Bytes that the events had on the wire, inflated.
+    pub bytes: usize,
     /// Where they came from.
     pub origin: Origin,
     /// Who sent them, over connections: the certificate's fingerprint, or the address without its port.

@@ -27,8 +27,8 @@ pub struct ClientConfig {
     pub sequence: Sequence,
     /// The most events of a window: 2,048.
     pub window: u32,
-    /// The most octets of frames that a window is filled with: 8 MiB. A single event may have more.
-    pub window_octets: usize,
+    /// The most bytes of frames that a window is filled with: 8 MiB. A single event may have more.
+    pub window_bytes: usize,
     /// How many windows may be on their way: 2.
     pub in_flight: usize,
     /// zlib's level, 0 for none: 3.
@@ -45,7 +45,7 @@ impl Default for ClientConfig {
             version: Version::V1,
             sequence: Sequence::Window,
             window: 2_048,
-            window_octets: 8 << 20,
+            window_bytes: 8 << 20,
             in_flight: 2,
             compression: 3,
             timeout: Duration::from_secs(30),
@@ -110,8 +110,8 @@ impl Batch {
     /// Forgets the first events. Where windows begin at 1, so do those that are left.
     fn drop_front(&mut self, count: usize, sequence: Sequence) {
         let start = self.starts.get(count).copied().unwrap_or(0);
-        let octets = usize::try_from(start).unwrap_or(usize::MAX).min(self.frames.len());
-        drop(self.frames.split_to(octets));
+        let bytes = usize::try_from(start).unwrap_or(usize::MAX).min(self.frames.len());
+        drop(self.frames.split_to(bytes));
         self.starts.drain(..count.min(self.starts.len()));
         self.starts.iter_mut().for_each(|at| *at = at.saturating_sub(start));
         match sequence {
@@ -203,7 +203,7 @@ impl Client {
         self.open.starts.push(start);
         // No event has the number 0, which keeps alive: where it would come, the next window begins, with 1.
         let full = self.open.count() >= self.config.window
-            || self.open.frames.len() >= self.config.window_octets
+            || self.open.frames.len() >= self.config.window_bytes
             || self.next_sequence() == 0;
         if full {
             self.flush();
@@ -252,14 +252,14 @@ impl Client {
         Ok(true)
     }
 
-    /// Takes octets from the reader; says how far events are acknowledged.
+    /// Takes bytes from the reader; says how far events are acknowledged.
     ///
     /// Fails where they are no acknowledgements, or of events that were never sent.
-    pub fn handle_input(&mut self, now: Instant, octets: &[u8]) -> Result<Acknowledged> {
+    pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<Acknowledged> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.decoder.push(octets);
+        self.decoder.push(bytes);
         let result = self.read(now);
         if let Err(error) = &result {
             self.failed = Some(error.clone());

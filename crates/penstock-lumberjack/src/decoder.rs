@@ -10,7 +10,7 @@ const INFLATE: usize = 64 << 10;
 /// The memory of a frame that is larger is given back with it, even where the next one has begun: a peer could keep it for
 /// ever.
 const LARGE: usize = 1 << 20;
-/// Below so many inflated octets the ratio says nothing.
+/// Below so many inflated bytes the ratio says nothing.
 const RATIO_FROM: u64 = 64 << 10;
 
 /// Whose frames a decoder takes.
@@ -39,7 +39,7 @@ impl Accepts {
     }
 }
 
-/// Finds frames in octets that come in any pieces.
+/// Finds frames in bytes that come in any pieces.
 ///
 /// Put what arrives into [`input`](Self::input), then take frames until there is none. A compressed frame is inflated as
 /// it comes, 64 KiB at a time, and its frames are given as if they had come plainly; so it is never in memory as a whole,
@@ -49,10 +49,10 @@ pub struct Decoder {
     accepts: Accepts,
     limits: Limits,
     input: BytesMut,
-    /// Octets that have left `input`.
+    /// Bytes that have left `input`.
     offset: u64,
     scan: Scan,
-    /// Octets at the front of frames that were given, which may go.
+    /// Bytes at the front of frames that were given, which may go.
     given: usize,
     inflating: Option<Box<Inflating>>,
     failed: Option<Error>,
@@ -63,7 +63,7 @@ pub struct Decoder {
 struct Inflating {
     /// Where it began.
     offset: u64,
-    /// Compressed octets still to come.
+    /// Compressed bytes still to come.
     left: usize,
     zlib: Decompress,
     stream: Stream,
@@ -108,9 +108,9 @@ impl Decoder {
         &mut self.input
     }
 
-    /// Appends octets that arrived.
-    pub fn push(&mut self, octets: &[u8]) {
-        self.input().extend_from_slice(octets);
+    /// Appends bytes that arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.input().extend_from_slice(bytes);
     }
 
     /// Gives the memory of the input back, if nothing is in it.
@@ -121,7 +121,7 @@ impl Decoder {
         }
     }
 
-    /// Octets that have arrived and belong to no frame given so far, with those that were inflated of it.
+    /// Bytes that have arrived and belong to no frame given so far, with those that were inflated of it.
     pub fn waiting(&self) -> usize {
         let inflated = self.inflating.as_ref().map_or(0, |inflating| inflating.waiting());
         self.input.len().saturating_sub(self.given) + inflated
@@ -132,7 +132,7 @@ impl Decoder {
         self.failed.is_none() && (self.waiting() > 0 || self.inflating.is_some())
     }
 
-    /// How many octets of the connection belong to frames given.
+    /// How many bytes of the connection belong to frames given.
     pub fn offset(&self) -> u64 {
         self.offset + self.given as u64
     }
@@ -144,7 +144,7 @@ impl Decoder {
 
     /// The next whole frame, or None until more has arrived.
     ///
-    /// Fails where the octets do not parse, or are a frame that this side never gets, or exceed a limit; from then on it
+    /// Fails where the bytes do not parse, or are a frame that this side never gets, or exceed a limit; from then on it
     /// fails the same way.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
         if let Some(error) = &self.failed {
@@ -174,7 +174,7 @@ impl Decoder {
                 return Err(error);
             }
         };
-        let octets = match (place, &mut self.inflating) {
+        let bytes = match (place, &mut self.inflating) {
             (Place::Inflated(length), Some(inflating)) => {
                 inflating.given = length;
                 inflating.output.get(..length)
@@ -184,7 +184,7 @@ impl Decoder {
                 self.input.get(..length)
             }
         };
-        Frame::decode(octets.unwrap_or_default()).map(Some)
+        Frame::decode(bytes.unwrap_or_default()).map(Some)
     }
 
     fn find(&mut self) -> Result<Option<Place>> {
@@ -228,16 +228,16 @@ impl Decoder {
         give_back(given, &mut self.input);
     }
 
-    fn advance(&mut self, octets: usize) {
-        self.input.advance(octets.min(self.input.len()));
-        self.offset += octets as u64;
+    fn advance(&mut self, bytes: usize) {
+        self.input.advance(bytes.min(self.input.len()));
+        self.offset += bytes as u64;
     }
 }
 
 /// Leaves the memory of large frames that were given, with a copy of the little that is behind them.
-fn give_back(given: usize, octets: &mut BytesMut) {
+fn give_back(given: usize, bytes: &mut BytesMut) {
     if given > LARGE {
-        *octets = BytesMut::from(octets.as_ref());
+        *bytes = BytesMut::from(bytes.as_ref());
     }
 }
 
@@ -248,7 +248,7 @@ enum Inflated {
 }
 
 impl Inflating {
-    /// Inflated octets that belong to no frame given so far.
+    /// Inflated bytes that belong to no frame given so far.
     fn waiting(&self) -> usize {
         self.output.len().saturating_sub(self.given)
     }
@@ -275,7 +275,7 @@ impl Inflating {
         }
     }
 
-    /// Inflates some more; false if that needs octets which have not arrived.
+    /// Inflates some more; false if that needs bytes which have not arrived.
     fn inflate(&mut self, input: &mut BytesMut, limits: &Limits) -> bool {
         let available = input.len().min(self.left);
         if available == 0 && self.left > 0 {
@@ -315,7 +315,7 @@ impl Inflating {
 
     fn end(&self) -> Result<Inflated> {
         if self.left > 0 {
-            return Err(Error::malformed(format!("{} octets follow the zlib stream of a compressed frame", self.left)));
+            return Err(Error::malformed(format!("{} bytes follow the zlib stream of a compressed frame", self.left)));
         }
         if !self.output.is_empty() {
             return Err(Error::malformed("a compressed frame ends inside of a frame"));

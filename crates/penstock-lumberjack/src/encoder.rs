@@ -9,9 +9,9 @@ use flate2::write::ZlibEncoder;
 use crate::frame::COMPRESSED;
 use crate::{Limits, Version};
 
-/// So often the ratio is looked at: no reader looks at that of fewer octets (decision 7).
+/// So often the ratio is looked at: no reader looks at that of fewer bytes (decision 7).
 const PIECE: usize = 64 << 10;
-/// A stream that is compressed better than this is flushed. zlib makes 1 octet of 1,032 at best; with the head of another
+/// A stream that is compressed better than this is flushed. zlib makes 1 byte of 1,032 at best; with the head of another
 /// block for each piece it is 1 of 900, so no part of a stream is above the 1,000 of decision 7.
 const RATIO: u64 = 500;
 
@@ -19,7 +19,7 @@ const RATIO: u64 = 500;
 /// readers take (decision 7), the frames are appended as they are.
 pub fn compress(version: Version, frames: &[u8], level: u32, out: &mut BytesMut) {
     let start = out.len();
-    out.put_slice(&[version.octet(), COMPRESSED, 0, 0, 0, 0]);
+    out.put_slice(&[version.byte(), COMPRESSED, 0, 0, 0, 0]);
     let body = out.len();
     let mut encoder = ZlibEncoder::new((&mut *out).writer(), Compression::new(level.min(9)));
     let written = write(&mut encoder, frames);
@@ -50,13 +50,13 @@ mod tests {
     use super::*;
     use crate::{Accepts, Decoder, Frame, Json};
 
-    fn noise(octets: usize) -> Vec<u8> {
+    fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let next = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             state.to_be_bytes()[0]
         });
-        next.take(octets).collect()
+        next.take(bytes).collect()
     }
 
     fn through(payloads: &[Vec<u8>], level: u32) -> BytesMut {

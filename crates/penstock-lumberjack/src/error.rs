@@ -5,7 +5,7 @@ use penstock_wire::{ErrorKind, LimitExceeded};
 /// What this crate's fallible functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a connection is over: whose fault it is, and where in the peer's octets it was seen (decision 8).
+/// Why a connection is over: whose fault it is, and where in the peer's bytes it was seen (decision 8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -14,12 +14,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// The peer's octets do not parse.
+    /// The peer's bytes do not parse.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Malformed, message)
     }
 
-    /// The octets parse, but the peer broke a rule.
+    /// The bytes parse, but the peer broke a rule.
     pub(crate) fn violation(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Violation, message)
     }
@@ -56,7 +56,7 @@ impl Error {
         self.kind
     }
 
-    /// How many octets of the connection came before the frame that is wrong. Inside a compressed frame it is that
+    /// How many bytes of the connection came before the frame that is wrong. Inside a compressed frame it is that
     /// frame's.
     pub const fn offset(&self) -> Option<u64> {
         self.offset
@@ -72,7 +72,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match self.offset {
-            Some(offset) => write!(f, " (at octet {offset})"),
+            Some(offset) => write!(f, " (at byte {offset})"),
             None => Ok(()),
         }
     }
@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn an_error_names_its_place_once() {
         let error = Error::malformed("no frame begins with 0x00").at(7).at(9);
-        assert_eq!(error.to_string(), "no frame begins with 0x00 (at octet 7)");
+        assert_eq!(error.to_string(), "no frame begins with 0x00 (at byte 7)");
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Malformed, Some(7)));
-        assert_eq!(error.of("192.0.2.1:5044").to_string(), "192.0.2.1:5044: no frame begins with 0x00 (at octet 7)");
+        assert_eq!(error.of("192.0.2.1:5044").to_string(), "192.0.2.1:5044: no frame begins with 0x00 (at byte 7)");
     }
 }

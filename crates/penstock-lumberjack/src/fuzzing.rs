@@ -1,6 +1,6 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
 //!
-//! The first octet of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
+//! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use penstock_wire::ErrorKind;
 use crate::limits::Limits;
 use crate::{Accepts, Decoder, Error, Event, Frame, Server, ServerConfig};
 
-/// Small, so that arbitrary octets reach them.
+/// Small, so that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits {
         compressed: 1 << 16,
@@ -24,17 +24,17 @@ fn limits() -> Limits {
 
 /// A writer's stream: the same frames and the same error however it is cut.
 pub fn lumberjack_frames(input: &[u8]) {
-    let Some((cut, octets)) = input.split_first() else { return };
-    let whole = decode(octets, octets.len());
-    let pieces = decode(octets, usize::from(*cut));
+    let Some((cut, bytes)) = input.split_first() else { return };
+    let whole = decode(bytes, bytes.len());
+    let pieces = decode(bytes, usize::from(*cut));
     assert_eq!(whole, pieces, "frames depend on how the stream is cut");
 }
 
-/// What each frame is, in octets of its own, and how it ended.
-fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<u64>)>) {
+/// What each frame is, in bytes of its own, and how it ended.
+fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<u64>)>) {
     let mut decoder = Decoder::new(Accepts::Writer, limits());
     let mut frames = Vec::new();
-    for piece in octets.chunks(size.max(1)) {
+    for piece in bytes.chunks(size.max(1)) {
         decoder.push(piece);
         loop {
             match decoder.next_frame() {
@@ -53,12 +53,12 @@ fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option
 /// A connection to a reader whose application takes everything after each piece: what is acknowledged was received, and
 /// no more than two windows wait.
 pub fn lumberjack_server(now: Instant, input: &[u8]) {
-    let Some((cut, octets)) = input.split_first() else { return };
+    let Some((cut, bytes)) = input.split_first() else { return };
     let config = ServerConfig { limits: Limits { window: 100, ..limits() }, ..ServerConfig::default() };
     let mut server = Server::new(now, config);
     let mut handed_over = 0_u64;
     let mut failed: Option<Error> = None;
-    for piece in octets.chunks(usize::from(*cut).max(1)) {
+    for piece in bytes.chunks(usize::from(*cut).max(1)) {
         server.input().extend_from_slice(piece);
         loop {
             let mut take = |_: u32, _: Event<'_>| handed_over += 1;

@@ -1,6 +1,6 @@
 //! Lumberjack, versions 1 and 2, without IO: what Filebeat and its relatives speak.
 //!
-//! - [`Decoder`] takes octets as they come and gives frames that borrow them; [`encoder`] writes frames.
+//! - [`Decoder`] takes bytes as they come and gives frames that borrow them; [`encoder`] writes frames.
 //! - [`Server`] is the reader of events: windows, acknowledgements, back-pressure, time-outs.
 //! - [`Client`] is their writer: windows in flight, compression, what is to be sent again after a disconnect.
 //!

@@ -5,19 +5,19 @@ use crate::{Data, Pair, Result};
 /// What a peer may ask for (decision 7). Each is checked when its length is seen, before memory is taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of a compressed payload: 32 MiB.
+    /// Bytes of a compressed payload: 32 MiB.
     pub compressed: u64,
-    /// Octets that a compressed payload may inflate to: 256 MiB.
+    /// Bytes that a compressed payload may inflate to: 256 MiB.
     pub inflated: u64,
     /// How many times its length a compressed payload may inflate to: 1,000. Up to 64 KiB it is not looked at.
     pub ratio: u64,
-    /// Octets of a key: 64 KiB.
+    /// Bytes of a key: 64 KiB.
     pub key: u64,
-    /// Octets of a value, or of a JSON document: 16 MiB.
+    /// Bytes of a value, or of a JSON document: 16 MiB.
     pub value: u64,
     /// Pairs of an event: 65,536.
     pub pairs: u64,
-    /// Octets of an event of pairs, keys and values together: 64 MiB.
+    /// Bytes of an event of pairs, keys and values together: 64 MiB.
     pub data: u64,
     /// Events of a window: 65,536.
     pub window: u64,
@@ -47,13 +47,13 @@ impl Limits {
     /// Refuses pairs that are too many, or too long, for an event.
     pub fn check_data<'p>(&self, pairs: impl ExactSizeIterator<Item = Pair<'p>>) -> Result<()> {
         self.pairs().check(pairs.len() as u64)?;
-        let mut octets = Data::HEAD as u64;
+        let mut bytes = Data::HEAD as u64;
         for (key, value) in pairs {
             self.key().check(key.len() as u64)?;
             self.value().check(value.len() as u64)?;
-            octets += (8 + key.len() + value.len()) as u64;
+            bytes += (8 + key.len() + value.len()) as u64;
         }
-        Ok(self.data().check(octets)?)
+        Ok(self.data().check(bytes)?)
     }
 
     pub(crate) const fn compressed(&self) -> Limit {

@@ -80,9 +80,9 @@ pub struct Progress {
 /// The reader's end of a connection.
 ///
 /// ```text
-///   octets ─▶ input() ─▶ handle_input ─▶ Events     the application takes them, and says how many it has taken
+///   bytes ─▶ input() ─▶ handle_input ─▶ Events     the application takes them, and says how many it has taken
 ///                                                        │ acknowledge(n)
-///   octets ◀─ poll_transmit ◀────────────────────────────┘
+///   bytes ◀─ poll_transmit ◀────────────────────────────┘
 /// ```
 ///
 /// After each call of `handle_*` and `acknowledge`, poll [`poll_transmit`](Self::poll_transmit) until it says None, then
@@ -164,12 +164,12 @@ impl Server {
         self.acknowledged
     }
 
-    /// How many octets of the connection belong to frames that were handled.
+    /// How many bytes of the connection belong to frames that were handled.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
     }
 
-    /// Octets that have arrived and belong to no event handed over, with what was inflated of it.
+    /// Bytes that have arrived and belong to no event handed over, with what was inflated of it.
     pub fn waiting(&self) -> usize {
         self.decoder.waiting()
     }
@@ -189,7 +189,7 @@ impl Server {
         self.failed.is_none() && !self.is_held()
     }
 
-    /// Hands over the events that have arrived, until `budget` octets of them were handed over.
+    /// Hands over the events that have arrived, until `budget` bytes of them were handed over.
     ///
     /// Fails where the writer broke a rule; events before that were handed over and are still to be acknowledged
     /// (decision 8). From then on it fails the same way.
@@ -229,7 +229,7 @@ impl Server {
             };
             handed_over = handed_over.saturating_add(match event {
                 Event::Json(payload) => payload.len(),
-                Event::Data(pairs) => pairs.octets(),
+                Event::Data(pairs) => pairs.bytes(),
             });
             // Not `self.check_room()`: the event borrows the decoder.
             check_room(&self.windows, self.announced, self.window).map_err(|error| error.at(at))?;
@@ -338,7 +338,7 @@ impl Server {
         (self.last_ack, self.last_transmit) = (Some(ack), now);
     }
 
-    /// The next six octets to write.
+    /// The next six bytes to write.
     pub fn poll_transmit(&mut self) -> Option<[u8; Ack::LENGTH]> {
         self.transmits.pop_front().map(Ack::encode)
     }

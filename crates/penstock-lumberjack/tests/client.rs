@@ -83,8 +83,8 @@ fn what_was_never_sent_cannot_be_acknowledged() {
 #[test]
 fn a_reader_sends_nothing_but_acknowledgements() {
     let clock = FakeClock::new();
-    for (octets, kind) in [(b"1W\0\0\0\x01", ErrorKind::Violation), (b"HTTP/1", ErrorKind::Malformed)] {
-        let error = client(&clock, config()).handle_input(clock.instant(), octets).expect_err("refused");
+    for (bytes, kind) in [(b"1W\0\0\0\x01", ErrorKind::Violation), (b"HTTP/1", ErrorKind::Malformed)] {
+        let error = client(&clock, config()).handle_input(clock.instant(), bytes).expect_err("refused");
         assert_eq!(error.kind(), kind);
     }
 }

@@ -16,9 +16,9 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..12)
 }
 
-fn field(octets: &[u8], lie: Option<u32>) -> Vec<u8> {
-    let length = lie.unwrap_or(u32::try_from(octets.len()).unwrap_or(u32::MAX));
-    [length.to_be_bytes().as_slice(), octets].concat()
+fn field(bytes: &[u8], lie: Option<u32>) -> Vec<u8> {
+    let length = lie.unwrap_or(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    [length.to_be_bytes().as_slice(), bytes].concat()
 }
 
 fn lie() -> impl Strategy<Value = Option<u32>> {
@@ -43,9 +43,9 @@ fn plain() -> impl Strategy<Value = Vec<u8>> {
 fn compressed(inside: Vec<u8>, cut: usize, lie: Option<u32>) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     let written = encoder.write_all(&inside).and_then(|()| encoder.finish());
-    let mut octets = written.unwrap_or_default();
-    octets.truncate(octets.len().saturating_sub(cut));
-    [b"2C".as_slice(), &field(&octets, lie)].concat()
+    let mut bytes = written.unwrap_or_default();
+    bytes.truncate(bytes.len().saturating_sub(cut));
+    [b"2C".as_slice(), &field(&bytes, lie)].concat()
 }
 
 fn frame() -> impl Strategy<Value = Vec<u8>> {
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
         lumberjack_frames(&input);
         lumberjack_server(Instant::now(), &input);
     }

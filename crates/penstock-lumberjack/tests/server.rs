@@ -40,8 +40,8 @@ impl Dialogue {
     }
 
     fn arrive(&mut self) -> Result<u64> {
-        let octets = self.out.split();
-        self.server.input().extend_from_slice(&octets);
+        let bytes = self.out.split();
+        self.server.input().extend_from_slice(&bytes);
         self.handle()
     }
 
@@ -77,12 +77,12 @@ impl Dialogue {
 
 #[test]
 fn a_full_window_is_acknowledged_with_its_last_number_once_it_is_taken() {
-    for (version, octet) in [(Version::V1, '1'), (Version::V2, '2')] {
+    for (version, byte) in [(Version::V1, '1'), (Version::V2, '2')] {
         let mut dialogue = Dialogue::new(version);
         assert_eq!(dialogue.window(3).events(1..=3).arrive(), Ok(3));
         assert_eq!(dialogue.acks(), []);
         dialogue.take_all();
-        assert_eq!(dialogue.acks(), [(octet, 3)]);
+        assert_eq!(dialogue.acks(), [(byte, 3)]);
     }
 }
 
@@ -170,7 +170,7 @@ fn compressed_and_plain_frames_mix() {
 
 #[test]
 fn after_a_pause_what_was_taken_of_a_window_is_acknowledged_and_the_window_goes_on() {
-    for (version, octet) in [(Version::V1, '1'), (Version::V2, '2')] {
+    for (version, byte) in [(Version::V1, '1'), (Version::V2, '2')] {
         let mut dialogue = Dialogue::new(version);
         dialogue.window(5).events(1..=2).arrive().expect("legal");
         dialogue.take_all();
@@ -178,10 +178,10 @@ fn after_a_pause_what_was_taken_of_a_window_is_acknowledged_and_the_window_goes_
         dialogue.pass(0.9).expect("in time");
         assert_eq!(dialogue.acks(), []);
         dialogue.pass(0.1).expect("in time");
-        assert_eq!(dialogue.acks(), [(octet, 2)]);
+        assert_eq!(dialogue.acks(), [(byte, 2)]);
         dialogue.events(3..=5).arrive().expect("the window is not full yet");
         dialogue.take_all();
-        assert_eq!(dialogue.acks(), [(octet, 5)]);
+        assert_eq!(dialogue.acks(), [(byte, 5)]);
     }
 }
 
@@ -303,14 +303,14 @@ fn a_frame_that_does_not_arrive_in_30_seconds_is_too_late_and_silence_between_fr
 }
 
 #[test]
-fn thousands_that_send_an_octet_a_second_are_given_up_and_keep_no_more_than_they_sent() {
+fn thousands_that_send_an_byte_a_second_are_given_up_and_keep_no_more_than_they_sent() {
     let mut slow: Vec<Dialogue> = (0..3_000).map(|_| Dialogue::new(Version::V2)).collect();
     let mut quick = Dialogue::new(Version::V2);
     let frame = [b"2J\0\0\0\x01\0\0\0\x64".as_slice(), &[b'x'; 100]].concat();
     let mut given_up = 0;
-    for (second, octet) in (1_usize..).zip(frame) {
+    for (second, byte) in (1_usize..).zip(frame) {
         slow.retain_mut(|dialogue| {
-            dialogue.server.input().extend_from_slice(&[octet]);
+            dialogue.server.input().extend_from_slice(&[byte]);
             dialogue.handle().expect("it is legal so far");
             assert_eq!((dialogue.server.waiting(), dialogue.seen.len()), (second, 0));
             assert!(dialogue.server.input().capacity() <= 1 << 10, "what is announced costs no memory");
@@ -387,8 +387,8 @@ fn windows_that_are_announced_and_never_filled_cost_bounded_memory() {
 fn a_budget_stops_between_events() {
     let mut dialogue = Dialogue::new(Version::V2);
     dialogue.window(4).events(1..=4);
-    let octets = dialogue.out.split();
-    dialogue.server.input().extend_from_slice(&octets);
+    let bytes = dialogue.out.split();
+    dialogue.server.input().extend_from_slice(&bytes);
     let mut seen = 0;
     let mut take = |_: u32, _: Event<'_>| seen += 1;
     let progress = dialogue.server.handle_input(dialogue.clock.instant(), 8, &mut take).expect("legal");

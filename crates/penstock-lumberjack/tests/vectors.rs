@@ -1,5 +1,5 @@
-//! The vectors under `tests/vectors/lumberjack`: what is right means what the file says and is written again octet for
-//! octet; what is wrong gets its kind of error after the frames before it; and all of it also in pieces.
+//! The vectors under `tests/vectors/lumberjack`: what is right means what the file says and is written again byte for
+//! byte; what is wrong gets its kind of error after the frames before it; and all of it also in pieces.
 // Vectors that do not say what they should fail the test that reads them.
 #![allow(clippy::expect_used)]
 
@@ -41,7 +41,7 @@ fn version(number: u8) -> Version {
 }
 
 fn describe(frame: Frame<'_>) -> FrameJson {
-    let hex = |octets: &[u8]| Hex(octets.to_vec());
+    let hex = |bytes: &[u8]| Hex(bytes.to_vec());
     match frame {
         Frame::Window(Window { version, size }) => FrameJson::Window { version: number(version), size },
         Frame::Data(Data { version, sequence, pairs }) => FrameJson::Data {

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long one request may take, beside the time for which a poll is held open.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// No answer has more octets: a job has fewer, and polls ask for a part of one.
+/// No answer has more bytes: a job has fewer, and polls ask for a part of one.
 const LONGEST: usize = 64 << 20;
 /// The pauses before a request is made again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -375,7 +375,7 @@ fn asked(
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| failed(&url, &error))? {
             if body.len() + piece.len() > LONGEST {
-                let message = format!("{url}: an answer of more than {LONGEST} octets");
+                let message = format!("{url}: an answer of more than {LONGEST} bytes");
                 return Err(PimpError::new(Code::TooLarge, message).into());
             }
             body.extend_from_slice(&piece);

@@ -129,6 +129,6 @@ impl Consumer {
 pub enum Received {
     /// What the job is: first, and once.
     Metadata(Metadata),
-    /// The next octets of the payload.
+    /// The next bytes of the payload.
     Data(Vec<u8>),
 }

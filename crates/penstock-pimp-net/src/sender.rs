@@ -19,9 +19,9 @@ use tokio::time::sleep_until;
 use super::client::{Answered, JobClient, now};
 use crate::{Error, Result};
 
-/// Octets that may wait in the machine before the caller does.
+/// Bytes that may wait in the machine before the caller does.
 const WAITING: usize = 4 << 20;
-/// Octets that the machine takes at once, so that compressing them does not hold up others.
+/// Bytes that the machine takes at once, so that compressing them does not hold up others.
 const PIECE: usize = 64 << 10;
 /// Pieces that wait for the machine.
 const PIECES: usize = 16;
@@ -34,23 +34,23 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// What is to be sent.
 #[derive(Debug, Clone)]
 pub enum Piece {
-    /// Octets.
-    Octets(Bytes),
+    /// Bytes.
+    Bytes(Bytes),
     /// Text: a payload that begins with it is text, unless something else was said.
     Text(Bytes),
 }
 
 impl Piece {
-    const fn octets(&self) -> &Bytes {
+    const fn bytes(&self) -> &Bytes {
         match self {
-            Self::Octets(octets) | Self::Text(octets) => octets,
+            Self::Bytes(bytes) | Self::Text(bytes) => bytes,
         }
     }
 
     fn part(&self, from: usize, to: usize) -> Self {
         match self {
-            Self::Octets(octets) => Self::Octets(octets.slice(from..to)),
-            Self::Text(octets) => Self::Text(octets.slice(from..to)),
+            Self::Bytes(bytes) => Self::Bytes(bytes.slice(from..to)),
+            Self::Text(bytes) => Self::Text(bytes.slice(from..to)),
         }
     }
 }
@@ -60,8 +60,8 @@ impl Piece {
 pub struct Progress {
     /// The highest index that the buffer has.
     pub written: Option<u32>,
-    /// Octets of the payload that left for the buffer and arrived there, before compression.
-    pub octets: u64,
+    /// Bytes of the payload that left for the buffer and arrived there, before compression.
+    pub bytes: u64,
     /// Why nothing more can be sent.
     pub error: Option<Error>,
     /// Nothing more will happen.
@@ -143,7 +143,7 @@ impl Sender {
     pub async fn send(&self, piece: Piece) -> Result<()> {
         self.check_open()?;
         let commands = self.commands.get()?;
-        let length = piece.octets().len();
+        let length = piece.bytes().len();
         for from in (0..length).step_by(PIECE) {
             self.check()?;
             let part = piece.part(from, length.min(from + PIECE));
@@ -173,7 +173,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until the buffer has everything that was sent; of Base64 up to two octets wait for what completes them.
+    /// Waits until the buffer has everything that was sent; of Base64 up to two bytes wait for what completes them.
     pub async fn flush(&self) -> Result<()> {
         self.check_open()?;
         let (told, flushed) = oneshot::channel();
@@ -212,7 +212,7 @@ struct Undecided {
     config: SenderConfig,
     /// Nobody has said its type either.
     open: bool,
-    /// Then it is octets.
+    /// Then it is bytes.
     until: Instant,
 }
 
@@ -287,10 +287,10 @@ impl Driver {
             match event {
                 SenderEvent::Written(index) => {
                     // Of one that was too large a part is written.
-                    let octets = if self.machine.is_split() { None } else { self.unconfirmed.pop_front() };
+                    let bytes = if self.machine.is_split() { None } else { self.unconfirmed.pop_front() };
                     self.progress.send_modify(|progress| {
                         progress.written = Some(index);
-                        progress.octets = octets.unwrap_or(progress.octets);
+                        progress.bytes = bytes.unwrap_or(progress.bytes);
                     });
                 }
                 SenderEvent::Cancelled => {
@@ -312,7 +312,7 @@ impl Driver {
             }
             return Ok(());
         };
-        // A retry is the same request, whose octets are known already.
+        // A retry is the same request, whose bytes are known already.
         if self.unconfirmed.is_empty() {
             self.unconfirmed.push_back(self.given.saturating_sub(self.machine.waiting() as u64));
         }
@@ -339,9 +339,9 @@ impl Driver {
         let result = match command {
             Command::Type(_) => Ok(()),
             Command::Send(piece) => {
-                self.given += piece.octets().len() as u64;
+                self.given += piece.bytes().len() as u64;
                 // Texts are cut anywhere: what makes a payload text is that its first piece is.
-                self.machine.send(now(), piece.octets())
+                self.machine.send(now(), piece.bytes())
             }
             Command::Flush(told) => {
                 self.machine.flush();
@@ -387,7 +387,7 @@ impl Driver {
                 }
             }
             Command::Type(_)
-            | Command::Send(Piece::Octets(_))
+            | Command::Send(Piece::Bytes(_))
             | Command::Flush(_)
             | Command::Finish
             | Command::Fail(_) => {}

@@ -55,8 +55,8 @@ fn start(client: &Arc<JobClient>, config: SenderConfig) -> Sender {
     Sender::start(Arc::clone(client), KEY.to_owned(), None, config).expect("valid")
 }
 
-fn octets(bytes: &[u8]) -> Piece {
-    Piece::Octets(Bytes::copy_from_slice(bytes))
+fn data(bytes: &[u8]) -> Piece {
+    Piece::Bytes(Bytes::copy_from_slice(bytes))
 }
 
 fn text(text: &str) -> Piece {
@@ -83,16 +83,16 @@ fn what_is_sent_is_fetched_whatever_it_is() {
     let noise: Vec<u8> = (0..3_000_000_u32).flat_map(|each| each.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     let cases = [
         (SenderConfig::default(), text("grüße"), ContentEncoding::Identity, "text/plain; charset=utf-8"),
-        (SenderConfig::default(), octets(&noise), ContentEncoding::Base64, "application/octet-stream"),
-        (SenderConfig { gzip: true, ..SenderConfig::default() }, octets(&noise), ContentEncoding::Base64, ""),
-        (SenderConfig::default(), octets(b""), ContentEncoding::Base64, ""),
+        (SenderConfig::default(), bytes(&noise), ContentEncoding::Base64, "application/octet-stream"),
+        (SenderConfig { gzip: true, ..SenderConfig::default() }, bytes(&noise), ContentEncoding::Base64, ""),
+        (SenderConfig::default(), bytes(b""), ContentEncoding::Base64, ""),
     ];
     for (config, piece, encoding, content_type) in cases {
         let buffer = buffer(None);
         let client = job(&buffer);
         let sender = start(&client, config);
         let sent = match &piece {
-            Piece::Octets(octets) | Piece::Text(octets) => octets.to_vec(),
+            Piece::Bytes(bytes) | Piece::Text(bytes) => bytes.to_vec(),
         };
         let fetching = {
             let client = Arc::clone(&client);
@@ -101,7 +101,7 @@ fn what_is_sent_is_fetched_whatever_it_is() {
         wait(sender.send(piece)).expect("sent");
         wait(sender.finish()).expect("finished");
         let (metadata, payload) = fetching.join().expect("no panic").expect("fetched");
-        assert!(payload == sent, "{} of {} octets", payload.len(), sent.len());
+        assert!(payload == sent, "{} of {} bytes", payload.len(), sent.len());
         assert_eq!(metadata.content_encoding, encoding);
         assert!(content_type.is_empty() || metadata.content_type == content_type, "{}", metadata.content_type);
         assert!(wait(client.status(Some("reader"))).expect("known").0.sha256.is_some());
@@ -118,7 +118,7 @@ fn a_flush_is_over_when_the_buffer_has_what_was_sent() {
     wait(sender.flush()).expect("flushed");
     let (status, _) = wait(client.status(Some(KEY))).expect("known");
     assert_eq!((status.state, status.next_index), (State::Active, 2));
-    assert_eq!(sender.progress().octets, 3);
+    assert_eq!(sender.progress().bytes, 3);
     drop(sender);
     // Who holds the key goes on: nothing has ended the job.
     assert_eq!(wait(client.status(Some(KEY))).expect("known").0.state, State::Active);
@@ -221,7 +221,7 @@ fn chunk_0_waits_for_nobody_and_nothing_is_taken_behind_the_end() {
     let client = job(&buffer);
     let sender = start(&client, SenderConfig::default());
     wait(sender.describe("text/csv".into())).expect("taken");
-    wait(sender.send(octets(b"a,b"))).expect("sent");
+    wait(sender.send(bytes(b"a,b"))).expect("sent");
     wait(sender.finish()).expect("finished");
     assert_eq!(fetch(&client, config()).expect("whole").0.content_type, "text/csv");
 }
@@ -233,10 +233,10 @@ fn lossy(to: SocketAddr) -> SocketAddr {
     thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let (Ok(mut near), Ok(mut far)) = (stream, std::net::TcpStream::connect(to)) else { return };
-            let mut octets = vec![0; 64 << 10];
+            let mut bytes = vec![0; 64 << 10];
             // One request on each connection, whose head and body come together.
-            let Ok(read) = near.read(&mut octets) else { return };
-            let asked = String::from_utf8_lossy(&octets[..read]).replacen("\r\n", "\r\nConnection: close\r\n", 1);
+            let Ok(read) = near.read(&mut bytes) else { return };
+            let asked = String::from_utf8_lossy(&bytes[..read]).replacen("\r\n", "\r\nConnection: close\r\n", 1);
             let mut answer = Vec::new();
             let done = far.write_all(asked.as_bytes()).and_then(|()| far.read_to_end(&mut answer));
             if done.is_ok() && number > 0 {
@@ -262,13 +262,13 @@ fn what_was_done_before_its_answer_was_lost_is_done() {
 }
 
 #[test]
-fn identity_that_turns_out_to_be_octets_fails_the_job() {
+fn identity_that_turns_out_to_be_bytes_fails_the_job() {
     let buffer = buffer(None);
     let client = job(&buffer);
     let sender = start(&client, SenderConfig::default());
     wait(sender.send(text("abc"))).expect("sent");
     wait(sender.flush()).expect("flushed");
-    let sent = wait(sender.send(octets(&[0xFF]))).and_then(|()| wait(sender.finish()));
+    let sent = wait(sender.send(bytes(&[0xFF]))).and_then(|()| wait(sender.finish()));
     assert_eq!(code(&sent.unwrap_err()), Code::Misuse);
     assert_eq!(code(&fetch(&client, config()).unwrap_err()), Code::Failed);
 }
@@ -373,7 +373,7 @@ fn who_is_trusted_is_trusted_and_nobody_else() {
     assert_eq!(code(&JobClient::new(&url, &ClientOptions::default()).unwrap_err()), Code::Misuse);
 }
 
-/// Answers every request with these octets, for ever.
+/// Answers every request with these bytes, for ever.
 fn evil(answer: Vec<u8>, more: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("bound");

@@ -74,7 +74,7 @@ struct Front {
 }
 
 impl TriggerServer {
-    /// Listens; without TLS on loopback only. A body has at most so many octets.
+    /// Listens; without TLS on loopback only. A body has at most so many bytes.
     pub fn bind(address: SocketAddr, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
         let near = match address.ip() {
             IpAddr::V4(address) => address.is_loopback(),

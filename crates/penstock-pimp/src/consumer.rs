@@ -26,11 +26,11 @@ pub struct ConsumerConfig {
     pub wait: Duration,
     /// How many chunks the buffer is asked for at a time; 0: as many as there are, as the specification has it.
     pub limit: u32,
-    /// The most octets of a payload: 1 GiB.
+    /// The most bytes of a payload: 1 GiB.
     pub inflated: u64,
     /// How large a job may be.
     pub limits: Limits,
-    /// The most octets of values that wait behind a gap: 64 MiB.
+    /// The most bytes of values that wait behind a gap: 64 MiB.
     pub held: u64,
 }
 
@@ -58,7 +58,7 @@ struct Position {
     metadata: Option<String>,
     /// The next index that the payload needs.
     next: u32,
-    /// Octets that were given.
+    /// Bytes that were given.
     given: u64,
     /// Without it the payload is read from its beginning, and what was given is not given again.
     decoder: Option<Kept>,
@@ -95,7 +95,7 @@ impl Poll {
 pub enum ConsumerEvent {
     /// Chunk 0 is there.
     Metadata(Metadata),
-    /// The next octets of the payload.
+    /// The next bytes of the payload.
     Data(Vec<u8>),
     /// The payload is whole, and what is known of it holds.
     Completed,
@@ -119,9 +119,9 @@ pub struct Consumer {
     next: u32,
     // Chunks behind a gap.
     held: BTreeMap<u32, Envelope<'static>>,
-    octets: u64,
+    bytes: u64,
     metadata: Option<String>,
-    // Octets of the payload, and how many of them were given to somebody before.
+    // Bytes of the payload, and how many of them were given to somebody before.
     given: u64,
     skip: u64,
     // The most chunks to ask for: fewer, where answers did not come.
@@ -157,7 +157,7 @@ impl Consumer {
             decoder: None,
             next: 0,
             held: BTreeMap::new(),
-            octets: 0,
+            bytes: 0,
             metadata: None,
             given: 0,
             skip: 0,
@@ -336,8 +336,8 @@ impl Consumer {
             if envelope.index < self.next || self.held.contains_key(&envelope.index) {
                 continue;
             }
-            self.octets = self.octets.saturating_add(envelope.value.len() as u64);
-            self.config.limits.job().check(self.octets)?;
+            self.bytes = self.bytes.saturating_add(envelope.value.len() as u64);
+            self.config.limits.job().check(self.bytes)?;
             self.held.insert(envelope.index, envelope.into_owned());
             news = true;
         }
@@ -376,7 +376,7 @@ impl Consumer {
             return Ok(());
         }
         let held = self.held.values().map(|envelope| envelope.value.len() as u64).sum();
-        Limit::new("the octets of chunks behind a gap", self.config.held).check(held)?;
+        Limit::new("the bytes of chunks behind a gap", self.config.held).check(held)?;
         // A job that has failed has failed, whatever is missing below.
         match self.held.values().find_map(|envelope| envelope.error.as_deref()) {
             Some(error) => Err(Error::new(Code::Failed, format!("the sender failed: {error}"))),
@@ -406,7 +406,7 @@ impl Consumer {
             };
             self.given = given.saturating_add(data.len().saturating_sub(before) as u64);
             result?;
-            Limit::new("the octets of the payload", self.config.inflated).check(self.given)?;
+            Limit::new("the bytes of the payload", self.config.inflated).check(self.given)?;
             if envelope.done {
                 return Ok(true);
             }

@@ -64,10 +64,10 @@ struct Tail<'a> {
     sha256: Option<String>,
 }
 
-/// Whether JSON has a string as it stands. No branch for each octet: this is the most of what writing a chunk takes.
+/// Whether JSON has a string as it stands. No branch for each byte: this is the most of what writing a chunk takes.
 fn is_plain(text: &str) -> bool {
-    let plain = |octet: u8| (octet >= b' ') & (octet != b'"') & (octet != b'\\');
-    text.as_bytes().chunks(64).all(|octets| octets.iter().fold(true, |all, octet| all & plain(*octet)))
+    let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+    text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, byte| all & plain(*byte)))
 }
 
 impl<'a> Fields<'a> {
@@ -138,9 +138,9 @@ impl Envelope<'_> {
     }
 
     /// Reads one that a buffer has stored or answered, and checks it as a write is checked.
-    pub fn decode(octets: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
+    pub fn decode(bytes: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
         let crate::object::Object(fields): crate::object::Object<Fields<'_>> =
-            serde_json::from_str(octets).map_err(|error| Error::malformed(format!("no envelope: {error}")))?;
+            serde_json::from_str(bytes).map_err(|error| Error::malformed(format!("no envelope: {error}")))?;
         fields.check(job, limits).map(Envelope::into_owned)
     }
 
@@ -176,15 +176,15 @@ mod tests {
             let envelope = Envelope {
                 job_id, index, value: value.as_str().into(), done, error: error.as_deref().map(Cow::Borrowed), created_at, sha256,
             };
-            let mut octets = b"before ".to_vec();
-            prop_assert_eq!(envelope.encode(&mut octets), Ok(()));
+            let mut bytes = b"before ".to_vec();
+            prop_assert_eq!(envelope.encode(&mut bytes), Ok(()));
             let json = serde_json::to_string(&value).expect("a string");
             let reason = serde_json::to_string(&error).expect("a string");
             let digest = sha256.map_or_else(String::new, |sha256| format!(r#","sha256":"{sha256}""#));
             let expected = format!(
                 r#"before {{"jobId":"{job_id}","index":{index},"value":{json},"done":{done},"error":{reason},"createdAt":{created_at}{digest}}}"#
             );
-            prop_assert_eq!(std::str::from_utf8(&octets), Ok(expected.as_str()));
+            prop_assert_eq!(std::str::from_utf8(&bytes), Ok(expected.as_str()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::{
 /// The job of all inputs: `01010101-0101-4101-8101-010101010101`.
 const JOB: [u8; 16] = [1; 16];
 
-/// Small, so that arbitrary octets reach them.
+/// Small, so that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits { job: 70_000, chunks: 16, value: 2_048, error: 64, body: 1 << 16, ttl: 1_000 }
 }
@@ -42,19 +42,19 @@ pub fn pimp_batch(instant: Instant, input: &[u8]) {
             assert_eq!(usize::try_from(job.indices().count()), Ok(written.new.len()));
             let again = job.handle_write(now, Some("key"), &batch, &limits);
             assert_eq!(again.map(|again| again.new.len()), Ok(0), "a write is not idempotent");
-            let record = job.encode().and_then(|octets| Job::decode(&octets));
+            let record = job.encode().and_then(|bytes| Job::decode(&bytes));
             assert_eq!(record, Ok(job), "a record reads otherwise");
         }
     }
 }
 
-/// Answers of an evil buffer, separated by zero octets: bounded memory, and an end that stays.
+/// Answers of an evil buffer, separated by zero bytes: bounded memory, and an end that stays.
 pub fn pimp_consumer(instant: Instant, input: &[u8]) {
     let mut now = Now { instant, unix_micros: 0 };
     let config = ConsumerConfig { limits: limits(), inflated: 1 << 16, ..ConsumerConfig::default() };
     let mut consumer = Consumer::new(now, JobId::from_random(JOB), config);
     let mut received = 0;
-    for answer in input.split(|octet| *octet == 0) {
+    for answer in input.split(|byte| *byte == 0) {
         now.instant += Duration::from_secs(5);
         let ended = consumer.poll_transmit(now).is_none();
         let before = consumer.next_index();

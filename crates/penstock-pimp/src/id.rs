@@ -9,9 +9,9 @@ use crate::{Error, Result};
 pub struct JobId(Uuid);
 
 impl JobId {
-    /// An ID from 16 octets of the system's random numbers.
-    pub const fn from_random(octets: [u8; 16]) -> Self {
-        Self(Builder::from_random_bytes(octets).into_uuid())
+    /// An ID from 16 bytes of the system's random numbers.
+    pub const fn from_random(bytes: [u8; 16]) -> Self {
+        Self(Builder::from_random_bytes(bytes).into_uuid())
     }
 
     /// Reads an ID in the one way that it is written: lower case, with hyphens.
@@ -26,14 +26,14 @@ impl JobId {
         right.then_some(Self(id)).ok_or_else(wrong)
     }
 
-    /// Its 16 octets, as stores sort by them.
-    pub const fn octets(&self) -> &[u8; 16] {
+    /// Its 16 bytes, as stores sort by them.
+    pub const fn bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The ID with these octets, where they are those of one.
-    pub fn from_octets(octets: [u8; 16]) -> Result<Self> {
-        Self::parse(&Uuid::from_bytes(octets).to_string())
+    /// The ID with these bytes, where they are those of one.
+    pub fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
+        Self::parse(&Uuid::from_bytes(bytes).to_string())
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
         let text = "550e8400-e29b-41d4-a716-446655440000";
         let id = JobId::parse(text).expect("valid");
         assert_eq!(id.to_string(), text);
-        assert_eq!(JobId::from_octets(*id.octets()), Ok(id));
+        assert_eq!(JobId::from_bytes(*id.bytes()), Ok(id));
         let wrong = [
             "",
             "550E8400-E29B-41D4-A716-446655440000",
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn random_octets_make_an_id() {
+    fn random_bytes_make_an_id() {
         let id = JobId::from_random([0xFF; 16]);
         assert_eq!(JobId::parse(&id.to_string()), Ok(id));
     }

@@ -69,8 +69,8 @@ impl fmt::Debug for Settings<'_> {
 pub struct Done {
     /// Its index.
     pub index: u32,
-    /// Octets of its value.
-    pub octets: u64,
+    /// Bytes of its value.
+    pub bytes: u64,
     /// Whether it has an error.
     pub failed: bool,
     /// The payload's SHA-256, if the sender said it.
@@ -120,7 +120,7 @@ pub struct Job {
     created_at: u64,
     ttl: u64,
     indices: Indices,
-    octets: u64,
+    bytes: u64,
     done: Option<Done>,
     cancelled: bool,
     /// Its buffer has lost something of it.
@@ -150,7 +150,7 @@ impl Job {
             created_at: now.unix_millis(),
             ttl,
             indices: Indices::new(),
-            octets: 0,
+            bytes: 0,
             done: None,
             cancelled: false,
             lost: false,
@@ -158,8 +158,8 @@ impl Job {
     }
 
     /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](Code::Malformed) for anything else.
-    pub fn decode(octets: &[u8]) -> Result<Self> {
-        serde_json::from_slice(octets).map_err(|error| Error::malformed(format!("no record of a job: {error}")))
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        serde_json::from_slice(bytes).map_err(|error| Error::malformed(format!("no record of a job: {error}")))
     }
 
     /// Writes it, as stores keep it. The keys are not in it, only their SHA-256.
@@ -236,7 +236,7 @@ impl Job {
     pub fn into_deleted(self, now: Now, limits: &Limits) -> Self {
         let until = now.unix_millis().saturating_add(limits.ttl).saturating_add(LEEWAY_MS);
         let (indices, tokens_until) = (Indices::new(), self.tokens_until.max(until));
-        Self { indices, tokens_until, octets: 0, done: None, deleted: true, ..self }
+        Self { indices, tokens_until, bytes: 0, done: None, deleted: true, ..self }
     }
 
     /// Its buffer has lost chunks of it, or how far it was: from now on nobody writes or reads it, and is told why.
@@ -362,20 +362,20 @@ impl Job {
                 continue;
             }
             new.push(place);
-            let octets = envelope.value.len() as u64;
-            next.octets = next.octets.saturating_add(octets);
+            let bytes = envelope.value.len() as u64;
+            next.bytes = next.bytes.saturating_add(bytes);
             if !envelope.done {
                 continue;
             }
             let done =
-                Done { index: envelope.index, octets, failed: envelope.error.is_some(), sha256: envelope.sha256 };
+                Done { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
             if let Some(other) = next.done.replace(done) {
                 let message = format!("chunks {} and {} are both done", other.index, envelope.index);
                 return Err(Error::new(Code::Conflict, message));
             }
         }
         next.check_end()?;
-        next.check_octets(limits)?;
+        next.check_bytes(limits)?;
         *self = next;
         Ok(Written { duplicates: batch.envelopes().len() - new.len(), new, cancelled: self.cancelled })
     }
@@ -390,10 +390,10 @@ impl Job {
         }
     }
 
-    fn check_octets(&self, limits: &Limits) -> Result<()> {
-        let last = self.done.as_ref().map_or(0, |done| done.octets);
-        limits.job_before_end().check(self.octets.saturating_sub(last))?;
-        Ok(limits.job().check(self.octets)?)
+    fn check_bytes(&self, limits: &Limits) -> Result<()> {
+        let last = self.done.as_ref().map_or(0, |done| done.bytes);
+        limits.job_before_end().check(self.bytes.saturating_sub(last))?;
+        Ok(limits.job().check(self.bytes)?)
     }
 
     /// A poll: which chunks are its answer (section 9, decision 8).
@@ -420,7 +420,7 @@ impl Job {
         Ok(StatusBody {
             state: self.state(now),
             chunks: self.indices.count(),
-            bytes: self.octets,
+            bytes: self.bytes,
             next_index: self.indices.highest().map_or(0, |highest| u64::from(highest) + 1),
             created_at: self.created_at,
             expires_at: self.expires_at(),

@@ -18,9 +18,9 @@ use crate::{Error, JobId, Now, Result};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// That of these octets.
-    pub fn of(octets: &[u8]) -> Self {
-        Self::finish(Sha256::new_with_prefix(octets))
+    /// That of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::finish(Sha256::new_with_prefix(bytes))
     }
 
     pub(crate) fn finish(hasher: Sha256) -> Self {
@@ -29,20 +29,20 @@ impl Digest {
 
     /// Reads 64 digits.
     pub fn parse(text: &str) -> Option<Self> {
-        let digit = |octet: u8| match octet {
-            b'0'..=b'9' => Some(octet - b'0'),
-            b'a'..=b'f' => Some(octet - b'a' + 10),
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
             _ => None,
         };
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        let mut octets = [0; 32];
-        if !rest.is_empty() || pairs.len() != octets.len() {
+        let mut bytes = [0; 32];
+        if !rest.is_empty() || pairs.len() != bytes.len() {
             return None;
         }
-        for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
-            *octet = digit(*high)? << 4 | digit(*low)?;
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            *byte = digit(*high)? << 4 | digit(*low)?;
         }
-        Some(Self(octets))
+        Some(Self(bytes))
     }
 
     /// Whether it is this key's, told in a time that does not depend on where they differ.
@@ -53,7 +53,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

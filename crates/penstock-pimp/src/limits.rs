@@ -3,21 +3,21 @@ use penstock_wire::Limit;
 /// How large a job may be (section 13, decision 3). Each is checked before memory is taken for what it limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of all values of a job: 50 MiB, the last 64 KiB of it for the final chunk only.
+    /// Bytes of all values of a job: 50 MiB, the last 64 KiB of it for the final chunk only.
     pub job: u64,
     /// Chunks of a job, chunk 0 included: 4,096; the last index is for a final chunk only.
     pub chunks: u32,
-    /// Octets of a value: 256 KiB.
+    /// Bytes of a value: 256 KiB.
     pub value: u64,
-    /// Octets of the text of an error: 64 KiB.
+    /// Bytes of the text of an error: 64 KiB.
     pub error: u64,
-    /// Octets of the body of a write: 64 MiB.
+    /// Bytes of the body of a write: 64 MiB.
     pub body: u64,
     /// Milliseconds that a job lives, and the most that a consumer may ask for: 300,000.
     pub ttl: u64,
 }
 
-/// Of a job's octets, what only a final chunk may use: a sender that is at the limit can still say so.
+/// Of a job's bytes, what only a final chunk may use: a sender that is at the limit can still say so.
 const RESERVED: u64 = 64 << 10;
 
 impl Default for Limits {
@@ -28,11 +28,11 @@ impl Default for Limits {
 
 impl Limits {
     pub(crate) const fn job(&self) -> Limit {
-        Limit::new("the job's octets", self.job)
+        Limit::new("the job's bytes", self.job)
     }
 
     pub(crate) const fn job_before_end(&self) -> Limit {
-        Limit::new("the job's octets before its final chunk", self.job.saturating_sub(RESERVED))
+        Limit::new("the job's bytes before its final chunk", self.job.saturating_sub(RESERVED))
     }
 
     pub(crate) const fn index(&self) -> Limit {

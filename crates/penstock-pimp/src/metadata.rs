@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::object::Object;
 use crate::{Error, Result};
 
-/// How the values of chunks hold octets (section 3).
+/// How the values of chunks hold bytes (section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentEncoding {
@@ -33,12 +33,12 @@ pub enum Compression {
 pub struct Metadata {
     /// The payload's MIME type.
     pub content_type: String,
-    /// How values hold octets.
+    /// How values hold bytes.
     pub content_encoding: ContentEncoding,
     /// What was done to the payload.
     #[serde(default)]
     pub compression: Compression,
-    /// Octets of the payload as it is reassembled, before it is decompressed.
+    /// Bytes of the payload as it is reassembled, before it is decompressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_length: Option<u64>,
     /// A JSON object of the application's, which nobody here looks into.
@@ -81,9 +81,9 @@ impl Metadata {
 pub(crate) fn is_mime(text: &str) -> bool {
     let essence = text.split(';').next().unwrap_or_default().trim();
     let parts = essence.split_once('/');
-    let token = |part: &str| !part.is_empty() && part.bytes().all(|octet| octet.is_ascii_graphic() && octet != b'/');
+    let token = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
     text.len() <= CONTENT_TYPE
-        && text.bytes().all(|octet| octet == b' ' || octet.is_ascii_graphic())
+        && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
         && parts.is_some_and(|(kind, subtype)| token(kind) && token(subtype))
 }
 

@@ -52,7 +52,7 @@ fn corrupt(why: impl fmt::Display) -> Error {
 }
 
 impl Decoder {
-    /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` octets.
+    /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` bytes.
     pub fn new(metadata: &Metadata, inflated: u64) -> Self {
         let gzip = match metadata.compression {
             Compression::None => None,
@@ -66,7 +66,7 @@ impl Decoder {
             reassembled: 0,
             expected: metadata.content_length,
             delivered: 0,
-            limit: Limit::new("the octets of the inflated payload", inflated),
+            limit: Limit::new("the bytes of the inflated payload", inflated),
         }
     }
 
@@ -80,7 +80,7 @@ impl Decoder {
     /// A decoder that goes on from there. Fails as [`Malformed`](Code::Malformed) where that is no such place.
     pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
-        let hash = hash.and_then(|octets| SerializedState::<Sha256>::try_from(octets.as_slice()).ok());
+        let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
         let hasher = hash.and_then(|state| Sha256::deserialize(&state).ok());
         let hasher = hasher.ok_or_else(|| Error::malformed("the position has no state of a SHA-256"))?;
         if kept.carry.len() > 3 || !kept.carry.is_ascii() || metadata.compression != Compression::None {
@@ -98,13 +98,13 @@ impl Decoder {
         match self.encoding {
             ContentEncoding::Identity => self.take(value.as_bytes(), out),
             ContentEncoding::Base64 => {
-                let octets = self.unbase64(value.as_bytes())?;
-                self.take(&octets, out)
+                let bytes = self.unbase64(value.as_bytes())?;
+                self.take(&bytes, out)
             }
         }
     }
 
-    /// Four characters are three octets, or fewer where they are padded: so values that are decoded each by itself and
+    /// Four characters are three bytes, or fewer where they are padded: so values that are decoded each by itself and
     /// values that are one text, cut anywhere, are both understood (decision 5).
     fn unbase64(&mut self, value: &[u8]) -> Result<Vec<u8>> {
         let joined;
@@ -117,29 +117,29 @@ impl Decoder {
         };
         let (mut whole, rest) = text.split_at_checked(text.len() / 4 * 4).unwrap_or_default();
         self.carry = rest.to_vec();
-        let mut octets = Vec::with_capacity(whole.len() / 4 * 3);
+        let mut bytes = Vec::with_capacity(whole.len() / 4 * 3);
         while !whole.is_empty() {
-            let padded = whole.iter().position(|octet| *octet == b'=');
+            let padded = whole.iter().position(|byte| *byte == b'=');
             let end = padded.map_or(whole.len(), |at| (at / 4 + 1) * 4);
             let (now, later) = whole.split_at_checked(end).unwrap_or((whole, &[]));
-            STANDARD.decode_vec(now, &mut octets).map_err(|error| corrupt(format!("no Base64: {error}")))?;
+            STANDARD.decode_vec(now, &mut bytes).map_err(|error| corrupt(format!("no Base64: {error}")))?;
             whole = later;
         }
-        Ok(octets)
+        Ok(bytes)
     }
 
-    fn take(&mut self, octets: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        self.hasher.update(octets);
-        self.reassembled = self.reassembled.saturating_add(octets.len() as u64);
+    fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        self.hasher.update(bytes);
+        self.reassembled = self.reassembled.saturating_add(bytes.len() as u64);
         if let Some(expected) = self.expected.filter(|expected| *expected < self.reassembled) {
-            return Err(corrupt(format!("contentLength is {expected}, and {} octets came", self.reassembled)));
+            return Err(corrupt(format!("contentLength is {expected}, and {} bytes came", self.reassembled)));
         }
         let Some(gzip) = &mut self.gzip else {
             self.delivered = self.reassembled;
-            out.extend_from_slice(octets);
+            out.extend_from_slice(bytes);
             return Ok(());
         };
-        for step in octets.chunks(STEP) {
+        for step in bytes.chunks(STEP) {
             gzip.write_all(step).map_err(|error| corrupt(format!("no gzip: {error}")))?;
             self.delivered = self.delivered.saturating_add(gzip.get_ref().len() as u64);
             self.limit.check(self.delivered)?;
@@ -162,7 +162,7 @@ impl Decoder {
             out.append(gzip.get_mut());
         }
         if let Some(expected) = self.expected.filter(|expected| *expected != self.reassembled) {
-            return Err(corrupt(format!("contentLength is {expected}, and {} octets came", self.reassembled)));
+            return Err(corrupt(format!("contentLength is {expected}, and {} bytes came", self.reassembled)));
         }
         let hash = Digest::finish(std::mem::take(&mut self.hasher));
         if let Some(expected) = sha256.filter(|expected| **expected != hash) {
@@ -189,9 +189,9 @@ mod tests {
         decoder.finish(None, &mut out).map(|()| out)
     }
 
-    fn gzip(octets: &[u8]) -> Vec<u8> {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Level::best());
-        encoder.write_all(octets).expect("memory");
+        encoder.write_all(bytes).expect("memory");
         encoder.finish().expect("memory")
     }
 
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn gzip_is_inflated_within_its_limit_and_must_be_whole() {
         let metadata = metadata(r#""contentEncoding":"base64","compression":"gzip""#);
-        let octets = vec![b'x'; 100_000];
-        let packed = gzip(&octets);
+        let bytes = vec![b'x'; 100_000];
+        let packed = gzip(&bytes);
         let value = STANDARD.encode(&packed);
-        assert_eq!(decode(&metadata, &[&value], 100_000), Ok(octets.clone()));
+        assert_eq!(decode(&metadata, &[&value], 100_000), Ok(bytes.clone()));
         assert_eq!(decode(&metadata, &[&value], 99_999).map_err(|error| error.code()), Err(Code::TooLarge));
         let twice = STANDARD.encode([packed.clone(), packed.clone()].concat());
         assert_eq!(decode(&metadata, &[&twice], 1 << 20).map(|all| all.len()), Ok(200_000));

@@ -44,7 +44,7 @@ pub struct StatusBody {
     pub state: State,
     /// Chunks stored, chunk 0 included.
     pub chunks: u32,
-    /// Octets of all values stored, that of chunk 0 included.
+    /// Bytes of all values stored, that of chunk 0 included.
     pub bytes: u64,
     /// The highest index stored, plus 1.
     pub next_index: u64,

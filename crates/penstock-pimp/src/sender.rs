@@ -45,7 +45,7 @@ pub enum Transmit {
     Look(Poll),
 }
 
-/// Octets of the text of an error that every buffer takes (`Limits::error`).
+/// Bytes of the text of an error that every buffer takes (`Limits::error`).
 const REASON: usize = 64 << 10;
 
 /// Where a sender is.
@@ -81,7 +81,7 @@ pub struct Sender {
     textual: bool,
     meta: Metadata,
     gzip: Option<GzEncoder<Vec<u8>>>,
-    // Octets that are in no chunk yet, and how many of them are known to be UTF-8.
+    // Bytes that are in no chunk yet, and how many of them are known to be UTF-8.
     waiting: Vec<u8>,
     checked: usize,
     since: Option<Instant>,
@@ -157,7 +157,7 @@ impl Sender {
         })
     }
 
-    /// Octets that wait, so that a caller can wait too.
+    /// Bytes that wait, so that a caller can wait too.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -195,18 +195,18 @@ impl Sender {
         self.send(now, text.as_bytes())
     }
 
-    /// Sends octets. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
-    pub fn send(&mut self, now: Now, octets: &[u8]) -> Result<()> {
+    /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
+    pub fn send(&mut self, now: Now, bytes: &[u8]) -> Result<()> {
         self.check_open()?;
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return Ok(());
         }
-        self.total = self.total.saturating_add(octets.len() as u64);
+        self.total = self.total.saturating_add(bytes.len() as u64);
         self.since.get_or_insert(now.instant);
         match &mut self.gzip {
-            None => self.waiting.extend_from_slice(octets),
+            None => self.waiting.extend_from_slice(bytes),
             Some(gzip) => {
-                gzip.write_all(octets).map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+                gzip.write_all(bytes).map_err(|error| Error::misuse(format!("gzip: {error}")))?;
                 self.waiting.append(gzip.get_mut());
                 self.unpacked = true;
             }
@@ -228,7 +228,7 @@ impl Sender {
     pub fn finish(&mut self) -> Result<()> {
         self.check_open()?;
         if let Some(said) = self.config.content_length.filter(|said| *said != self.total) {
-            let why = format!("content_length is {said}, and {} octets were sent", self.total);
+            let why = format!("content_length is {said}, and {} bytes were sent", self.total);
             return Err(self.give_up(&why));
         }
         if let Some(gzip) = self.gzip.take() {
@@ -363,7 +363,7 @@ impl Sender {
     /// Cuts what waits: whole chunks once enough of them are there, everything if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
         let most = if self.careful { 1 } else { self.config.max_chunks_per_batch };
-        // A code point that is cut may leave 3 octets to the next chunk.
+        // A code point that is cut may leave 3 bytes to the next chunk.
         let (whole, left) = match encoding {
             ContentEncoding::Identity => (self.config.max_chunk, 3),
             ContentEncoding::Base64 => (self.config.max_chunk / 4 * 3, 0),
@@ -375,8 +375,8 @@ impl Sender {
         let mut taken = 0;
         while chunks.len() < most {
             let rest = self.waiting.get(taken..).unwrap_or_default();
-            let Some((value, octets)) = cut(rest, whole, encoding, ending) else { break };
-            taken += octets;
+            let Some((value, bytes)) = cut(rest, whole, encoding, ending) else { break };
+            taken += bytes;
             chunks.push(Chunk::of(value));
         }
         self.hasher.update(self.waiting.get(..taken).unwrap_or_default());
@@ -399,9 +399,9 @@ impl Sender {
                 created_at: now.unix_millis(),
                 sha256: whole.then(|| Digest::finish(std::mem::take(&mut self.hasher))),
             };
-            let mut octets = Vec::new();
-            envelope.encode(&mut octets)?;
-            envelopes.push(octets);
+            let mut bytes = Vec::new();
+            envelope.encode(&mut bytes)?;
+            envelopes.push(bytes);
         }
         Ok(envelopes)
     }

@@ -13,7 +13,7 @@ use crate::{Code, Envelope, Error, JobId, Limits, Result};
 
 /// The longest that an empty poll is held open (decision 10).
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Octets of a key.
+/// Bytes of a key.
 const KEY: usize = 4_096;
 
 /// The body of a write: one envelope or more, each well formed and of the path's job.
@@ -159,7 +159,7 @@ impl Creation {
 
 /// Whether a header can carry it as a bearer.
 pub(crate) fn is_key(key: &str) -> bool {
-    !key.is_empty() && key.len() <= KEY && key.bytes().all(|octet| octet.is_ascii_graphic())
+    !key.is_empty() && key.len() <= KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The query of a poll (section 9, decisions 8 and 10).
@@ -198,7 +198,7 @@ impl Query {
 
 fn number(name: &str, value: &str) -> Result<u64> {
     let value = percent_decode_str(value).decode_utf8_lossy();
-    let digits = !value.is_empty() && value.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     digits
         .then(|| value.parse().ok())
         .flatten()

@@ -57,13 +57,13 @@ impl Pair {
         self.consumer.handle_response(now, 200, body.as_bytes())
     }
 
-    /// Octets so far, and whether they are all.
+    /// Bytes so far, and whether they are all.
     fn received(&mut self) -> (String, bool) {
         let (mut data, mut completed) = (Vec::new(), false);
         while let Some(event) = self.consumer.poll_event() {
             match event {
                 ConsumerEvent::Metadata(metadata) => assert_eq!(metadata.content_type, "text/plain"),
-                ConsumerEvent::Data(octets) => data.extend_from_slice(&octets),
+                ConsumerEvent::Data(bytes) => data.extend_from_slice(&bytes),
                 ConsumerEvent::Completed => completed = true,
             }
         }
@@ -215,8 +215,8 @@ fn by_turns(metadata: &Value, values: &[&str], sha256: Option<&str>, turns: usiz
         let from: usize = query.trim_start_matches("?from=").parse().expect("a number");
         pair.answer(&chunks[from..(from + 2).min(chunks.len())]).map_err(|error| error.code())?;
         while let Some(event) = pair.consumer.poll_event() {
-            if let ConsumerEvent::Data(octets) = event {
-                payload.extend_from_slice(&octets);
+            if let ConsumerEvent::Data(bytes) = event {
+                payload.extend_from_slice(&bytes);
             }
         }
         if turn >= turns {

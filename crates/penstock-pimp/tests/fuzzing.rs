@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
         pimp_batch(Instant::now(), &input);
         pimp_consumer(Instant::now(), &input);
     }

@@ -95,7 +95,7 @@ fn keys_and_lives_have_bounds() {
     );
 }
 
-/// What a job is, said plainly: index to (octets, done).
+/// What a job is, said plainly: index to (bytes, done).
 #[derive(Debug, Clone, Default)]
 struct Model(BTreeMap<u32, (usize, bool)>);
 
@@ -103,16 +103,16 @@ impl Model {
     fn write(&mut self, limits: &Limits, chunks: &[(u32, usize, bool)]) -> Option<usize> {
         let mut next = self.clone();
         let mut new = 0;
-        for (index, octets, done) in chunks {
+        for (index, bytes, done) in chunks {
             if !next.0.contains_key(index) {
-                next.0.insert(*index, (*octets, *done));
+                next.0.insert(*index, (*bytes, *done));
                 new += 1;
             }
         }
         let highest = next.0.keys().last().copied();
         let ends: Vec<u32> = next.0.iter().filter(|(_, (_, done))| *done).map(|(index, _)| *index).collect();
-        let total: usize = next.0.values().map(|(octets, _)| octets).sum();
-        let before: usize = next.0.values().filter(|(_, done)| !done).map(|(octets, _)| octets).sum();
+        let total: usize = next.0.values().map(|(bytes, _)| bytes).sum();
+        let before: usize = next.0.values().filter(|(_, done)| !done).map(|(bytes, _)| bytes).sum();
         let fits = total as u64 <= limits.job && before as u64 <= limits.job.saturating_sub(64 << 10);
         if ends.len() > 1 || ends.first().is_some_and(|end| Some(*end) != highest) || !fits {
             return None;
@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(write(&mut job, &limits, &[chunk(0, METADATA, false)]).map(|written| written.new), Ok(vec![0]));
         model.0.insert(0, (METADATA.len(), false));
         for chunks in writes {
-            let bodies: Vec<_> = chunks.iter().map(|(index, octets, done)| chunk(*index, &"x".repeat(*octets), *done)).collect();
+            let bodies: Vec<_> = chunks.iter().map(|(index, bytes, done)| chunk(*index, &"x".repeat(*bytes), *done)).collect();
             let expected = model.write(&limits, &chunks);
             let found = write(&mut job, &limits, &bodies);
             prop_assert_eq!(found.as_ref().ok().map(|written| written.new.len()), expected);
@@ -141,7 +141,7 @@ proptest! {
             let end = model.0.iter().find(|(_, (_, done))| *done).map(|(index, _)| *index as usize);
             prop_assert_eq!(job.is_whole(), end == Some(model.0.len() - 1));
             let status = job.handle_status(start(), None).expect("nobody needs a key");
-            prop_assert_eq!(status.bytes, model.0.values().map(|(octets, _)| *octets as u64).sum::<u64>());
+            prop_assert_eq!(status.bytes, model.0.values().map(|(bytes, _)| *bytes as u64).sum::<u64>());
         }
     }
 }

@@ -168,15 +168,15 @@ fn the_encoding_is_that_of_the_type_or_of_what_is_sent_first() {
         let metadata: Value = serde_json::from_str(&pair.request()[0].1).expect("JSON");
         metadata["contentEncoding"].as_str().expect("text").to_owned()
     };
-    let octets = "application/octet-stream";
+    let bytes = "application/octet-stream";
     assert_eq!(encoding("text/csv", Encoding::Auto, b"a", false, false), "identity");
     assert_eq!(encoding("application/x+json", Encoding::Auto, b"", false, false), "identity");
-    assert_eq!(encoding(octets, Encoding::Auto, b"a", false, false), "base64");
-    assert_eq!(encoding(octets, Encoding::Auto, b"a", true, false), "identity");
+    assert_eq!(encoding(bytes, Encoding::Auto, b"a", false, false), "base64");
+    assert_eq!(encoding(bytes, Encoding::Auto, b"a", true, false), "identity");
     assert_eq!(encoding("text/csv", Encoding::Base64, b"a", true, false), "base64");
     assert_eq!(encoding("text/csv", Encoding::Auto, b"\xFF", false, false), "base64");
-    assert_eq!(encoding(octets, Encoding::Identity, b"\xC3", false, false), "identity", "more may come");
-    assert_eq!(encoding(octets, Encoding::Identity, b"\xFF", false, false), "base64");
+    assert_eq!(encoding(bytes, Encoding::Identity, b"\xC3", false, false), "identity", "more may come");
+    assert_eq!(encoding(bytes, Encoding::Identity, b"\xFF", false, false), "base64");
     assert_eq!(encoding("text/csv", Encoding::Auto, b"a", true, true), "base64");
 }
 

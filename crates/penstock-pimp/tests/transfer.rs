@@ -32,9 +32,9 @@ impl Buffer {
             cancelled: written.cancelled,
         };
         for place in written.new {
-            let (envelope, mut octets) = (&batch.envelopes()[place], Vec::new());
-            envelope.encode(&mut octets)?;
-            assert!(self.chunks.insert(envelope.index, octets).is_none(), "a chunk is written twice");
+            let (envelope, mut bytes) = (&batch.envelopes()[place], Vec::new());
+            envelope.encode(&mut bytes)?;
+            assert!(self.chunks.insert(envelope.index, bytes).is_none(), "a chunk is written twice");
         }
         Ok((answer.status(), serde_json::to_vec(&answer).expect("memory")))
     }
@@ -54,7 +54,7 @@ fn refusal(error: &Error) -> (u16, Vec<u8>) {
 
 /// What the consumer got, and how it ended.
 struct Received {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     result: Result<(), Error>,
 }
 
@@ -105,8 +105,8 @@ impl Transfer {
         let (status, body) = self.buffer.poll(now, "?from=0", None)?;
         let result = consumer.handle_response(now, status, &body);
         while let Some(event) = consumer.poll_event() {
-            if let ConsumerEvent::Data(octets) = event {
-                out.extend_from_slice(&octets);
+            if let ConsumerEvent::Data(bytes) = event {
+                out.extend_from_slice(&bytes);
             }
         }
         result
@@ -129,9 +129,9 @@ impl Transfer {
     }
 
     /// Sends and flushes, and writes what comes of it: a chunk, or chunk 0 and a chunk.
-    fn flush(&mut self, octets: &[u8]) -> Result<(), Error> {
+    fn flush(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now();
-        self.sender.send(now, octets)?;
+        self.sender.send(now, bytes)?;
         self.sender.flush();
         self.write(now)?;
         self.write(now)
@@ -155,7 +155,7 @@ impl Transfer {
             };
             while let Some(event) = self.consumer.poll_event() {
                 match event {
-                    ConsumerEvent::Data(octets) => self.received.extend_from_slice(&octets),
+                    ConsumerEvent::Data(bytes) => self.received.extend_from_slice(&bytes),
                     ConsumerEvent::Metadata(_) | ConsumerEvent::Completed => {}
                 }
             }
@@ -171,20 +171,20 @@ impl Transfer {
             let sent = self.sender.send(now, piece);
             let result = sent.and_then(|()| self.step());
             if result.is_err() {
-                return Received { octets: self.received, result };
+                return Received { bytes: self.received, result };
             }
             self.clock.advance(Duration::from_millis(self.rng.u64(..200)));
         }
         end(&mut self.sender);
         while !self.consumer.is_completed() {
             if let Err(error) = self.step() {
-                return Received { octets: self.received, result: Err(error) };
+                return Received { bytes: self.received, result: Err(error) };
             }
             let due = self.sender.poll_timeout().into_iter().chain(self.consumer.poll_timeout()).min();
             let Some(due) = due.filter(|due| *due > self.clock.instant()) else { continue };
             self.clock.advance_to(due);
         }
-        Received { octets: self.received, result: Ok(()) }
+        Received { bytes: self.received, result: Ok(()) }
     }
 }
 
@@ -212,12 +212,12 @@ proptest! {
     ) {
         let pieces = if text { words.into_iter().map(String::into_bytes).collect() } else { pieces };
         let sent = pieces.concat();
-        // What begins as text stays text: then octets that are none fail the job, which is the next property's.
+        // What begins as text stays text: then bytes that are none fail the job, which is the next property's.
         let config = if text { config } else { SenderConfig { encoding: Encoding::Base64, ..config } };
         let transfer = Transfer::new(config, seed, 0.1);
         let received = transfer.run(&pieces, |sender| sender.finish().expect("open"));
         prop_assert_eq!(received.result, Ok(()));
-        prop_assert_eq!(received.octets, sent);
+        prop_assert_eq!(received.bytes, sent);
     }
 
     #[test]

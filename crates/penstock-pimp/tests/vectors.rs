@@ -74,9 +74,9 @@ fn a_write_is_stored_as_it_stands() {
         let mut found = Vec::new();
         for place in written.new {
             let envelope = &batch.envelopes()[place];
-            let mut octets = Vec::new();
-            envelope.encode(&mut octets).expect("memory");
-            let text = String::from_utf8(octets).expect("text");
+            let mut bytes = Vec::new();
+            envelope.encode(&mut bytes).expect("memory");
+            let text = String::from_utf8(bytes).expect("text");
             assert_eq!(Envelope::decode(&text, id(), &limits).as_ref(), Ok(envelope), "{name}");
             found.push(serde_json::from_str::<Value>(&text).expect("JSON"));
         }
@@ -89,8 +89,8 @@ fn a_write_that_is_wrong_has_its_status() {
     let vectors: Vec<Invalid> = load("pimp", "writes-invalid").expect("readable");
     assert!(vectors.len() >= 85);
     for Invalid { name, body, hex, status } in vectors {
-        let octets = hex.map_or_else(|| body.expect("body or hex").into_bytes(), |hex| hex.0);
-        let result = Batch::decode(&octets, id(), &Limits::default());
+        let bytes = hex.map_or_else(|| body.expect("body or hex").into_bytes(), |hex| hex.0);
+        let result = Batch::decode(&bytes, id(), &Limits::default());
         assert_eq!(result.map_err(|error| error.code().status()), Err(Some(status)), "{name}");
     }
 }
@@ -185,7 +185,7 @@ fn jobs_answer_as_the_dialogues_say() {
             if let Some(state) = step.get("state") {
                 assert_eq!(buffer.job.state(now(&buffer.clock)).name(), state, "{place}");
             }
-            let record = buffer.job.encode().and_then(|octets| Job::decode(&octets));
+            let record = buffer.job.encode().and_then(|bytes| Job::decode(&bytes));
             assert_eq!(record.as_ref(), Ok(&buffer.job), "{place}");
         }
     }

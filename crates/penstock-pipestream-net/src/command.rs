@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// The peer reset an admitted entity stream.
     StreamReset { stream: u64, attempt: Attempt, code: u64 },
     /// A chunk's stream has ended.
-    ChunkFinished { attempt: Attempt, index: u32, octets: u64, reply: oneshot::Sender<ChunkProgress> },
+    ChunkFinished { attempt: Attempt, index: u32, bytes: u64, reply: oneshot::Sender<ChunkProgress> },
     /// An entity, received or sent, has failed at this end, whatever its attempt.
     Fail { key: EntityKey, reason: Reason },
     /// An attempt to receive an entity has failed.
@@ -183,13 +183,13 @@ pub struct EntityDraft {
     pub content_type: String,
     /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
     pub metadata: BTreeMap<String, String>,
-    /// Sends the payload in chunks of so many octets, each on a stream of its own (decision 15).
+    /// Sends the payload in chunks of so many bytes, each on a stream of its own (decision 15).
     pub chunk_size: Option<u64>,
     /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
     pub policy: Option<CompletionPolicy>,
     /// Which document a root entity is, and whose (section 7.1). Its `entity_id` is set when the entity has its ID.
     pub document: Option<PipeDoc>,
-    /// What the sender calls it, of at most 1,024 octets; empty: nothing. In a session whose state is on disk,
+    /// What the sender calls it, of at most 1,024 bytes; empty: nothing. In a session whose state is on disk,
     /// an entity with a label that was announced before is not announced again, whatever process did so.
     pub label: Bytes,
 }
@@ -200,7 +200,7 @@ const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 pub(crate) const CLAIM: &str = "pipestream.claim";
 /// What the protocol itself may put into a header, at most.
 const OWN_FIELDS: usize = 1_024;
-/// What a metadata entry takes beyond its own octets.
+/// What a metadata entry takes beyond its own bytes.
 const ENTRY_OVERHEAD: usize = 20;
 
 impl EntityDraft {
@@ -221,7 +221,7 @@ impl EntityDraft {
             return misuse("a policy is for an entity that has children: dehydrate".to_owned());
         }
         if self.label.len() > MAX_LABEL {
-            return misuse(format!("a label of {} octets is more than the limit of {MAX_LABEL}", self.label.len()));
+            return misuse(format!("a label of {} bytes is more than the limit of {MAX_LABEL}", self.label.len()));
         }
         if self.layer > 3 {
             return misuse(format!("there is no data layer {}", self.layer));
@@ -230,12 +230,12 @@ impl EntityDraft {
         let document = self.document.as_ref().map_or(0, |document| document.to_entry().len() + ENTRY_OVERHEAD);
         let size = metadata + document + self.content_type.len() + OWN_FIELDS;
         if size > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
-            return misuse(format!("a header of {size} octets is more than the limit of {MAX_HEADER_LENGTH}"));
+            return misuse(format!("a header of {size} bytes is more than the limit of {MAX_HEADER_LENGTH}"));
         }
         match (self.chunk_size, delivery) {
             (Some(0), _) => misuse("chunks must have a size".to_owned()),
             (Some(size), Delivery::Payload(payload)) if payload.len().div_ceil(size) > u64::from(u32::MAX) => {
-                misuse(format!("chunks of {size} octets are too many"))
+                misuse(format!("chunks of {size} bytes are too many"))
             }
             (Some(_) | None, _) => Ok(()),
         }
@@ -244,7 +244,7 @@ impl EntityDraft {
 
 /// The claim check that metadata names.
 pub(crate) fn claim_id(text: &str) -> Option<u64> {
-    let digits = text.len() == 16 && text.bytes().all(|octet| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet));
+    let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     u64::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 

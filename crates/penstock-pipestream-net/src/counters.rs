@@ -76,24 +76,24 @@ pub(crate) struct Gauges {
     pub(crate) open_received: AtomicUsize,
     pub(crate) manifest_entries: AtomicUsize,
     pub(crate) scopes: AtomicUsize,
-    pub(crate) held_octets: AtomicUsize,
+    pub(crate) held_bytes: AtomicUsize,
     pub(crate) checkpoints: AtomicUsize,
-    /// Octets for stream 0 that the peer has not taken.
-    pub(crate) control_octets: AtomicUsize,
+    /// Bytes for stream 0 that the peer has not taken.
+    pub(crate) control_bytes: AtomicUsize,
     /// Entity streams that are being received.
     pub(crate) streams: AtomicUsize,
 }
 
 impl Gauges {
-    pub(crate) fn set(&self, usage: &Usage, control_octets: usize, streams: usize) {
+    pub(crate) fn set(&self, usage: &Usage, control_bytes: usize, streams: usize) {
         for (gauge, value) in [
             (&self.open_owned, usage.open_owned),
             (&self.open_received, usage.open_received),
             (&self.manifest_entries, usage.manifest_entries),
             (&self.scopes, usage.scopes),
-            (&self.held_octets, usage.held_octets),
+            (&self.held_bytes, usage.held_bytes),
             (&self.checkpoints, usage.checkpoints),
-            (&self.control_octets, control_octets),
+            (&self.control_bytes, control_bytes),
             (&self.streams, streams),
         ] {
             gauge.store(value, Ordering::Relaxed);
@@ -122,7 +122,7 @@ pub(crate) struct Counters {
     /// Times that the peer did not read stream 0, so that nothing was done which would make more of it.
     pub(crate) control_full: AtomicU64,
     pub(crate) entities: AtomicU64,
-    pub(crate) octets: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// Received root entities that are terminal.
     pub(crate) roots: AtomicU64,
     pub(crate) completed: AtomicU64,
@@ -141,10 +141,10 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// So many payloads of so many octets together came whole and right.
-    pub(crate) fn arrived(&self, entities: u64, octets: u64) {
+    /// So many payloads of so many bytes together came whole and right.
+    pub(crate) fn arrived(&self, entities: u64, bytes: u64) {
         Self::add(&self.entities, entities);
-        Self::add(&self.octets, octets);
+        Self::add(&self.bytes, bytes);
     }
 
     /// A received entity has ended otherwise than COMPLETE.
@@ -184,7 +184,7 @@ impl Counters {
             ("capabilities_time", &self.capabilities_late),
             ("idle_time", &self.idle),
             ("entity_streams", &self.streams_full),
-            ("control_octets", &self.control_full),
+            ("control_bytes", &self.control_full),
         ];
         names.zip(&self.sessions.limits).chain(own).map(|(name, count)| (name, count.load(Ordering::Relaxed)))
     }
@@ -199,7 +199,7 @@ impl Counters {
             connections_open: read(&self.connections_open),
             refused: read(&self.refused),
             entities: read(&self.entities),
-            octets: read(&self.octets),
+            bytes: read(&self.bytes),
             completed: read(&self.completed),
             failed: read(&self.failed) + read(&self.abandoned),
             abandoned: read(&self.abandoned),
@@ -229,8 +229,8 @@ pub struct CounterSnapshot {
     pub refused: u64,
     /// Entities whose payload came whole and right.
     pub entities: u64,
-    /// Their payload octets.
-    pub octets: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
     /// Received entities that ended COMPLETE.
     pub completed: u64,
     /// Received entities that ended FAILED or ABANDONED.

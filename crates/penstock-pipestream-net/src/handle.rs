@@ -29,7 +29,7 @@ const TOGETHER: usize = 256;
 /// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
 ///
 /// Futures may be dropped at any time: an entity whose ticket nobody waits for is given up. Outcomes of entities and scopes
-/// of ours are kept until they are taken: an octet for each entity that is COMPLETE, about 100 for others and scopes.
+/// of ours are kept until they are taken: a byte for each entity that is COMPLETE, about 100 for others and scopes.
 #[derive(Debug, Clone)]
 pub struct SessionHandle(Arc<PerProcess<Inner>>);
 
@@ -301,13 +301,13 @@ impl SessionHandle {
         let inner = self.inner()?;
         let mut complete = Vec::with_capacity(entities.len());
         let mut wrong = Vec::new();
-        let (mut here, mut octets) = (0, 0);
+        let (mut here, mut bytes) = (0, 0);
         for mut entity in entities {
             let attempt = entity.attempt();
             let finished = match entity.finish_now() {
                 Some(finished) => finished.map(|length| {
                     here += 1;
-                    octets += length;
+                    bytes += length;
                 }),
                 None => entity.finish().await,
             };
@@ -316,7 +316,7 @@ impl SessionHandle {
                 Err(error) => wrong.push((attempt.key, error)),
             }
         }
-        inner.shared.counters.arrived(here, octets);
+        inner.shared.counters.arrived(here, bytes);
         if complete.is_empty() || inner.commands.urge(Urgent::Complete(complete)) {
             return Ok(wrong);
         }

@@ -17,8 +17,8 @@ pub(crate) struct Transport {
     blocked_streams: u64,
     blocked_connection: u64,
     blocked_stream: u64,
-    octets_in: u64,
-    octets_out: u64,
+    bytes_in: u64,
+    bytes_out: u64,
     packets_out: u64,
     packets_lost: u64,
 }
@@ -28,8 +28,8 @@ impl Transport {
         self.blocked_streams += stats.frame_rx.streams_blocked_uni;
         self.blocked_connection += stats.frame_rx.data_blocked;
         self.blocked_stream += stats.frame_rx.stream_data_blocked;
-        self.octets_in += stats.udp_rx.bytes;
-        self.octets_out += stats.udp_tx.bytes;
+        self.bytes_in += stats.udp_rx.bytes;
+        self.bytes_out += stats.udp_tx.bytes;
         self.packets_out += stats.path.sent_packets;
         self.packets_lost += stats.path.lost_packets;
     }
@@ -50,9 +50,9 @@ const GAUGES: [Gauge; 8] = [
     ("open_sent_entities", "Sent entities without a terminal status.", |gauges| &gauges.open_owned),
     ("manifest_entries", "Parents in the assembly manifests.", |gauges| &gauges.manifest_entries),
     ("open_scopes", "Scopes that are open.", |gauges| &gauges.scopes),
-    ("held_header_octets", "Octets of headers that wait for their announcement.", |gauges| &gauges.held_octets),
+    ("held_header_bytes", "Bytes of headers that wait for their announcement.", |gauges| &gauges.held_bytes),
     ("open_checkpoints", "Checkpoints of clients that are not answered.", |gauges| &gauges.checkpoints),
-    ("control_queue_octets", "Octets for stream 0 that clients have not taken.", |gauges| &gauges.control_octets),
+    ("control_queue_bytes", "Bytes for stream 0 that clients have not taken.", |gauges| &gauges.control_bytes),
     ("open_entity_streams", "Entity streams that are being received.", |gauges| &gauges.streams),
 ];
 
@@ -153,12 +153,12 @@ impl Report<'_> {
             "code",
             named(&counters.ends),
         )?;
-        let Transport { octets_in, octets_out, packets_out, packets_lost, .. } = self.transport;
+        let Transport { bytes_in, bytes_out, packets_out, packets_lost, .. } = self.transport;
         page.counters(
-            "penstock_pipestream_datagram_octets",
-            "Octets of UDP datagrams.",
+            "penstock_pipestream_datagram_bytes",
+            "Bytes of UDP datagrams.",
             "direction",
-            [("in", octets_in), ("out", octets_out)],
+            [("in", bytes_in), ("out", bytes_out)],
         )?;
         page.counter("penstock_pipestream_packets_sent", "QUIC packets sent.", packets_out)?;
         page.counter("penstock_pipestream_packets_lost", "QUIC packets lost.", packets_lost)
@@ -186,9 +186,9 @@ impl Report<'_> {
             named(&counters.entity_failures),
         )?;
         page.counter(
-            "penstock_pipestream_payload_octets",
-            "Octets of payloads received whole.",
-            read(&counters.octets),
+            "penstock_pipestream_payload_bytes",
+            "Bytes of payloads received whole.",
+            read(&counters.bytes),
         )?;
         for (name, help, counter) in [
             (
@@ -226,8 +226,8 @@ impl Report<'_> {
             "window",
             [
                 ("streams", blocked_streams),
-                ("connection_octets", blocked_connection),
-                ("stream_octets", blocked_stream),
+                ("connection_bytes", blocked_connection),
+                ("stream_bytes", blocked_stream),
             ],
         )
     }
@@ -261,5 +261,5 @@ fn write_sink(page: &mut Page<'_>, sink: &SinkCounters) -> fmt::Result {
         "kind",
         [("no_space", read(&sink.no_space)), ("other", read(&sink.other_errors))],
     )?;
-    page.gauge("penstock_sink_header_octets", "Octets of headers of open entities.", read(&sink.header_octets))
+    page.gauge("penstock_sink_header_bytes", "Bytes of headers of open entities.", read(&sink.header_bytes))
 }

@@ -137,8 +137,8 @@ impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
     }
 }
 
-/// What events may carry besides themselves while nobody takes them, in octets.
-const EVENT_OCTETS: usize = 16 << 20;
+/// What events may carry besides themselves while nobody takes them, in bytes.
+const EVENT_BYTES: usize = 16 << 20;
 
 /// The latest events, for a user who may not ask for them: beyond the capacity the oldest are dropped and counted.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ pub(crate) struct EventQueue<E> {
 #[derive(Debug)]
 struct EventState<E> {
     events: VecDeque<E>,
-    octets: usize,
+    bytes: usize,
     lost: u64,
     waiters: Waiters,
     closed: bool,
@@ -161,7 +161,7 @@ struct EventState<E> {
 impl<E> EventQueue<E> {
     pub(crate) fn new(capacity: usize, weigh: fn(&E) -> usize) -> Self {
         let (events, waiters) = (VecDeque::new(), Waiters::default());
-        let state = EventState { events, octets: 0, lost: 0, waiters, closed: false };
+        let state = EventState { events, bytes: 0, lost: 0, waiters, closed: false };
         Self { capacity, weigh, state: Mutex::new(state) }
     }
 
@@ -169,12 +169,12 @@ impl<E> EventQueue<E> {
     pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
         let (wakers, dropped) = {
             let state = &mut *lock(&self.state);
-            let octets = &mut state.octets;
-            state.events.extend(events.into_iter().inspect(|event| *octets += (self.weigh)(event)));
+            let bytes = &mut state.bytes;
+            state.events.extend(events.into_iter().inspect(|event| *bytes += (self.weigh)(event)));
             let mut dropped = 0;
-            while state.events.len() > self.capacity || (state.octets > EVENT_OCTETS && state.events.len() > 1) {
+            while state.events.len() > self.capacity || (state.bytes > EVENT_BYTES && state.events.len() > 1) {
                 let oldest = state.events.pop_front();
-                state.octets -= oldest.as_ref().map_or(0, self.weigh);
+                state.bytes -= oldest.as_ref().map_or(0, self.weigh);
                 dropped += 1;
             }
             state.lost = state.lost.saturating_add(dropped);
@@ -209,7 +209,7 @@ impl<E> EventQueue<E> {
             }
             let count = state.events.len().min(max.max(1));
             let events: Vec<E> = state.events.drain(..count).collect();
-            state.octets -= events.iter().map(self.weigh).sum::<usize>();
+            state.bytes -= events.iter().map(self.weigh).sum::<usize>();
             Poll::Ready((events, std::mem::take(&mut state.lost)))
         })
         .await

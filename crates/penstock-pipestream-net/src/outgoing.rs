@@ -16,7 +16,7 @@ use super::pump::STOPPED;
 use super::shared::{Gate, Link};
 use super::transport::quic_code;
 
-/// Octets of payloads that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
+/// Bytes of payloads that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
 pub(crate) const CREDIT: usize = 16 << 20;
 /// What the smallest entity counts for, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
@@ -106,10 +106,10 @@ impl Outgoing {
 
     /// Waits for a share of the memory.
     async fn credit(&mut self, credit: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
-        let octets = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
-        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
+        let bytes = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         tokio::select! {
-            permit = Arc::clone(credit).acquire_many_owned(octets) => permit.map_err(|_| Failure::Lost),
+            permit = Arc::clone(credit).acquire_many_owned(bytes) => permit.map_err(|_| Failure::Lost),
             code = &mut self.reset => Err(code.map_or(Failure::Lost, Failure::Resolved)),
         }
     }
@@ -119,7 +119,7 @@ impl Outgoing {
         let mut stream = self.open(link).await?;
         let pieces = self.payload.pieces(offset, end);
         let mut head = match &self.sealer {
-            Some(sealer) => sealer.seal(&self.header).map_err(io::Error::other)?.into_octets(),
+            Some(sealer) => sealer.seal(&self.header).map_err(io::Error::other)?.into_bytes(),
             None => self.header.encode(),
         };
         if self.dehydrated {
@@ -158,8 +158,8 @@ impl Outgoing {
 
 /// Writes everything. A file is read off the IO thread, one piece ahead of what is being written.
 async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate) -> Result<(), Failure> {
-    if let Some(octets) = pieces.in_memory() {
-        return write_all(stream, &mut [head, octets], gate).await;
+    if let Some(bytes) = pieces.in_memory() {
+        return write_all(stream, &mut [head, bytes], gate).await;
     }
     let mut reading = spawn_blocking(move || read(pieces));
     write_all(stream, &mut [head], gate).await?;
@@ -172,13 +172,13 @@ async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate
 }
 
 /// Writes, but never while stream 0 waits: whoever is woken because there is room looks at the gate first.
-async fn write_all(stream: &mut SendStream, octets: &mut [Bytes], gate: &Gate) -> Result<(), Failure> {
-    while octets.iter().any(|piece| !piece.is_empty()) {
+async fn write_all(stream: &mut SendStream, bytes: &mut [Bytes], gate: &Gate) -> Result<(), Failure> {
+    while bytes.iter().any(|piece| !piece.is_empty()) {
         gate.open().await;
         tokio::select! {
             biased;
             () = gate.is_shut() => {}
-            written = stream.write_chunks(octets) => drop(written?),
+            written = stream.write_chunks(bytes) => drop(written?),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Where the octets of an entity that we send come from.
+//! Where the bytes of an entity that we send come from.
 //!
 //! The checksum stands in the header, before the payload, so a payload is hashed when it is made, on the thread of
 //! whoever makes it, and read a second time when it is sent (decision 15). A source that changes in between is found
@@ -17,12 +17,12 @@ use sha2::{Digest as _, Sha256};
 use super::pump::SMALL_PAYLOAD;
 use crate::{Error, Result};
 
-/// A reader's octets stay in memory up to here, then go to an anonymous temporary file.
+/// A reader's bytes stay in memory up to here, then go to an anonymous temporary file.
 const SPOOL_MEMORY: usize = 1 << 20;
 /// How much is read at a time.
 const READ_SIZE: usize = 128 << 10;
 
-/// The octets of an entity with their length and SHA-256.
+/// The bytes of an entity with their length and SHA-256.
 #[derive(Clone)]
 pub struct Payload {
     source: Source,
@@ -37,22 +37,22 @@ enum Source {
 }
 
 impl Payload {
-    /// No octets: a container whose own bytes do not travel.
+    /// No bytes: a container whose own bytes do not travel.
     pub fn empty() -> Self {
         Self::bytes(Bytes::new())
     }
 
-    /// Octets in memory. Hashes them.
-    pub fn bytes(octets: impl Into<Bytes>) -> Self {
-        let octets = octets.into();
-        let sha256 = Sha256::digest(&octets).into();
-        Self::bytes_with_sha256(octets, sha256)
+    /// Bytes in memory. Hashes them.
+    pub fn bytes(data: impl Into<Bytes>) -> Self {
+        let data = data.into();
+        let sha256 = Sha256::digest(&data).into();
+        Self::bytes_with_sha256(data, sha256)
     }
 
-    /// Octets in memory whose SHA-256 is known. If it is wrong, the receiver says so.
-    pub fn bytes_with_sha256(octets: Bytes, sha256: [u8; 32]) -> Self {
-        let length = octets.len() as u64;
-        Self { source: Source::Memory(octets), length, sha256 }
+    /// Bytes in memory whose SHA-256 is known. If it is wrong, the receiver says so.
+    pub fn bytes_with_sha256(bytes: Bytes, sha256: [u8; 32]) -> Self {
+        let length = bytes.len() as u64;
+        Self { source: Source::Memory(bytes), length, sha256 }
     }
 
     /// A file by name. Reads it once to hash it.
@@ -81,7 +81,7 @@ impl Payload {
     pub fn reader(mut reader: impl Read) -> Result<Self> {
         let mut memory = Vec::new();
         let mut spool: Option<File> = None;
-        let spooled = hash(&mut reader, |octets| spool_octets(&mut memory, &mut spool, octets));
+        let spooled = hash(&mut reader, |bytes| spool_bytes(&mut memory, &mut spool, bytes));
         let (length, sha256) = spooled.map_err(|error| Error::io("cannot keep the payload", error))?;
         let source = match spool {
             Some(file) => Source::File(Arc::new(file)),
@@ -90,7 +90,7 @@ impl Payload {
         Ok(Self { source, length, sha256 })
     }
 
-    /// How many octets it has.
+    /// How many bytes it has.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -105,10 +105,10 @@ impl Payload {
         self.sha256
     }
 
-    /// Its octets, if they are few and in memory.
+    /// Its bytes, if they are few and in memory.
     pub(crate) fn small(&self) -> Option<Bytes> {
         match &self.source {
-            Source::Memory(octets) => Some(octets.clone()).filter(|octets| octets.len() <= SMALL_PAYLOAD),
+            Source::Memory(bytes) => Some(bytes.clone()).filter(|bytes| bytes.len() <= SMALL_PAYLOAD),
             Source::File(_) => None,
         }
     }
@@ -116,13 +116,13 @@ impl Payload {
     /// How much memory it takes while it is being sent.
     pub(crate) fn footprint(&self) -> usize {
         match &self.source {
-            Source::Memory(octets) => octets.len(),
+            Source::Memory(bytes) => bytes.len(),
             // One read being written, one ahead of it.
             Source::File(_) => READ_SIZE * 2,
         }
     }
 
-    /// The octets from `offset` to `end`, piece by piece.
+    /// The bytes from `offset` to `end`, piece by piece.
     pub(crate) fn pieces(&self, offset: u64, end: u64) -> Pieces {
         Pieces { source: self.source.clone(), offset, end: end.min(self.length) }
     }
@@ -145,9 +145,9 @@ impl Pieces {
     /// All of it, if it is in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
-            Source::Memory(octets) => {
+            Source::Memory(bytes) => {
                 let (from, to) = (usize::try_from(self.offset).ok()?, usize::try_from(self.end).ok()?);
-                (from <= to && to <= octets.len()).then(|| octets.slice(from..to))
+                (from <= to && to <= bytes.len()).then(|| bytes.slice(from..to))
             }
             Source::File(_) => None,
         }
@@ -188,19 +188,19 @@ fn hash(reader: &mut impl Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let octets = buffer.get(..count).unwrap_or_default();
-        hash.update(octets);
-        each(octets)?;
+        let bytes = buffer.get(..count).unwrap_or_default();
+        hash.update(bytes);
+        each(bytes)?;
         length = length.saturating_add(count as u64);
     }
 }
 
-fn spool_octets(memory: &mut Vec<u8>, spool: &mut Option<File>, octets: &[u8]) -> io::Result<()> {
+fn spool_bytes(memory: &mut Vec<u8>, spool: &mut Option<File>, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write as _;
     if let Some(file) = spool {
-        return file.write_all(octets);
+        return file.write_all(bytes);
     }
-    memory.extend_from_slice(octets);
+    memory.extend_from_slice(bytes);
     if memory.len() > SPOOL_MEMORY {
         let mut file = tempfile::tempfile()?;
         file.write_all(memory)?;
@@ -236,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn every_source_gives_the_same_octets_and_hash() {
-        let octets: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    fn every_source_gives_the_same_bytes_and_hash() {
+        let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&octets).unwrap();
+        file.write_all(&data).unwrap();
         let payloads = [
-            Payload::bytes(octets.clone()),
+            Payload::bytes(data.clone()),
             Payload::path(file.path()).unwrap(),
             Payload::file(file.reopen().unwrap()).unwrap(),
-            Payload::reader(octets.as_slice()).unwrap(),
+            Payload::reader(data.as_slice()).unwrap(),
         ];
         for payload in payloads {
-            assert_eq!((payload.len(), payload.sha256()), (3_000_000, Sha256::digest(&octets).into()));
-            assert!(collect(&payload, 0, u64::MAX) == octets);
-            assert!(collect(&payload, 1_000, 2_000_001) == octets[1_000..2_000_001]);
+            assert_eq!((payload.len(), payload.sha256()), (3_000_000, Sha256::digest(&data).into()));
+            assert!(collect(&payload, 0, u64::MAX) == data);
+            assert!(collect(&payload, 1_000, 2_000_001) == data[1_000..2_000_001]);
         }
     }
 

@@ -18,7 +18,7 @@ use super::transport::quic_code;
 
 /// Payloads up to here go this way: they fit into the window of any stream, so that none waits for its reader.
 pub(crate) const SMALL_PAYLOAD: usize = 64 << 10;
-/// Octets that may wait; beyond it the caller waits for its answer.
+/// Bytes that may wait; beyond it the caller waits for its answer.
 const CREDIT: usize = 16 << 20;
 /// What the smallest entity counts for.
 const LEAST_CREDIT: usize = 4 << 10;
@@ -31,7 +31,7 @@ pub(crate) struct Small {
     pub(crate) ticket: Ticket,
     /// The header as it goes out.
     pub(crate) head: Bytes,
-    pub(crate) octets: Bytes,
+    pub(crate) bytes: Bytes,
     pub(crate) dehydrated: bool,
     pub(crate) answer: Option<Answer>,
 }
@@ -40,9 +40,9 @@ pub(crate) struct Small {
 #[derive(Debug, Default)]
 pub(crate) struct Pump {
     waiting: VecDeque<Small>,
-    /// How many of those at the front have been answered, and their octets.
+    /// How many of those at the front have been answered, and their bytes.
     answered: usize,
-    answered_octets: usize,
+    answered_bytes: usize,
     current: Option<Current>,
     turn: Turn,
 }
@@ -94,7 +94,7 @@ struct Current {
 
 impl Small {
     fn credit(&self) -> usize {
-        self.octets.len().max(LEAST_CREDIT)
+        self.bytes.len().max(LEAST_CREDIT)
     }
 
     /// Tells the caller, once.
@@ -118,10 +118,10 @@ impl Pump {
 
     /// Tells those for whom there is room by now.
     fn answer_more(&mut self, link: &EntityLink) {
-        while self.answered_octets < CREDIT
+        while self.answered_bytes < CREDIT
             && let Some(next) = self.waiting.get_mut(self.answered)
         {
-            self.answered_octets = self.answered_octets.saturating_add(next.credit());
+            self.answered_bytes = self.answered_bytes.saturating_add(next.credit());
             if !next.dehydrated {
                 next.answered(link);
             }
@@ -171,10 +171,10 @@ impl Pump {
         let Ok(stream) = opened else { return false };
         let Some(small) = self.waiting.pop_front() else { return false };
         self.answered = self.answered.saturating_sub(1);
-        self.answered_octets = self.answered_octets.saturating_sub(small.credit());
+        self.answered_bytes = self.answered_bytes.saturating_sub(small.credit());
         self.answer_more(&link.entity);
-        let Small { ticket, head, octets, answer, .. } = small;
-        self.current = Some(Current { ticket, stream, rest: [head, octets], answer });
+        let Small { ticket, head, bytes, answer, .. } = small;
+        self.current = Some(Current { ticket, stream, rest: [head, bytes], answer });
         true
     }
 
@@ -192,7 +192,7 @@ impl Pump {
         {
             if index < self.answered {
                 self.answered -= 1;
-                self.answered_octets = self.answered_octets.saturating_sub(small.credit());
+                self.answered_bytes = self.answered_bytes.saturating_sub(small.credit());
             }
             small.answered(link);
             self.answer_more(link);

@@ -1,4 +1,4 @@
-//! How entities of ours have ended, kept until somebody asks: an octet for each, so that a caller who never asks, and
+//! How entities of ours have ended, kept until somebody asks: a byte for each, so that a caller who never asks, and
 //! sends a million, has lost a megabyte. Only what is not COMPLETE takes more, because it has a reason.
 
 use std::collections::VecDeque;

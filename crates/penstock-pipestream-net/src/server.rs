@@ -31,9 +31,9 @@ use super::shared::{Phase, SessionOptions, Shared};
 use super::transport::{self, ALPN, GOES_ON, quic_code};
 use crate::{Error, Result};
 
-/// Handshakes that may wait to be begun, and octets that they may have sent by then.
+/// Handshakes that may wait to be begun, and bytes that they may have sent by then.
 const WAITING_HANDSHAKES: usize = 256;
-const WAITING_OCTETS: u64 = 4 << 20;
+const WAITING_BYTES: u64 = 4 << 20;
 
 /// How a server listens.
 #[derive(Debug, Clone)]
@@ -188,7 +188,7 @@ impl Server {
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), error))?;
         let address = socket.local_addr().map_err(|error| Error::io(context(), error))?;
         let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
-        config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_OCTETS);
+        config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_BYTES);
         let inner = Arc::new(Inner {
             endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config), reset)?,
             address,

@@ -54,7 +54,7 @@ pub struct SessionOptions {
     /// A session in which nothing is open ends after so long without a frame or a command. Default: never; a server's
     /// after 15 minutes ([`ServerOptions::new`](super::ServerOptions::new)).
     pub quiet_timeout: Option<Duration>,
-    /// The largest UDP payload that is tried on the path to the peer, in octets, from 1,200 to 9,000; what the path does
+    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to 9,000; what the path does
     /// not carry is found out and not used. Default: 6,500 where the peer is on a loopback address, 1,452 elsewhere.
     pub mtu: Option<u16>,
     /// How many events are kept for [`SessionHandle::events`](super::SessionHandle::events). Default: 4,096.
@@ -296,7 +296,7 @@ pub(crate) struct Link {
     pub(crate) log: Option<EventLog>,
     /// One for each entity stream of the peer that is being received or waits for its consumer.
     pub(crate) places: Arc<Semaphore>,
-    /// Octets of payloads that wait for their stream.
+    /// Bytes of payloads that wait for their stream.
     pub(crate) credit: Arc<Semaphore>,
     /// Whose turn it is to open a stream: quinn wakes everybody who waits for one.
     pub(crate) opening: Arc<Mutex<()>>,

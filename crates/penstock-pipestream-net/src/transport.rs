@@ -39,23 +39,23 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// ten of these still fit one segmented send.
 const LOOPBACK_MTU: u16 = 6_500;
 const DEFAULT_MTU: u16 = 1_452;
-/// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 octets has room
+/// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 bytes has room
 /// for, and a little.
 const MTU: RangeInclusive<u16> = 1_200..=9_000;
-/// Octets that may be under way at first (RFC 9002, section 7.2), and packets of the largest size that is tried: while
+/// Bytes that may be under way at first (RFC 9002, section 7.2), and packets of the largest size that is tried: while
 /// one that tries a size is under way, quinn must not hold a frame back, for CONNECTION_CLOSE would never follow it.
 const INITIAL_WINDOW: u64 = 14_720;
 const INITIAL_PACKETS: u64 = 4;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Unacknowledged octets: the path's delay times its rate, as long as both ends' threads share few cores. More only
+/// Unacknowledged bytes: the path's delay times its rate, as long as both ends' threads share few cores. More only
 /// makes the control stream wait behind them.
 const SEND_WINDOW: u64 = 4 << 20;
 /// Stream 0, and some more so that a peer that opens others is seen doing it (decision 4).
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
-/// Octets that a reader of a sink has room for.
+/// Bytes that a reader of a sink has room for.
 const READER_WINDOW: u32 = 8 << 20;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
@@ -80,7 +80,7 @@ impl Intake {
     const fn stream_window(self) -> u32 {
         match self {
             Self::Concurrent => 1 << 20,
-            // An entity of 256 KiB and its header: its last octets do not wait until its first are read.
+            // An entity of 256 KiB and its header: its last bytes do not wait until its first are read.
             Self::Sequential => 272 << 10,
         }
     }
@@ -101,7 +101,7 @@ impl Intake {
 
 /// A size for [`SessionOptions::mtu`](super::SessionOptions::mtu); refuses what no path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
-    let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} octets", MTU.start(), MTU.end()));
+    let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} bytes", MTU.start(), MTU.end()));
     u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
 }
 
@@ -175,15 +175,15 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 pub(crate) struct ResetKey([u8; BLOCK]);
 
 const RESET: &[u8] = b"stateless reset";
-/// The octets of a block of SHA-256, into which a key goes.
+/// The bytes of a block of SHA-256, into which a key goes.
 const BLOCK: usize = 64;
 
 impl ResetKey {
     /// That of a server with this secret, which other things are made from as well.
     pub(crate) fn of(secret: [u8; 32]) -> Self {
         let mut block = [0; BLOCK];
-        for (octet, secret) in block.iter_mut().zip(secret) {
-            *octet = secret;
+        for (byte, secret) in block.iter_mut().zip(secret) {
+            *byte = secret;
         }
         Self(block)
     }
@@ -197,8 +197,8 @@ impl ResetKey {
 
     /// Connection IDs that the next server knows for such: a packet with another one is no packet of a client's.
     fn connection_ids(&self) -> HashedConnectionIdGenerator {
-        let octets = self.mac(b"connection ID", b"").finalize().into_bytes();
-        let key = octets.iter().take(8).fold(0, |key, octet| key << 8 | u64::from(*octet));
+        let bytes = self.mac(b"connection ID", b"").finalize().into_bytes();
+        let key = bytes.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte));
         HashedConnectionIdGenerator::from_key(key)
     }
 
@@ -279,11 +279,11 @@ pub(crate) fn client_endpoint(
 
 /// The session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
 pub(crate) fn session_id(connection: &Connection) -> Result<String> {
-    let mut octets = [0_u8; 16];
+    let mut bytes = [0_u8; 16];
     connection
-        .export_keying_material(&mut octets, EXPORTER_LABEL, b"")
+        .export_keying_material(&mut bytes, EXPORTER_LABEL, b"")
         .map_err(|_| Error::tls("the handshake has no keying material".into()))?;
-    Ok(hex::encode(octets))
+    Ok(hex::encode(bytes))
 }
 
 /// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).

@@ -1,7 +1,7 @@
 //! A payload that comes by several streams (decision 15).
 //!
 //! Every chunk's header is the whole's but for index and offset, and how long a chunk is shows only when its stream
-//! ends. So overlaps are found as octets come, gaps when the last chunk has ended:
+//! ends. So overlaps are found as bytes come, gaps when the last chunk has ended:
 //!
 //! ```text
 //! offset  0          4          9      12 = payload_length
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::{ChunkInfo, EntityHeader};
 
-/// How many separate stretches of indices or octets one entity may have: what bounds a tracker's memory when a peer
+/// How many separate stretches of indices or bytes one entity may have: what bounds a tracker's memory when a peer
 /// sends only every second chunk. Chunks that follow each other are one stretch.
 const FRAGMENTS: Limit = Limit::new("separate stretches of chunks", 65_536);
 
@@ -34,7 +34,7 @@ pub struct ChunkTracker {
     admitted: Stretches,
     /// Chunks whose streams have not ended: offset by index.
     open: BTreeMap<u32, u64>,
-    /// The octets of the chunks whose streams have ended.
+    /// The bytes of the chunks whose streams have ended.
     covered: Stretches,
     ended: u32,
 }
@@ -75,9 +75,9 @@ impl ChunkTracker {
         self.check_fragments(&self.admitted)
     }
 
-    /// A chunk's stream has ended after so many octets. After the last one, the chunks must be the payload.
-    pub fn finish_chunk(&mut self, index: u32, octets: u64) -> Result<()> {
-        let (start, end) = self.place(index, octets)?;
+    /// A chunk's stream has ended after so many bytes. After the last one, the chunks must be the payload.
+    pub fn finish_chunk(&mut self, index: u32, bytes: u64) -> Result<()> {
+        let (start, end) = self.place(index, bytes)?;
         self.open.remove(&index);
         self.covered.insert(start, end);
         self.ended += 1;
@@ -92,14 +92,14 @@ impl ChunkTracker {
         self.ended == self.total && self.covered.are(self.payload_length)
     }
 
-    /// Where the first `octets` octets of an open chunk lie.
-    fn place(&self, index: u32, octets: u64) -> Result<(u64, u64)> {
+    /// Where the first `bytes` bytes of an open chunk lie.
+    fn place(&self, index: u32, bytes: u64) -> Result<(u64, u64)> {
         let Some(start) = self.open.get(&index).copied() else {
             return Err(Error::misuse(format!("chunk {index} is not open")));
         };
         let length = self.payload_length;
-        let Some(end) = start.checked_add(octets).filter(|end| *end <= length) else {
-            return Err(self.invalid(format!("chunk {index} goes beyond the payload's {length} octets")));
+        let Some(end) = start.checked_add(bytes).filter(|end| *end <= length) else {
+            return Err(self.invalid(format!("chunk {index} goes beyond the payload's {length} bytes")));
         };
         if self.covered.overlaps(start, end) {
             return Err(self.invalid(format!("chunk {index} overlaps another")));

@@ -122,7 +122,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// The peer's octets do not parse.
+    /// The peer's bytes do not parse.
     pub fn malformed(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Malformed, code, message)
     }
@@ -194,7 +194,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<Truncated> for Error {
-    /// Octets that end too early are ENTITY_INVALID (decision 3).
+    /// Bytes that end too early are ENTITY_INVALID (decision 3).
     fn from(error: Truncated) -> Self {
         Self::malformed(ErrorCode::EntityInvalid, error.to_string())
     }

@@ -1,6 +1,6 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
 //!
-//! The first octet of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
+//! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
 pub mod session;
 
@@ -13,9 +13,9 @@ use crate::payload::PayloadCheck;
 
 /// The control stream: the same frames however they are cut, and each means the same when it is written again.
 pub fn frames(input: &[u8]) {
-    let Some((cut, octets)) = input.split_first() else { return };
-    let whole = decode_frames(octets, octets.len());
-    let pieces = decode_frames(octets, usize::from(*cut));
+    let Some((cut, bytes)) = input.split_first() else { return };
+    let whole = decode_frames(bytes, bytes.len());
+    let pieces = decode_frames(bytes, usize::from(*cut));
     assert_eq!(whole, pieces, "frames depend on how the stream is cut");
     for frame in &whole.0 {
         let again = frame.encode_to_vec();
@@ -24,10 +24,10 @@ pub fn frames(input: &[u8]) {
 }
 
 /// The frames up to the first error, the error, and whether the stream ended inside a frame.
-fn decode_frames(octets: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
+fn decode_frames(bytes: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();
-    for piece in octets.chunks(size.max(1)) {
+    for piece in bytes.chunks(size.max(1)) {
         decoder.push(Bytes::copy_from_slice(piece));
         loop {
             match decoder.next_frame() {
@@ -42,9 +42,9 @@ fn decode_frames(octets: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
 
 /// An entity stream: the same header however it is cut, and what a receiver does with it next.
 pub fn headers(input: &[u8]) {
-    let Some((cut, octets)) = input.split_first() else { return };
-    let whole = decode_header(octets, octets.len());
-    let pieces = decode_header(octets, usize::from(*cut));
+    let Some((cut, bytes)) = input.split_first() else { return };
+    let whole = decode_header(bytes, bytes.len());
+    let pieces = decode_header(bytes, usize::from(*cut));
     assert_eq!(written(&whole), written(&pieces), "a header depends on how the stream is cut");
     let Ok(Some((header, payload))) = whole else { return };
     let again = header.encode();
@@ -58,11 +58,11 @@ pub fn headers(input: &[u8]) {
 type Decoded = Result<Option<(EntityHeader, Vec<u8>)>>;
 
 /// The header and the payload after it, if the header is whole.
-fn decode_header(octets: &[u8], size: usize) -> Decoded {
+fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     let mut decoder = HeaderDecoder::new();
     let mut header = None;
     let mut payload = Vec::new();
-    for piece in octets.chunks(size.max(1)) {
+    for piece in bytes.chunks(size.max(1)) {
         if decoder.is_complete() {
             payload.extend_from_slice(piece);
             continue;
@@ -73,7 +73,7 @@ fn decode_header(octets: &[u8], size: usize) -> Decoded {
     Ok(header.map(|header| (header, payload)))
 }
 
-/// The same with the header in octets: a ratio that is not a number is not equal to itself.
+/// The same with the header in bytes: a ratio that is not a number is not equal to itself.
 fn written(decoded: &Decoded) -> std::result::Result<Option<(Bytes, &[u8])>, &Error> {
     decoded.as_ref().map(|decoded| decoded.as_ref().map(|(header, payload)| (header.encode(), payload.as_slice())))
 }

@@ -126,7 +126,7 @@ impl HeaderKeys {
     /// The keys of a session.
     pub fn for_session(&self, session: SessionId) -> Result<SessionHeaderKeys> {
         let key = |secret: &Secret| {
-            let info = [b"key".as_slice(), session.octets()];
+            let info = [b"key".as_slice(), session.bytes()];
             let key = secret.prk.expand(&info, &AES_256_GCM).map_err(|_| underivable())?;
             Ok((secret.id, LessSafeKey::new(UnboundKey::from(key))))
         };
@@ -231,7 +231,7 @@ impl SessionHeaderKeys {
         let parts: [&[u8]; 10] = [
             CONTEXT,
             &prefix.encode(),
-            self.session.octets(),
+            self.session.bytes(),
             &header.scope_id.to_be_bytes(),
             &header.entity_id.to_be_bytes(),
             &header.parent_id.to_be_bytes(),

@@ -46,8 +46,8 @@ pub trait ClosedEnums {
 }
 
 /// Parses a message and refuses unknown enum values: ENTITY_INVALID either way.
-pub fn decode_message<M: Message + Default + ClosedEnums>(octets: impl Buf) -> Result<M> {
-    let message = M::decode(octets)
+pub fn decode_message<M: Message + Default + ClosedEnums>(bytes: impl Buf) -> Result<M> {
+    let message = M::decode(bytes)
         .map_err(|error| Error::malformed(ErrorCode::EntityInvalid, format!("protobuf does not parse: {error}")))?;
     message.validate()?;
     Ok(message)
@@ -132,8 +132,8 @@ mod tests {
         assert!(error.message().starts_with("unknown enum value") && error.message().ends_with(field), "{error}");
     }
 
-    fn decode<M: Message + Default + ClosedEnums>(octets: &[u8]) -> Result<()> {
-        decode_message::<M>(octets).map(drop)
+    fn decode<M: Message + Default + ClosedEnums>(bytes: &[u8]) -> Result<()> {
+        decode_message::<M>(bytes).map(drop)
     }
 
     #[test]

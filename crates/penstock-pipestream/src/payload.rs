@@ -16,28 +16,28 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// Awaits a payload of `length` octets with this SHA-256, both from the header.
+    /// Awaits a payload of `length` bytes with this SHA-256, both from the header.
     pub fn new(length: u64, checksum: Bytes) -> Self {
         Self { length, checksum, seen: 0, hash: Sha256::new() }
     }
 
     /// The same for a payload that is there at once.
-    pub fn whole(length: u64, checksum: &[u8], octets: &[u8]) -> Result<[u8; 32]> {
-        let seen = octets.len() as u64;
-        conclude(seen, length, checksum, || Sha256::digest(octets).into())
+    pub fn whole(length: u64, checksum: &[u8], bytes: &[u8]) -> Result<[u8; 32]> {
+        let seen = bytes.len() as u64;
+        conclude(seen, length, checksum, || Sha256::digest(bytes).into())
     }
 
-    /// The next octets. More than were announced are ENTITY_INVALID, and are not hashed.
-    pub fn update(&mut self, octets: &[u8]) -> Result<()> {
-        let seen = self.seen.saturating_add(octets.len() as u64);
+    /// The next bytes. More than were announced are ENTITY_INVALID, and are not hashed.
+    pub fn update(&mut self, bytes: &[u8]) -> Result<()> {
+        let seen = self.seen.saturating_add(bytes.len() as u64);
         if seen > self.length {
             return Err(Error::violation(
                 ErrorCode::EntityInvalid,
-                format!("the payload has {seen} octets or more, its header says {}", self.length),
+                format!("the payload has {seen} bytes or more, its header says {}", self.length),
             ));
         }
         self.seen = seen;
-        self.hash.update(octets);
+        self.hash.update(bytes);
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl PayloadCheck {
 
 fn conclude(seen: u64, length: u64, checksum: &[u8], digest: impl FnOnce() -> [u8; 32]) -> Result<[u8; 32]> {
     if seen != length {
-        let message = format!("the payload has {seen} octets, its header says {length}");
+        let message = format!("the payload has {seen} bytes, its header says {length}");
         return Err(Error::violation(ErrorCode::EntityInvalid, message));
     }
     let digest = digest();
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_without_octets_has_the_checksum_of_nothing() {
+    fn a_payload_without_bytes_has_the_checksum_of_nothing() {
         let digest = Sha256::digest(b"");
         assert_eq!(PayloadCheck::new(0, Bytes::copy_from_slice(&digest)).finish(), Ok(digest.into()));
     }
 
     #[test]
-    fn a_wrong_length_is_entity_invalid_and_one_octet_too_many_is_refused_at_once() {
+    fn a_wrong_length_is_entity_invalid_and_one_byte_too_many_is_refused_at_once() {
         let mut long = check(10);
         long.update(b"hello worl").expect("within its length");
         assert_eq!(long.update(b"d").expect_err("too long").code(), ErrorCode::EntityInvalid);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_octet_is_an_integrity_error() {
+    fn a_wrong_byte_is_an_integrity_error() {
         let mut check = check(11);
         check.update(b"hello_world").expect("within its length");
         assert_eq!(check.finish().expect_err("wrong").code(), ErrorCode::IntegrityError);

@@ -1,8 +1,8 @@
 //! Pseudonyms of documents and of the ways down to their parts, for a boundary that names must not cross (section 10.6).
 //!
 //! ```text
-//!  of a document    the first 16 octets of HMAC-SHA-256(key, 0x00, name), in hex
-//!  of a step        the first 16 octets of HMAC-SHA-256(key, 0x01, length of the name (4, big-endian), the name,
+//!  of a document    the first 16 bytes of HMAC-SHA-256(key, 0x00, name), in hex
+//!  of a step        the first 16 bytes of HMAC-SHA-256(key, 0x01, length of the name (4, big-endian), the name,
 //!                   then for each step down to this one its length (4) and its name), in hex
 //!  of a doc_id      the first 16 bytes of HMAC-SHA-256(key, 0x02, doc_id), as a UUID of version 8
 //!  of an owner      the first 16 bytes of HMAC-SHA-256(key, 0x03, field number in OwnershipContext (1), text), in hex
@@ -20,11 +20,11 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Error, Result};
 use crate::pipe_doc::{OwnershipContext, PipeDoc, uuid_v8};
 
-/// The fewest octets of a key.
+/// The fewest bytes of a key.
 const MIN_KEY: usize = 16;
-/// The octets of a pseudonym.
+/// The bytes of a pseudonym.
 const LENGTH: usize = 16;
-/// The octets of a block of SHA-256, into which a key goes.
+/// The bytes of a block of SHA-256, into which a key goes.
 const BLOCK: usize = 64;
 
 /// Makes pseudonyms. Its key is never shown.
@@ -32,17 +32,17 @@ const BLOCK: usize = 64;
 pub struct Pseudonyms(Hmac<Sha256>);
 
 impl Pseudonyms {
-    /// With a key of at least 16 octets.
+    /// With a key of at least 16 bytes.
     pub fn new(key: &[u8]) -> Result<Self> {
         if key.len() < MIN_KEY {
-            return Err(Error::misuse(format!("a key for pseudonyms has {MIN_KEY} octets or more, not {}", key.len())));
+            return Err(Error::misuse(format!("a key for pseudonyms has {MIN_KEY} bytes or more, not {}", key.len())));
         }
         let mut block = [0; BLOCK];
         // RFC 2104: what is longer than a block is hashed first.
         let digest = Sha256::digest(key);
         let key = if key.len() > BLOCK { digest.as_slice() } else { key };
-        for (octet, secret) in block.iter_mut().zip(key) {
-            *octet = *secret;
+        for (byte, secret) in block.iter_mut().zip(key) {
+            *byte = *secret;
         }
         Ok(Self(Hmac::new(&block.into())))
     }

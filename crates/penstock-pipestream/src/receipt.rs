@@ -1,8 +1,8 @@
 //! What a receipt proves of the content, beside the protocol's Merkle root, which covers IDs and statuses only.
 //!
 //! ```text
-//!  leaf = SHA-256(0x00 ‖ for each path segment: its length, 4 octets big-endian ‖ its UTF-8
-//!                      ‖ the part's SHA-256, or 32 zero octets where the bytes were never obtained ‖ Stat, 1 octet)
+//!  leaf = SHA-256(0x00 ‖ for each path segment: its length, 4 bytes big-endian ‖ its UTF-8
+//!                      ‖ the part's SHA-256, or 32 zero bytes where the bytes were never obtained ‖ Stat, 1 byte)
 //!  node = SHA-256(0x01 ‖ left ‖ right)       an odd last node goes up unhashed
 //!  root of no parts = SHA-256 of nothing
 //! ```
@@ -37,7 +37,7 @@ impl ContentTree {
     }
 
     /// Adds the next part: the way down to it, the digest of its bytes if they were obtained, and its status. A
-    /// segment whose length does not fit into 4 octets is refused.
+    /// segment whose length does not fit into 4 bytes is refused.
     pub fn push<P>(&mut self, path: P, sha256: Option<&[u8; 32]>, status: Status) -> Result<()>
     where
         P: IntoIterator<Item: AsRef<str>>,
@@ -46,7 +46,7 @@ impl ContentTree {
         for segment in path {
             let segment = segment.as_ref();
             let length = u32::try_from(segment.len())
-                .map_err(|_| Error::misuse("a path segment is longer than 4294967295 octets"))?;
+                .map_err(|_| Error::misuse("a path segment is longer than 4294967295 bytes"))?;
             leaf.update(length.to_be_bytes());
             leaf.update(segment);
         }
@@ -84,7 +84,7 @@ where
     Ok(tree.root())
 }
 
-/// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero octet, the
+/// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero byte, the
 /// document's SHA-256 in hex).
 pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(hex::encode(sha256)).finalize();
@@ -95,7 +95,7 @@ pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
 
 /// What a part of the document with this key is called in a session that outlives its process: the key, the part's place
 /// in the receipt's order, which tells parts of the same path apart, and 32 hex digits of the way down to it. `time`
-/// is how often the session had the same document before. Under 100 octets, whatever the path.
+/// is how often the session had the same document before. Under 100 bytes, whatever the path.
 pub fn part_label<P>(key: &str, time: u32, place: usize, path: P) -> String
 where
     P: IntoIterator<Item: AsRef<str>>,
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_change_to_path_digest_or_status_or_order_changes_the_root() {
-        let part = |path: &'static [&'static str], octet: u8, status| (path, Some([octet; 32]), status);
+        let part = |path: &'static [&'static str], byte: u8, status| (path, Some([byte; 32]), status);
         let root = |parts: [Part; 2]| content_root(parts).expect("short");
         let base = root([part(&["a", "b"], 1, Status::Complete), part(&["c"], 2, Status::Complete)]);
         for other in [

@@ -4,40 +4,40 @@ use std::fmt;
 
 use crate::error::{Error, ErrorCode, Result};
 
-/// How many octets a session ID has.
-const OCTETS: usize = 16;
+/// How many bytes a session ID has.
+const BYTES: usize = 16;
 
-/// 16 octets that name a session. At layer 2 the client makes them, from a secure random source, and the session
+/// 16 bytes that name a session. At layer 2 the client makes them, from a secure random source, and the session
 /// outlives its connection under them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId([u8; OCTETS]);
+pub struct SessionId([u8; BYTES]);
 
 impl SessionId {
-    /// The session of these octets.
-    pub const fn new(octets: [u8; OCTETS]) -> Self {
-        Self(octets)
+    /// The session of these bytes.
+    pub const fn new(bytes: [u8; BYTES]) -> Self {
+        Self(bytes)
     }
 
-    /// The octets.
-    pub const fn octets(&self) -> &[u8; OCTETS] {
+    /// The bytes.
+    pub const fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
     /// Reads 32 digits of lower-case hex, and nothing else: ENTITY_INVALID.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = || {
-            let message = format!("a session ID of {} octets is not 32 digits of lower-case hex", text.len());
+            let message = format!("a session ID of {} bytes is not 32 digits of lower-case hex", text.len());
             Error::malformed(ErrorCode::EntityInvalid, message)
         };
         let (pairs, odd) = text.as_bytes().as_chunks::<2>();
-        let mut octets = [0; OCTETS];
-        if pairs.len() != OCTETS || !odd.is_empty() {
+        let mut bytes = [0; BYTES];
+        if pairs.len() != BYTES || !odd.is_empty() {
             return Err(invalid());
         }
-        for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
-            *octet = digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low).ok_or_else(invalid)?;
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            *byte = digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low).ok_or_else(invalid)?;
         }
-        Ok(Self(octets))
+        Ok(Self(bytes))
     }
 }
 
@@ -51,7 +51,7 @@ fn digit(character: u8) -> Option<u8> {
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     fn an_id_is_32_digits_of_lower_case_hex_and_nothing_else() {
         let text = "000102030405060708090a0b0c0d0eff";
         let id = SessionId::parse(text).expect("valid");
-        assert_eq!((id.to_string().as_str(), id.octets()[15]), (text, 0xFF));
+        assert_eq!((id.to_string().as_str(), id.bytes()[15]), (text, 0xFF));
         for bad in ["", "00", &text[1..], &format!("{text}0"), &text.to_uppercase(), &text.replace('f', "g")] {
             assert_eq!(SessionId::parse(bad).expect_err("refused").code(), ErrorCode::EntityInvalid, "{bad}");
         }

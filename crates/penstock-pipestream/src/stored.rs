@@ -1,4 +1,4 @@
-//! Octets that a process writes for its own next life: what a session knows, field after field.
+//! Bytes that a process writes for its own next life: what a session knows, field after field.
 //!
 //! Nothing of it is on the wire. Integers are in base 128, the lowest seven bits first; a list begins with its length,
 //! which is checked before memory is taken; a map is in the order of its keys; a moment is how long after the session's
@@ -22,7 +22,7 @@ use crate::{EntityHeader, Frame, YieldReason};
 /// Where fields are written.
 #[derive(Debug, Clone)]
 pub(crate) struct Out {
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// The session's beginning.
     pub(crate) epoch: Instant,
 }
@@ -33,7 +33,7 @@ pub(crate) struct In<'a> {
     pub(crate) epoch: Instant,
 }
 
-/// A value that is stored. Every value takes an octet at least.
+/// A value that is stored. Every value takes a byte at least.
 pub(crate) trait Stored: Sized {
     fn put(&self, out: &mut Out);
     fn take(from: &mut In<'_>) -> Result<Self>;
@@ -44,7 +44,7 @@ pub(crate) fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl In<'_> {
-    fn octets(&mut self) -> Result<&[u8]> {
+    fn bytes(&mut self) -> Result<&[u8]> {
         let length = usize::take(self)?;
         Ok(self.reader.take(length)?)
     }
@@ -54,15 +54,15 @@ impl In<'_> {
         let length = usize::take(self)?;
         match length <= self.reader.remaining() {
             true => Ok(length),
-            false => Err(invalid(format!("a list of {length} in {} octets", self.reader.remaining()))),
+            false => Err(invalid(format!("a list of {length} in {} bytes", self.reader.remaining()))),
         }
     }
 }
 
 impl Out {
-    fn octets(&mut self, octets: &[u8]) {
-        octets.len().put(self);
-        self.octets.extend_from_slice(octets);
+    fn bytes(&mut self, bytes: &[u8]) {
+        bytes.len().put(self);
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -92,7 +92,7 @@ macro_rules! stored_enum {
             fn put(&self, out: &mut $crate::stored::Out) {
                 match self {
                     $(Self::$variant $(($($place),*))? $({ $($field),* })? => {
-                        out.octets.push($tag);
+                        out.bytes.push($tag);
                         $($($crate::stored::Stored::put($place, out);)*)?
                         $($($crate::stored::Stored::put($field, out);)*)?
                     })*
@@ -118,22 +118,22 @@ impl Stored for u64 {
     fn put(&self, out: &mut Out) {
         let mut rest = *self;
         while rest >= 0x80 {
-            out.octets.push(rest as u8 | 0x80);
+            out.bytes.push(rest as u8 | 0x80);
             rest >>= 7;
         }
-        out.octets.push(rest as u8);
+        out.bytes.push(rest as u8);
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let octet = from.reader.u8()?;
-            let bits = u64::from(octet & 0x7F);
+            let byte = from.reader.u8()?;
+            let bits = u64::from(byte & 0x7F);
             if shift == 63 && bits > 1 {
                 break;
             }
             value |= bits << shift;
-            if octet & 0x80 == 0 {
+            if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
@@ -169,37 +169,37 @@ impl Stored for bool {
 
 impl Stored for Bytes {
     fn put(&self, out: &mut Out) {
-        out.octets(self);
+        out.bytes(self);
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
-        from.octets().map(Self::copy_from_slice)
+        from.bytes().map(Self::copy_from_slice)
     }
 }
 
 impl Stored for BytesMut {
     fn put(&self, out: &mut Out) {
-        out.octets(self);
+        out.bytes(self);
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
-        from.octets().map(Self::from)
+        from.bytes().map(Self::from)
     }
 }
 
 impl Stored for String {
     fn put(&self, out: &mut Out) {
-        out.octets(self.as_bytes());
+        out.bytes(self.as_bytes());
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::from_utf8(from.octets()?.to_vec()).map_err(|_| invalid("a text that is not UTF-8"))
+        Self::from_utf8(from.bytes()?.to_vec()).map_err(|_| invalid("a text that is not UTF-8"))
     }
 }
 
 impl<const N: usize> Stored for [u8; N] {
     fn put(&self, out: &mut Out) {
-        out.octets.extend_from_slice(self);
+        out.bytes.extend_from_slice(self);
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
@@ -365,11 +365,11 @@ macro_rules! stored_message {
     ($($message:ty),*) => {
         $(impl Stored for $message {
             fn put(&self, out: &mut Out) {
-                out.octets(&self.encode_to_vec());
+                out.bytes(&self.encode_to_vec());
             }
 
             fn take(from: &mut In<'_>) -> Result<Self> {
-                decode_message(from.octets()?)
+                decode_message(from.bytes()?)
             }
         })*
     };
@@ -378,29 +378,29 @@ stored_message!(ClaimCheck, CompletionPolicy, StoppingPointValidation);
 
 impl Stored for Frame {
     fn put(&self, out: &mut Out) {
-        out.octets(&self.encode_to_vec());
+        out.bytes(&self.encode_to_vec());
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
-        let octets = from.octets()?;
-        let whole = Self::decode_layer2(octets)?.filter(|(_, length)| *length == octets.len());
+        let bytes = from.bytes()?;
+        let whole = Self::decode_layer2(bytes)?.filter(|(_, length)| *length == bytes.len());
         whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
     }
 }
 
 impl Stored for EntityHeader {
     fn put(&self, out: &mut Out) {
-        out.octets(self.encode().get(Self::LENGTH_FIELD..).unwrap_or_default());
+        out.bytes(self.encode().get(Self::LENGTH_FIELD..).unwrap_or_default());
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::parse(from.octets()?)
+        Self::parse(from.bytes()?)
     }
 }
 
 impl Stored for Status {
     fn put(&self, out: &mut Out) {
-        out.octets.push(self.code());
+        out.bytes.push(self.code());
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
@@ -410,7 +410,7 @@ impl Stored for Status {
 
 impl Stored for YieldReason {
     fn put(&self, out: &mut Out) {
-        out.octets.push(self.code());
+        out.bytes.push(self.code());
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
@@ -430,7 +430,7 @@ impl Stored for ErrorCode {
 
 impl Stored for SessionId {
     fn put(&self, out: &mut Out) {
-        self.octets().put(out);
+        self.bytes().put(out);
     }
 
     fn take(from: &mut In<'_>) -> Result<Self> {
@@ -443,16 +443,16 @@ mod tests {
     use super::*;
 
     fn there_and_back<T: Stored + PartialEq + std::fmt::Debug>(value: T) -> usize {
-        let mut out = Out { octets: Vec::new(), epoch: Instant::now() };
+        let mut out = Out { bytes: Vec::new(), epoch: Instant::now() };
         value.put(&mut out);
-        let mut from = In { reader: Reader::new(&out.octets), epoch: out.epoch };
+        let mut from = In { reader: Reader::new(&out.bytes), epoch: out.epoch };
         assert_eq!(T::take(&mut from).expect("stored"), value);
         assert!(from.reader.is_empty());
-        for length in 0..out.octets.len() {
-            let cut = out.octets.get(..length).expect("shorter");
+        for length in 0..out.bytes.len() {
+            let cut = out.bytes.get(..length).expect("shorter");
             assert!(T::take(&mut In { reader: Reader::new(cut), epoch: out.epoch }).is_err(), "{length} of {value:?}");
         }
-        out.octets.len()
+        out.bytes.len()
     }
 
     #[test]
@@ -470,9 +470,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_no_more_memory_than_there_are_octets() {
-        let octets = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
-        let mut from = In { reader: Reader::new(&octets), epoch: Instant::now() };
+    fn a_list_takes_no_more_memory_than_there_are_bytes() {
+        let bytes = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
+        let mut from = In { reader: Reader::new(&bytes), epoch: Instant::now() };
         assert!(Vec::<u8>::take(&mut from).is_err());
         let above = [0xFF; 11];
         assert!(u64::take(&mut In { reader: Reader::new(&above), epoch: Instant::now() }).is_err());

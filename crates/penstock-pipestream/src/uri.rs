@@ -104,7 +104,7 @@ impl FromStr for PipestreamUri {
 
     fn from_str(text: &str) -> Result<Self> {
         if text.len() > MAX_URI_LENGTH {
-            return Err(malformed("it is longer than 1024 octets"));
+            return Err(malformed("it is longer than 1024 bytes"));
         }
         let rest = match text.split_at_checked(SCHEME.len()) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SCHEME) => rest,
@@ -191,14 +191,14 @@ fn parse_name(text: &str) -> Result<Host> {
     let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= MAX_LABEL_LENGTH
-            && label.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
     if let Ok(address) = text.parse() {
         return Ok(Host::V4(address));
     }
-    let ends_in_number = text.rsplit('.').next().is_some_and(|label| label.bytes().all(|octet| octet.is_ascii_digit()));
+    let ends_in_number = text.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
     if text.len() > MAX_HOST_LENGTH || ends_in_number || !text.split('.').all(is_label) {
         return Err(malformed("the host is neither a DNS name nor an address"));
     }
@@ -214,12 +214,12 @@ fn parse_port(text: &str) -> Result<u16> {
 
 /// A number of up to 65535 without sign and leading zeros.
 fn parse_decimal(text: &str) -> Option<u16> {
-    let plain = text.bytes().all(|octet| octet.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
 fn check_session(text: &str) -> Result<()> {
-    let unreserved = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if text.is_empty() || text.len() > MAX_SESSION_LENGTH || !text.bytes().all(unreserved) {
         return Err(malformed("a session ID is 1 to 128 letters, digits, '-', '.', '_' or '~'"));
     }
@@ -233,7 +233,7 @@ fn parse_scope_path(text: &str) -> Option<Vec<u32>> {
 }
 
 fn parse_entity(text: &str) -> Result<u32> {
-    let plain = (1..=MAX_ENTITY_DIGITS).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let plain = (1..=MAX_ENTITY_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u32::from_str_radix(text, 16) {
         Ok(entity) if plain => Ok(entity),
         _ => Err(malformed("an entity ID is 1 to 8 hex digits")),

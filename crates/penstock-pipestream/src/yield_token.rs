@@ -25,30 +25,30 @@ use crate::frame::MAX_FRAME_LENGTH;
 use crate::messages::{StoppingPointValidation, YieldToken, decode_message};
 use crate::session_id::SessionId;
 
-/// The octets of an HMAC-SHA-256.
+/// The bytes of an HMAC-SHA-256.
 const MAC: usize = 32;
-/// The octets of a yield's number.
+/// The bytes of a yield's number.
 const NUMBER: usize = 8;
-/// The octets of a block of SHA-256, into which a key goes.
+/// The bytes of a block of SHA-256, into which a key goes.
 const BLOCK: usize = 64;
 
-/// The key that an end's yield tokens are sealed with: 32 octets from a secure random source, never shown.
+/// The key that an end's yield tokens are sealed with: 32 bytes from a secure random source, never shown.
 #[derive(Clone)]
 pub struct TokenKey([u8; 32]);
 
 impl TokenKey {
-    /// The key of these octets.
-    pub const fn new(octets: [u8; 32]) -> Self {
-        Self(octets)
+    /// The key of these bytes.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 
     fn mac(&self, place: &Place, message: &[u8]) -> Hmac<Sha256> {
         let mut block = [0; BLOCK];
-        for (octet, secret) in block.iter_mut().zip(self.0) {
-            *octet = secret;
+        for (byte, secret) in block.iter_mut().zip(self.0) {
+            *byte = secret;
         }
         let mut mac = Hmac::new(&block.into());
-        mac.update(place.session.octets());
+        mac.update(place.session.bytes());
         mac.update(&place.scope.to_be_bytes());
         mac.update(&place.entity.to_be_bytes());
         mac.update(message);
@@ -88,7 +88,7 @@ pub struct StoppingPoint {
 ///
 /// # Errors
 ///
-/// Misuse when the token would be longer than 16,777,215 octets.
+/// Misuse when the token would be longer than 16,777,215 bytes.
 pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -> Result<Bytes> {
     let mut state = BytesMut::with_capacity(NUMBER + point.continuation.len());
     state.put_u64(number);
@@ -100,12 +100,12 @@ pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -
     };
     let length = token.encoded_len() + MAC;
     if u32::try_from(length).map_or(true, |length| length > MAX_FRAME_LENGTH) {
-        return Err(Error::misuse(format!("a yield token of {length} octets is above {MAX_FRAME_LENGTH}")));
+        return Err(Error::misuse(format!("a yield token of {length} bytes is above {MAX_FRAME_LENGTH}")));
     }
-    let mut octets = token.encode_to_vec();
-    let tag = key.mac(place, &octets).finalize().into_bytes();
-    octets.extend_from_slice(&tag);
-    Ok(octets.into())
+    let mut bytes = token.encode_to_vec();
+    let tag = key.mac(place, &bytes).finalize().into_bytes();
+    bytes.extend_from_slice(&tag);
+    Ok(bytes.into())
 }
 
 /// Opens a token that comes back, and gives the yield's number with what it carries.
@@ -123,7 +123,7 @@ pub fn open(key: &TokenKey, place: &Place, token: &Bytes) -> Result<(u64, Stoppi
     let YieldToken { reason, continuation_state, validation } = decode_message(message)?;
     let reason = reason.and_then(|reason| u8::try_from(reason).ok()).unwrap_or_default();
     let mut state = continuation_state.unwrap_or_default();
-    let number = state.get(..NUMBER).and_then(|octets| octets.try_into().ok()).ok_or_else(refused)?;
+    let number = state.get(..NUMBER).and_then(|bytes| bytes.try_into().ok()).ok_or_else(refused)?;
     let continuation = state.split_off(NUMBER);
     let point = StoppingPoint {
         reason: YieldReason::try_from(reason)?,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_with_any_bit_changed_or_any_octet_missing_is_refused() {
+    fn a_token_with_any_bit_changed_or_any_byte_missing_is_refused() {
         let key = TokenKey::new([1; 32]);
         let token = seal(&key, &place(), 4, &point()).expect("short");
         for bit in 0..token.len() * 8 {
@@ -182,7 +182,7 @@ mod tests {
             assert!(open(&key, &place(), &changed.into()).is_err(), "bit {bit}");
         }
         for length in 0..token.len() {
-            assert!(open(&key, &place(), &token.slice(..length)).is_err(), "{length} octets");
+            assert!(open(&key, &place(), &token.slice(..length)).is_err(), "{length} bytes");
         }
     }
 

@@ -27,14 +27,14 @@ struct Run {
     received: BTreeMap<EntityKey, Status>,
 }
 
-/// Takes an end's octets apart into frames, so that each arrives on its own.
+/// Takes an end's bytes apart into frames, so that each arrives on its own.
 fn frames(session: &mut Session) -> VecDeque<Bytes> {
     let mut found = VecDeque::new();
     while let Some(transmit) = session.poll_transmit(usize::MAX) {
         match transmit {
-            Transmit::Control(mut octets) => {
-                while let Some((_, length)) = Frame::decode(&octets).unwrap() {
-                    found.push_back(octets.split_to(length));
+            Transmit::Control(mut bytes) => {
+                while let Some((_, length)) = Frame::decode(&bytes).unwrap() {
+                    found.push_back(bytes.split_to(length));
                 }
             }
             Transmit::StopStream { .. } => {}

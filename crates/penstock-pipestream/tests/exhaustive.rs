@@ -610,15 +610,15 @@ impl Drop for Where {
     }
 }
 
-/// Takes an end's octets apart into frames, so that each arrives on its own.
+/// Takes an end's bytes apart into frames, so that each arrives on its own.
 fn frames(session: &mut Session, link: &mut VecDeque<Bytes>) {
     while let Some(transmit) = session.poll_transmit(usize::MAX) {
         match transmit {
-            Transmit::Control(mut octets) => {
-                while let Some((_, length)) = Frame::decode_layer2(&octets).unwrap() {
-                    link.push_back(octets.split_to(length));
+            Transmit::Control(mut bytes) => {
+                while let Some((_, length)) = Frame::decode_layer2(&bytes).unwrap() {
+                    link.push_back(bytes.split_to(length));
                 }
-                assert!(octets.is_empty());
+                assert!(bytes.is_empty());
             }
             // A driver reads such a stream no more.
             Transmit::StopStream { .. } => {}

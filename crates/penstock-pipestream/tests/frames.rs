@@ -11,13 +11,13 @@ use penstock_pipestream::{
 use penstock_testkit::vectors::{Golden, load};
 use proptest::prelude::*;
 
-fn octets(most: usize) -> impl Strategy<Value = Bytes> {
+fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..=most).prop_map(Bytes::from)
 }
 
 fn status() -> impl Strategy<Value = StatusFrame> {
     let extension = |status: Status| match status {
-        Status::Yielded => (prop::sample::select(&YieldReason::ALL[..]), octets(600))
+        Status::Yielded => (prop::sample::select(&YieldReason::ALL[..]), bytes(600))
             .prop_map(|(reason, token)| Some(Extension::Yield { reason, token }))
             .boxed(),
         Status::Deferred => (any::<u64>(), any::<u64>())
@@ -101,7 +101,7 @@ fn header() -> impl Strategy<Value = EntityHeader> {
         chunk_offset,
     });
     let metadata = prop::collection::btree_map(any::<String>(), any::<String>(), 0..5);
-    (any::<([u32; 4], String, u64)>(), octets(40), metadata, prop::option::of(chunk), prop::option::of(policy()))
+    (any::<([u32; 4], String, u64)>(), bytes(40), metadata, prop::option::of(chunk), prop::option::of(policy()))
         .prop_map(|((ids, content_type, payload_length), checksum, metadata, chunk_info, completion_policy)| {
             let [entity_id, parent_id, scope_id, layer] = ids;
             EntityHeader {
@@ -143,9 +143,9 @@ proptest! {
     }
 
     #[test]
-    fn headers_are_read_back_and_written_alike(header in header(), payload in octets(50)) {
+    fn headers_are_read_back_and_written_alike(header in header(), payload in bytes(50)) {
         let encoded = header.encode();
-        // Metadata that came in another order is the same map, and so the same octets.
+        // Metadata that came in another order is the same map, and so the same bytes.
         let metadata: BTreeMap<_, _> = header.metadata.clone().into_iter().rev().collect();
         prop_assert_eq!(&EntityHeader { metadata, ..header.clone() }.encode(), &encoded);
         let mut decoder = HeaderDecoder::new();
@@ -154,16 +154,16 @@ proptest! {
     }
 
     #[test]
-    fn random_octets_never_make_a_decoder_panic(input in octets(300)) {
+    fn random_bytes_never_make_a_decoder_panic(input in bytes(300)) {
         fuzzing::frames(&input);
         fuzzing::headers(&input);
     }
 
     #[test]
-    fn octets_of_a_known_type_never_make_a_decoder_panic(
+    fn bytes_of_a_known_type_never_make_a_decoder_panic(
         cut in any::<u8>(),
         frame_type in prop::sample::select(vec![0x50, 0x54, 0x55, 0x80, 0x81, 0xC0, 0xC1]),
-        rest in octets(100),
+        rest in bytes(100),
         length in 0_u8..100,
     ) {
         fuzzing::frames(&[&[cut, frame_type], &rest[..]].concat());
@@ -172,17 +172,17 @@ proptest! {
     }
 
     #[test]
-    fn golden_octets_with_one_changed_never_make_a_decoder_panic(
+    fn golden_bytes_with_one_changed_never_make_a_decoder_panic(
         pick in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
-        octet in any::<u8>(),
+        byte in any::<u8>(),
         cut in any::<u8>(),
     ) {
         for file in ["frames", "headers"] {
             let vectors: Vec<Golden<serde_json::Value>> = load("pipestream", file).expect("vectors");
             let mut input = pick.get(&vectors).hex.0.clone();
             let length = input.len();
-            input[place.index(length)] = octet;
+            input[place.index(length)] = byte;
             input.insert(0, cut);
             fuzzing::frames(&input);
             fuzzing::headers(&input);

@@ -27,7 +27,7 @@ enum Step {
 #[derive(Default)]
 struct Incoming {
     decoder: HeaderDecoder,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     header: Option<EntityHeader>,
     accepted: Option<Accepted>,
     finished: bool,
@@ -95,9 +95,9 @@ impl End {
                         ..EntityHeader::default()
                     };
                     self.session.bind_header(&ticket, &mut header);
-                    let mut octets = header.encode().to_vec();
-                    octets.extend(payload);
-                    self.outgoing.push((self.next_stream, octets.into()));
+                    let mut bytes = header.encode().to_vec();
+                    bytes.extend(payload);
+                    self.outgoing.push((self.next_stream, bytes.into()));
                     self.next_stream += 4;
                 }
                 Step::End { document } => self.session.end_children(now, self.roots[&document]).unwrap(),
@@ -129,7 +129,7 @@ impl End {
             return;
         };
         let mut check = PayloadCheck::new(header.payload_length, header.checksum.clone());
-        let verified = check.update(&incoming.octets).and_then(|()| check.finish());
+        let verified = check.update(&incoming.bytes).and_then(|()| check.finish());
         match verified {
             Ok(_) => self.session.complete(now, accepted.key),
             Err(error) => {
@@ -171,13 +171,13 @@ impl Machine for End {
         let now = now(clock);
         match delivery {
             Delivery::Bytes(stream, _) if self.over.contains(&stream) => {}
-            Delivery::Bytes(0, octets) => self.session.handle_control(now, octets).unwrap(),
-            Delivery::Bytes(stream, octets) => {
+            Delivery::Bytes(0, bytes) => self.session.handle_control(now, bytes).unwrap(),
+            Delivery::Bytes(stream, bytes) => {
                 let incoming = self.streams.entry(stream).or_default();
                 if incoming.header.is_some() {
-                    incoming.octets.extend(octets);
-                } else if let Some(header) = incoming.decoder.push(octets).unwrap() {
-                    incoming.octets.extend(incoming.decoder.take_rest());
+                    incoming.bytes.extend(bytes);
+                } else if let Some(header) = incoming.decoder.push(bytes).unwrap() {
+                    incoming.bytes.extend(incoming.decoder.take_rest());
                     incoming.header = Some(header.clone());
                     self.header(now, stream, &header);
                 }
@@ -198,7 +198,7 @@ impl Machine for End {
         self.learn(now(clock));
         while let Some(transmit) = self.session.poll_transmit(1_200) {
             match transmit {
-                Transmit::Control(octets) => out.send(clock.instant(), 0, octets),
+                Transmit::Control(bytes) => out.send(clock.instant(), 0, bytes),
                 Transmit::StopStream { stream, code } => {
                     self.forget(stream);
                     out.stop(clock.instant(), stream, code.code());
@@ -208,8 +208,8 @@ impl Machine for End {
                 }
             }
         }
-        for (stream, octets) in std::mem::take(&mut self.outgoing) {
-            out.send(clock.instant(), stream, octets);
+        for (stream, bytes) in std::mem::take(&mut self.outgoing) {
+            out.send(clock.instant(), stream, bytes);
             out.finish(clock.instant(), stream);
         }
     }

@@ -1,4 +1,4 @@
-//! Many sessions under chosen and random octets: the fuzz targets' bodies, in the stable tests too.
+//! Many sessions under chosen and random bytes: the fuzz targets' bodies, in the stable tests too.
 
 use std::time::Instant;
 
@@ -30,12 +30,12 @@ fn dialogues_at_layer_2_retry_wait_defer_and_skip() {
     let mut random: u64 = 1;
     let mut seen = [0_u64; 5];
     for _ in 0..400 {
-        let octets = (0..400).map(|at| {
+        let bytes = (0..400).map(|at| {
             // Knuth's MMIX: any generator will do.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if at == 0 { 3 } else { (random >> 56) as u8 }
         });
-        let input: Vec<u8> = octets.collect();
+        let input: Vec<u8> = bytes.collect();
         for counters in dialogue(&input, start()) {
             let counts = [counters.completed, counters.retries, counters.yields, counters.deferred, counters.skipped];
             for (sum, count) in seen.iter_mut().zip(counts) {

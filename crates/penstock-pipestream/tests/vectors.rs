@@ -1,5 +1,5 @@
-//! The vectors under `tests/vectors/pipestream`: what is right means what the file says and is written again octet for
-//! octet; what is wrong gets its code; and all of it also in pieces, cut at every place.
+//! The vectors under `tests/vectors/pipestream`: what is right means what the file says and is written again byte for
+//! byte; what is wrong gets its code; and all of it also in pieces, cut at every place.
 // Vectors that do not say what they should fail the test that reads them.
 #![allow(clippy::expect_used)]
 
@@ -119,7 +119,7 @@ impl From<FrameJson> for Frame {
                 Self::Status(StatusFrame { status, entity_id, scope_id, depth, cursor, extension })
             }
             FrameJson::ScopeDigest { scope_id, processed, succeeded, failed, deferred, merkle_root } => {
-                let merkle_root = merkle_root.0.try_into().expect("32 octets");
+                let merkle_root = merkle_root.0.try_into().expect("32 bytes");
                 Self::ScopeDigest(ScopeDigest { scope_id, processed, succeeded, failed, deferred, merkle_root })
             }
             FrameJson::Barrier { released, barrier_id, parent_id } => {
@@ -251,28 +251,28 @@ fn code(error: &Error) -> &'static str {
 fn golden_frames_mean_what_the_file_says_however_they_are_cut() {
     let vectors: Vec<Golden<FrameJson>> = load("pipestream", "frames").expect("vectors");
     assert!(vectors.len() >= 50, "only {} vectors", vectors.len());
-    for Golden { name, hex: Hex(octets), frame, decode_only, .. } in vectors {
+    for Golden { name, hex: Hex(bytes), frame, decode_only, .. } in vectors {
         let frame = Frame::from(frame);
-        assert_eq!(Frame::decode(&octets), Ok(Some((frame.clone(), octets.len()))), "{name}");
-        for pieces in splits(&octets) {
+        assert_eq!(Frame::decode(&bytes), Ok(Some((frame.clone(), bytes.len()))), "{name}");
+        for pieces in splits(&bytes) {
             assert_eq!(decode_frames(&pieces), (Ok(vec![frame.clone()]), false), "{name}");
         }
-        assert_eq!(frame.encode_to_vec() == octets, !decode_only, "{name}");
+        assert_eq!(frame.encode_to_vec() == bytes, !decode_only, "{name}");
     }
 }
 
 #[test]
 fn frames_after_frames_come_out_one_by_one_however_they_are_cut() {
     let vectors: Vec<Golden<FrameJson>> = load("pipestream", "frames").expect("vectors");
-    let octets: Vec<u8> = vectors.iter().flat_map(|vector| vector.hex.0.clone()).collect();
+    let bytes: Vec<u8> = vectors.iter().flat_map(|vector| vector.hex.0.clone()).collect();
     let frames: Vec<Frame> = vectors.into_iter().map(|vector| vector.frame.into()).collect();
-    for pieces in splits(&octets) {
+    for pieces in splits(&bytes) {
         assert_eq!(decode_frames(&pieces), (Ok(frames.clone()), false));
     }
 }
 
 #[test]
-fn golden_frames_and_headers_are_explained_octet_for_octet() {
+fn golden_frames_and_headers_are_explained_byte_for_byte() {
     let frames: Vec<Golden<serde_json::Value>> = load("pipestream", "frames").expect("vectors");
     let headers: Vec<Golden<serde_json::Value>> = load("pipestream", "headers").expect("vectors");
     for vector in frames.iter().chain(&headers) {
@@ -284,8 +284,8 @@ fn golden_frames_and_headers_are_explained_octet_for_octet() {
 fn invalid_frames_get_their_code_however_they_are_cut() {
     let vectors: Vec<Invalid> = load("pipestream", "frames-invalid").expect("vectors");
     assert!(vectors.len() >= 48, "only {} vectors", vectors.len());
-    for Invalid { name, hex: Hex(octets), code: expected, truncated, .. } in vectors {
-        for pieces in splits(&octets) {
+    for Invalid { name, hex: Hex(bytes), code: expected, truncated, .. } in vectors {
+        for pieces in splits(&bytes) {
             let (frames, is_mid_frame) = decode_frames(&pieces);
             if truncated {
                 // What ENTITY_INVALID is then for: the stream's end (decision 4).
@@ -302,12 +302,12 @@ fn invalid_frames_get_their_code_however_they_are_cut() {
 fn golden_headers_mean_what_the_file_says_however_they_are_cut() {
     let vectors: Vec<Golden<HeaderJson>> = load("pipestream", "headers").expect("vectors");
     assert!(vectors.len() >= 14, "only {} vectors", vectors.len());
-    for Golden { name, hex: Hex(octets), frame, decode_only, .. } in vectors {
+    for Golden { name, hex: Hex(bytes), frame, decode_only, .. } in vectors {
         let header = EntityHeader::from(frame);
         assert_eq!(header.check(u64::MAX), Ok(()), "{name}");
-        assert_eq!(header.encode() == octets, !decode_only, "{name}");
-        let octets = [octets.as_slice(), b"payload"].concat();
-        for pieces in splits(&octets) {
+        assert_eq!(header.encode() == bytes, !decode_only, "{name}");
+        let bytes = [bytes.as_slice(), b"payload"].concat();
+        for pieces in splits(&bytes) {
             assert_eq!(decode_header(&pieces), Ok((Some(header.clone()), b"payload".to_vec())), "{name}");
         }
     }
@@ -317,8 +317,8 @@ fn golden_headers_mean_what_the_file_says_however_they_are_cut() {
 fn invalid_headers_get_their_code_however_they_are_cut() {
     let vectors: Vec<Invalid> = load("pipestream", "headers-invalid").expect("vectors");
     assert!(vectors.len() >= 22, "only {} vectors", vectors.len());
-    for Invalid { name, hex: Hex(octets), code: expected, truncated, entity_only } in vectors {
-        for pieces in splits(&octets) {
+    for Invalid { name, hex: Hex(bytes), code: expected, truncated, entity_only } in vectors {
+        for pieces in splits(&bytes) {
             let decoded = decode_header(&pieces);
             if truncated {
                 assert_eq!((decoded, expected.as_str()), (Ok((None, Vec::new())), "ENTITY_INVALID"), "{name}");

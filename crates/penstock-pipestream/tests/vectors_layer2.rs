@@ -111,16 +111,16 @@ fn golden_frames_mean_what_the_file_says_and_are_skipped_below_layer_2() {
     assert!(vectors.len() >= 10, "only {} vectors", vectors.len());
     for vector in vectors {
         assert!(vector.is_explained(), "{}", vector.name);
-        let Golden { name, hex: Hex(octets), frame, decode_only, .. } = vector;
+        let Golden { name, hex: Hex(bytes), frame, decode_only, .. } = vector;
         let frame = Frame::from(frame);
         let skipped = Frame::Private(frame.frame_type());
-        assert_eq!(Frame::decode_layer2(&octets), Ok(Some((frame.clone(), octets.len()))), "{name}");
-        assert_eq!(Frame::decode(&octets), Ok(Some((skipped.clone(), octets.len()))), "{name}");
-        for pieces in splits(&octets) {
+        assert_eq!(Frame::decode_layer2(&bytes), Ok(Some((frame.clone(), bytes.len()))), "{name}");
+        assert_eq!(Frame::decode(&bytes), Ok(Some((skipped.clone(), bytes.len()))), "{name}");
+        for pieces in splits(&bytes) {
             assert_eq!(decode(&pieces, true), (Ok(vec![frame.clone()]), false), "{name}");
             assert_eq!(decode(&pieces, false), (Ok(vec![skipped.clone()]), false), "{name}");
         }
-        assert_eq!(frame.encode_to_vec() == octets, !decode_only, "{name}");
+        assert_eq!(frame.encode_to_vec() == bytes, !decode_only, "{name}");
     }
 }
 
@@ -128,8 +128,8 @@ fn golden_frames_mean_what_the_file_says_and_are_skipped_below_layer_2() {
 fn invalid_frames_get_their_code_however_they_are_cut() {
     let vectors: Vec<Invalid> = load("pipestream", "frames-layer2-invalid").expect("vectors");
     assert!(vectors.len() >= 25, "only {} vectors", vectors.len());
-    for Invalid { name, hex: Hex(octets), code, truncated, .. } in vectors {
-        for pieces in splits(&octets) {
+    for Invalid { name, hex: Hex(bytes), code, truncated, .. } in vectors {
+        for pieces in splits(&bytes) {
             let (frames, is_mid_frame) = decode(&pieces, true);
             if truncated {
                 assert_eq!((frames, is_mid_frame, code.as_str()), (Ok(Vec::new()), true, "ENTITY_INVALID"), "{name}");

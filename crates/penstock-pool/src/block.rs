@@ -9,7 +9,7 @@ use crate::size_class::UNIT;
 /// stamp is not shown: who does not know it can write nothing into a block that looks like a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The pool's number (24 bits), and where the header begins in units of 16 octets (32 bits).
+    /// The pool's number (24 bits), and where the header begins in units of 16 bytes (32 bits).
     place: u64,
     /// Which allocation it is (56 bits), and the class: what frees a block knows its list without waiting for the header,
     /// and without waiting for where the block is, which the list has said just before where blocks come and go.
@@ -33,7 +33,7 @@ impl Block {
         Ok(Self::new(self.pool(), unit, self.stamp))
     }
 
-    /// Where its header begins, in units of 16 octets.
+    /// Where its header begins, in units of 16 bytes.
     #[inline]
     pub(crate) const fn unit(self) -> u32 {
         self.place as u32
@@ -50,7 +50,7 @@ impl Block {
         (self.place >> 40) as u32
     }
 
-    /// Octets from the pool's beginning to the block's header.
+    /// Bytes from the pool's beginning to the block's header.
     pub const fn offset(self) -> u64 {
         self.unit() as u64 * UNIT as u64
     }
@@ -62,12 +62,12 @@ impl fmt::Debug for Block {
     }
 }
 
-/// The 16 octets before a block's content.
+/// The 16 bytes before a block's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The allocation's stamp; that before the pool's first one while it is free.
     pub(crate) stamp: u64,
-    /// Octets that were asked for.
+    /// Bytes that were asked for.
     pub(crate) length: u32,
     /// While it is free, the slab's next free block; else its class.
     pub(crate) link: u32,
@@ -75,15 +75,15 @@ pub(crate) struct Header {
 
 impl Header {
     #[inline]
-    pub(crate) fn decode(octets: [u8; UNIT]) -> Self {
-        let value = u128::from_le_bytes(octets);
+    pub(crate) fn decode(bytes: [u8; UNIT]) -> Self {
+        let value = u128::from_le_bytes(bytes);
         Self { stamp: value as u64, length: (value >> 64) as u32, link: (value >> 96) as u32 }
     }
 
     /// Marks a header as that of a free block, and leaves the rest.
     #[inline]
-    pub(crate) fn clear(octets: &mut [u8; UNIT], stamp: u64) {
-        if let Some(first) = octets.first_chunk_mut() {
+    pub(crate) fn clear(bytes: &mut [u8; UNIT], stamp: u64) {
+        if let Some(first) = bytes.first_chunk_mut() {
             *first = stamp.to_le_bytes();
         }
     }

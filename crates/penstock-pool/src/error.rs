@@ -9,7 +9,7 @@ pub enum ConfigError {
     Class(usize),
     /// The pool has no room for a slab, or is beyond 64 GiB.
     Pool {
-        /// Octets asked for.
+        /// Bytes asked for.
         bytes: usize,
         /// The fewest that hold a slab of these classes.
         least: usize,
@@ -24,7 +24,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "size classes ascend and are multiples of 16 up to 1 MiB: {size} does not fit")
             }
             Self::Pool { bytes, least } => {
-                write!(f, "a pool of these size classes has {least} octets to 64 GiB, not {bytes}")
+                write!(f, "a pool of these size classes has {least} bytes to 64 GiB, not {bytes}")
             }
         }
     }
@@ -35,10 +35,10 @@ impl std::error::Error for ConfigError {}
 /// Why there is no block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocError {
-    /// More octets than the largest size class has.
+    /// More bytes than the largest size class has.
     TooLarge {
-        /// Octets asked for.
-        octets: usize,
+        /// Bytes asked for.
+        data: usize,
         /// The largest class.
         largest: usize,
     },
@@ -52,10 +52,10 @@ pub enum AllocError {
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge { octets, largest } => {
-                write!(f, "{octets} octets are above the largest size class of {largest}")
+            Self::TooLarge { bytes, largest } => {
+                write!(f, "{bytes} bytes are above the largest size class of {largest}")
             }
-            Self::Exhausted { class } => write!(f, "the pool has no free block of {class} octets"),
+            Self::Exhausted { class } => write!(f, "the pool has no free block of {class} bytes"),
         }
     }
 }

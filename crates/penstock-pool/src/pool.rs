@@ -32,7 +32,7 @@ pub struct Pool {
     sizes: SizeClasses,
     units: Box<[[u8; UNIT]]>,
     slabs: Box<[Slab]>,
-    /// As many as an octet can say, so that looking one up cannot fail.
+    /// As many as a byte can say, so that looking one up cannot fail.
     classes: Box<[Class; 256]>,
     /// Slabs that no class has; the next is the last.
     free: Vec<u32>,
@@ -47,7 +47,7 @@ pub struct Pool {
 pub struct Stats {
     /// The sum of the class sizes of all allocated blocks.
     pub bytes_used: u64,
-    /// Octets of the pool.
+    /// Bytes of the pool.
     pub bytes_total: u64,
     /// Slabs of the pool.
     pub slabs_total: u32,
@@ -60,7 +60,7 @@ pub struct Stats {
 /// What a size class holds at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Octets of a block.
+    /// Bytes of a block.
     pub size: u32,
     /// Allocated blocks.
     pub blocks: u64,
@@ -94,31 +94,31 @@ impl Pool {
         })
     }
 
-    /// A block for so many octets. It holds whatever was in its place before.
+    /// A block for so many bytes. It holds whatever was in its place before.
     ///
     /// Fails where they are above the largest class, or nothing is free.
     #[inline]
-    pub fn alloc(&mut self, octets: usize) -> Result<Block, AllocError> {
-        if let Some(number) = self.sizes.class_of(octets)
+    pub fn alloc(&mut self, bytes: usize) -> Result<Block, AllocError> {
+        if let Some(number) = self.sizes.class_of(bytes)
             && let Some(class) = self.classes.get_mut(usize::from(number))
             && let Some(unit) = class.pop()
             && let Some(header) = self.units.get_mut(unit as usize)
         {
             self.stamp = self.stamp.wrapping_add(STEP);
             let stamp = self.stamp | u64::from(number);
-            *header = Header { stamp, length: octets as u32, link: u32::from(number) }.encode();
+            *header = Header { stamp, length: bytes as u32, link: u32::from(number) }.encode();
             return Ok(Block::new(self.number, unit, stamp));
         }
-        self.alloc_from_slab(octets)
+        self.alloc_from_slab(bytes)
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_from_slab(&mut self, octets: usize) -> Result<Block, AllocError> {
-        let number = self.sizes.class_of(octets);
-        let number = number.ok_or(AllocError::TooLarge { octets, largest: self.largest() })?;
+    fn alloc_from_slab(&mut self, bytes: usize) -> Result<Block, AllocError> {
+        let number = self.sizes.class_of(bytes);
+        let number = number.ok_or(AllocError::TooLarge { bytes, largest: self.largest() })?;
         self.refill(number)?;
-        self.alloc(octets)
+        self.alloc(bytes)
     }
 
     /// Frees a block.
@@ -126,11 +126,11 @@ impl Pool {
     /// Fails, and changes nothing, where the handle is not that of an allocated block.
     #[inline]
     pub fn free(&mut self, block: Block) -> Result<(), BlockError> {
-        let Some(octets) = self.units.get_mut(block.unit() as usize) else { return Err(self.why_not(block)) };
-        if Header::decode(*octets).stamp != block.stamp || block.pool() != self.number {
+        let Some(bytes) = self.units.get_mut(block.unit() as usize) else { return Err(self.why_not(block)) };
+        if Header::decode(*bytes).stamp != block.stamp || block.pool() != self.number {
             return Err(self.why_not(block));
         }
-        Header::clear(octets, self.origin);
+        Header::clear(bytes, self.origin);
         let number = block.class();
         if let Some(class) = self.classes.get_mut(usize::from(number))
             && !class.push(block.unit())
@@ -140,7 +140,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What a block holds: as many octets as were asked for.
+    /// What a block holds: as many bytes as were asked for.
     ///
     /// Fails where the handle is not that of an allocated block.
     #[inline]
@@ -179,14 +179,14 @@ impl Pool {
         if begins || older { BlockError::Freed } else { BlockError::Interior }
     }
 
-    /// Octets of the largest class.
+    /// Bytes of the largest class.
     pub fn largest(&self) -> usize {
         self.sizes.classes.last().map_or(0, |class| class.size as usize)
     }
 
-    /// Octets of the class that so many get, or None above the largest.
-    pub fn class_size(&self, octets: usize) -> Option<usize> {
-        let class = self.sizes.class_of(octets)?;
+    /// Bytes of the class that so many get, or None above the largest.
+    pub fn class_size(&self, bytes: usize) -> Option<usize> {
+        let class = self.sizes.class_of(bytes)?;
         self.sizes.classes.get(usize::from(class)).map(|class| class.size as usize)
     }
 
@@ -195,7 +195,7 @@ impl Pool {
         self.used_classes().map(|class| u64::from(class.size.size) * class.blocks()).sum()
     }
 
-    /// Octets of the pool.
+    /// Bytes of the pool.
     pub const fn bytes_total(&self) -> u64 {
         self.bytes as u64
     }

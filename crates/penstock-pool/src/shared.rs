@@ -16,19 +16,19 @@ impl SharedPool {
         Self { pool: Mutex::new(pool) }
     }
 
-    /// A block for so many octets: [`Pool::alloc`].
-    pub fn alloc(&self, octets: usize) -> Result<Block, AllocError> {
-        self.with(|pool| pool.alloc(octets))
+    /// A block for so many bytes: [`Pool::alloc`].
+    pub fn alloc(&self, bytes: usize) -> Result<Block, AllocError> {
+        self.with(|pool| pool.alloc(bytes))
     }
 
-    /// A block that holds the octets given, written before any other thread can see it.
+    /// A block that holds the bytes given, written before any other thread can see it.
     ///
     /// Fails where they are above the largest class, or nothing is free.
-    pub fn store(&self, octets: &[u8]) -> Result<Block, AllocError> {
+    pub fn store(&self, bytes: &[u8]) -> Result<Block, AllocError> {
         self.with(|pool| {
-            let block = pool.alloc(octets.len())?;
+            let block = pool.alloc(bytes.len())?;
             if let Ok(content) = pool.get_mut(block) {
-                content.copy_from_slice(octets);
+                content.copy_from_slice(bytes);
             }
             Ok(block)
         })
@@ -57,7 +57,7 @@ impl SharedPool {
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut Pool) -> T) -> T {
-        // Only what callers do with a block's octets can panic, and that leaves the pool as it was.
+        // Only what callers do with a block's bytes can panic, and that leaves the pool as it was.
         call(&mut self.pool.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

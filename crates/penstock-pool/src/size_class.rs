@@ -2,11 +2,11 @@
 
 use crate::ConfigError;
 
-/// Octets of a block's header, and what every class is a multiple of.
+/// Bytes of a block's header, and what every class is a multiple of.
 pub const UNIT: usize = 16;
 /// The largest class that may be configured.
 const LARGEST: usize = 1 << 20;
-/// A slab has about so many octets, and never less than a block of the largest class. Small, so that small pools have
+/// A slab has about so many bytes, and never less than a block of the largest class. Small, so that small pools have
 /// slabs for every class.
 const SLAB: usize = 32 << 10;
 /// Offsets are 32 bits of units.
@@ -15,9 +15,9 @@ const POOL: u64 = 64 << 30;
 /// How large a pool is and what blocks it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Octets of the pool, headers included: 64 MiB.
+    /// Bytes of the pool, headers included: 64 MiB.
     pub bytes: usize,
-    /// Octets of the blocks of each size class, ascending, multiples of 16 up to 1 MiB: 16 to 4,096 by powers of two.
+    /// Bytes of the blocks of each size class, ascending, multiples of 16 up to 1 MiB: 16 to 4,096 by powers of two.
     pub classes: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// The default classes in a pool of so many octets.
+    /// The default classes in a pool of so many bytes.
     pub fn with_bytes(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -38,14 +38,14 @@ impl PoolConfig {
         self.classes.last().copied().unwrap_or(0)
     }
 
-    /// The smallest pool that holds blocks of so many octets each, whatever their order.
+    /// The smallest pool that holds blocks of so many bytes each, whatever their order.
     ///
     /// Fails where a length is above the largest class, or the classes are wrong.
     pub fn bytes_for(&self, lengths: impl IntoIterator<Item = usize>) -> Result<usize, ConfigError> {
         let sizes = SizeClasses::new(&self.classes)?;
         let mut counts = vec![0_usize; self.classes.len()];
-        for octets in lengths {
-            let class = sizes.class_of(octets).ok_or(ConfigError::Class(octets))?;
+        for bytes in lengths {
+            let class = sizes.class_of(bytes).ok_or(ConfigError::Class(bytes))?;
             if let Some(count) = counts.get_mut(usize::from(class)) {
                 *count += 1;
             }
@@ -69,7 +69,7 @@ impl PoolConfig {
 /// A class: its blocks' size and what is computed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SizeClass {
-    /// Octets of a block.
+    /// Bytes of a block.
     pub(crate) size: u32,
     /// Units from one block of a slab to the next: its header and its content.
     pub(crate) stride: u32,
@@ -116,10 +116,10 @@ impl SizeClasses {
         let largest = before + UNIT;
         let units = u32::try_from((SLAB / largest).max(1) * largest / UNIT).map_err(|_| ConfigError::Class(before))?;
         let class = |size: usize| {
-            let octets = u32::try_from(size).map_err(|_| ConfigError::Class(size))?;
-            let stride = octets / UNIT as u32 + 1;
+            let bytes = u32::try_from(size).map_err(|_| ConfigError::Class(size))?;
+            let stride = bytes / UNIT as u32 + 1;
             let end = units / stride * stride;
-            Ok(SizeClass { size: octets, stride, end, reciprocal: u64::MAX / u64::from(stride) + 1 })
+            Ok(SizeClass { size: bytes, stride, end, reciprocal: u64::MAX / u64::from(stride) + 1 })
         };
         let classes = sizes.iter().copied().map(class).collect::<Result<Vec<_>, _>>()?;
         let mut table = vec![0];
@@ -129,10 +129,10 @@ impl SizeClasses {
         Ok(Self { classes, table, slab_units: units, slab_reciprocal: u64::MAX / u64::from(units) + 1 })
     }
 
-    /// The smallest class that holds so many octets.
+    /// The smallest class that holds so many bytes.
     #[inline]
-    pub(crate) fn class_of(&self, octets: usize) -> Option<u8> {
-        self.table.get(octets.div_ceil(UNIT)).copied()
+    pub(crate) fn class_of(&self, bytes: usize) -> Option<u8> {
+        self.table.get(bytes.div_ceil(UNIT)).copied()
     }
 
     /// The slab in which a unit lies, and how far behind its beginning: a division by multiplication, exact for 32 bits.
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_length_gets_the_smallest_class_that_holds_it() {
         let sizes = SizeClasses::new(&PoolConfig::default().classes).expect("valid");
-        let class = |octets| sizes.class_of(octets).map(|class| sizes.classes[usize::from(class)].size);
+        let class = |bytes| sizes.class_of(bytes).map(|class| sizes.classes[usize::from(class)].size);
         let lengths = [0, 1, 16, 17, 32, 33, 64, 65, 4_095, 4_096, 4_097, usize::MAX];
         let expected = [16, 16, 16, 32, 32, 64, 64, 128, 4_096, 4_096];
         assert_eq!(lengths.map(class)[..10], expected.map(Some));

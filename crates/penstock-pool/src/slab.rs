@@ -7,7 +7,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Free blocks that a class keeps at hand, beside its slabs. They count as taken from their slabs.
 pub(crate) const CACHED: u32 = 16;
 
-/// What is known of a slab, beside its octets.
+/// What is known of a slab, beside its bytes.
 ///
 /// ```text
 ///          a class needs one               its last free block goes

@@ -44,9 +44,9 @@ fn of_two_threads_that_free_a_block_one_is_refused() {
 fn threads_never_get_the_same_block_and_see_what_was_stored() {
     loom::model(|| {
         let pool = pool();
-        let work = |pool: Arc<SharedPool>, octet: u8| {
-            let block = pool.store(&[octet; 8]).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(pool.read(block, <[u8]>::to_vec), Ok(vec![octet; 8]));
+        let work = |pool: Arc<SharedPool>, byte: u8| {
+            let block = pool.store(&[byte; 8]).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(pool.read(block, <[u8]>::to_vec), Ok(vec![byte; 8]));
             block
         };
         let other = Arc::clone(&pool);

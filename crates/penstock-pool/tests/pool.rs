@@ -11,8 +11,8 @@ fn pool(slabs: usize) -> Pool {
     Pool::new(&PoolConfig::with_bytes(slabs * SLAB)).expect("valid")
 }
 
-fn fill(pool: &mut Pool, octets: usize) -> Vec<Block> {
-    std::iter::from_fn(|| pool.alloc(octets).ok()).collect()
+fn fill(pool: &mut Pool, bytes: usize) -> Vec<Block> {
+    std::iter::from_fn(|| pool.alloc(bytes).ok()).collect()
 }
 
 #[test]
@@ -25,8 +25,8 @@ fn a_pool_without_room_for_a_slab_is_refused_and_names_what_it_needs() {
 #[test]
 fn a_length_above_the_largest_class_is_refused() {
     let mut pool = pool(1);
-    assert_eq!(pool.alloc(4_097), Err(AllocError::TooLarge { octets: 4_097, largest: 4_096 }));
-    assert_eq!(pool.alloc(usize::MAX), Err(AllocError::TooLarge { octets: usize::MAX, largest: 4_096 }));
+    assert_eq!(pool.alloc(4_097), Err(AllocError::TooLarge { bytes: 4_097, largest: 4_096 }));
+    assert_eq!(pool.alloc(usize::MAX), Err(AllocError::TooLarge { bytes: usize::MAX, largest: 4_096 }));
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn a_handle_from_before_its_slab_went_to_another_class_is_refused() {
 fn no_class_starves_because_others_had_the_memory_before() {
     let mut pool = pool(3);
     for _ in 0..3 {
-        for octets in [16, 4_096, 48, 1_000, 2_048, 300] {
-            let blocks = fill(&mut pool, octets);
-            let class = pool.class_size(octets).expect("a class");
-            assert_eq!(blocks.len(), 3 * (SLAB / (class + 16)), "{octets}");
-            assert_eq!(pool.alloc(octets), Err(AllocError::Exhausted { class }));
+        for bytes in [16, 4_096, 48, 1_000, 2_048, 300] {
+            let blocks = fill(&mut pool, bytes);
+            let class = pool.class_size(bytes).expect("a class");
+            assert_eq!(blocks.len(), 3 * (SLAB / (class + 16)), "{bytes}");
+            assert_eq!(pool.alloc(bytes), Err(AllocError::Exhausted { class }));
             assert_eq!(pool.bytes_used(), (blocks.len() * class) as u64);
             // Freed in an order that leaves holes everywhere for as long as possible.
             let (odd, even): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
@@ -113,7 +113,7 @@ fn blocks_that_are_freed_in_one_class_make_room_for_another_while_the_pool_is_in
 #[test]
 fn stats_tell_each_class_and_its_slabs() {
     let mut pool = pool(4);
-    let blocks: Vec<_> = [1, 16, 17, 4_096].map(|octets| pool.alloc(octets).expect("room")).into();
+    let blocks: Vec<_> = [1, 16, 17, 4_096].map(|bytes| pool.alloc(bytes).expect("room")).into();
     let stats = pool.stats();
     assert_eq!((stats.bytes_used, stats.bytes_total), (16 + 16 + 32 + 4_096, 4 * SLAB as u64));
     assert_eq!((stats.slabs_total, stats.slabs_free), (4, 1));
@@ -123,7 +123,7 @@ fn stats_tell_each_class_and_its_slabs() {
     assert_eq!(pool.stats().bytes_used, 0);
 }
 
-/// Resident octets of the process.
+/// Resident bytes of the process.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
@@ -137,7 +137,7 @@ fn pages_are_touched_when_they_are_first_used() {
     let mut pool = Pool::new(&PoolConfig::with_bytes(1 << 30)).expect("valid");
     let block = pool.alloc(4_096).expect("room");
     pool.get_mut(block).expect("allocated").fill(1);
-    // Far from the pool's octets: what the other tests of this process use meanwhile.
+    // Far from the pool's bytes: what the other tests of this process use meanwhile.
     assert!(resident().saturating_sub(before) < 512 << 20, "a pool of 1 GiB is resident");
 }
 
@@ -173,7 +173,7 @@ struct Model {
 impl Model {
     fn step(&mut self, operation: &Operation) {
         match operation {
-            Operation::Alloc(octets) => self.alloc(*octets),
+            Operation::Alloc(bytes) => self.alloc(*bytes),
             Operation::Free(at) if !self.held.is_empty() => {
                 let (block, content) = self.held.swap_remove(at % self.held.len());
                 self.free(block, &content);
@@ -187,8 +187,8 @@ impl Model {
                 let inside = block.at(block.offset() + by * 16).expect("a unit");
                 assert!(self.pool.free(inside).is_err(), "{inside:?}");
             }
-            Operation::FreeClass(octets) => {
-                let class = self.pool.class_size(*octets);
+            Operation::FreeClass(bytes) => {
+                let class = self.pool.class_size(*bytes);
                 let pool = &self.pool;
                 let (gone, left) = std::mem::take(&mut self.held)
                     .into_iter()
@@ -202,15 +202,15 @@ impl Model {
         self.check();
     }
 
-    fn alloc(&mut self, octets: usize) {
-        match self.pool.alloc(octets) {
+    fn alloc(&mut self, bytes: usize) {
+        match self.pool.alloc(bytes) {
             Ok(block) => {
                 self.count = self.count.wrapping_add(1);
-                let content = vec![self.count; octets];
+                let content = vec![self.count; bytes];
                 self.pool.get_mut(block).expect("allocated").copy_from_slice(&content);
                 self.held.push((block, content));
             }
-            Err(AllocError::TooLarge { octets, largest }) => assert!(octets > largest),
+            Err(AllocError::TooLarge { bytes, largest }) => assert!(bytes > largest),
             Err(AllocError::Exhausted { .. }) => assert_eq!(self.pool.stats().slabs_free, 0),
         }
     }

@@ -23,7 +23,7 @@ fn what_one_thread_stores_another_reads_and_frees() {
     let mut random = fastrand::Rng::with_seed(7);
     for (round, block) in from {
         assert_eq!(pool.read(block, <[u8]>::to_vec).as_deref(), Ok(round.to_le_bytes().as_slice()));
-        assert_eq!(pool.write(block, |octets| octets.fill(random.u8(..))), Ok(()));
+        assert_eq!(pool.write(block, |bytes| bytes.fill(random.u8(..))), Ok(()));
         assert_eq!((pool.free(block), pool.free(block)), (Ok(()), Err(BlockError::Freed)));
     }
     writer.join().expect("no panic");

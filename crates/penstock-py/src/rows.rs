@@ -20,7 +20,7 @@ pub(crate) struct RowSender(penstock_ingest::RowSender);
 #[derive(IntoPyObject)]
 pub(crate) struct Totals {
     rows: u64,
-    octets: u64,
+    bytes: u64,
     scopes: u64,
     failed: u64,
     /// Rows that are not COMPLETE, under a policy.
@@ -64,7 +64,7 @@ impl RowSender {
     fn totals(&self) -> Totals {
         let RowTotals { rows, bytes, scopes, failed, left_out } = self.0.totals();
         let failures = self.0.failures().into_iter().map(failure_tuple).collect();
-        Totals { rows, octets: bytes, scopes, failed, left_out, failures, merkle_root: None }
+        Totals { rows, data: bytes, scopes, failed, left_out, failures, merkle_root: None }
     }
 }
 

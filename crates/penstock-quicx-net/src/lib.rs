@@ -1,7 +1,7 @@
 //! Quicx: the daemon, and the clients of it, drivers of `penstock-quicx`'s machines.
 //!
 //! ```text
-//!  TCP, TLS, Unix ─ octets ─▶ Queue ─▶ octets to whoever they are for
+//!  TCP, TLS, Unix ─ bytes ─▶ Queue ─▶ bytes to whoever they are for
 //!                               │ ▲
 //!                       records ▼ │ durable
 //!                             journal: a folder of segments, fdatasync

@@ -95,21 +95,21 @@ pub enum ClientEvent {
 /// Tasks to be submitted together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     count: usize,
 }
 
 impl Batch {
     /// One more task. Fails as a misuse where the type is not one.
     pub fn push(&mut self, kind: &[u8], payload: &[u8]) -> Result<()> {
-        Frame::Submit(Submit { kind, payload }).encode(&mut self.octets)?;
+        Frame::Submit(Submit { kind, payload }).encode(&mut self.bytes)?;
         self.count += 1;
         Ok(())
     }
 
     /// One more task, of which there is one only, however often its key is submitted. Fails as [`push`](Self::push) does.
     pub fn push_once(&mut self, key: [u8; SubmitOnce::KEY], kind: &[u8], payload: &[u8]) -> Result<()> {
-        Frame::SubmitOnce(SubmitOnce { key, submit: Submit { kind, payload } }).encode(&mut self.octets)?;
+        Frame::SubmitOnce(SubmitOnce { key, submit: Submit { kind, payload } }).encode(&mut self.bytes)?;
         self.count += 1;
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Client {
 
     /// Submits tasks; gives the first one's ticket.
     pub fn submit_batch(&mut self, batch: &Batch) -> Ticket {
-        self.out.extend_from_slice(&batch.octets);
+        self.out.extend_from_slice(&batch.bytes);
         self.expected.extend(std::iter::repeat_n(Request::Accept, batch.count));
         self.next += batch.count as u64;
         Ticket(self.next - batch.count as u64)
@@ -274,10 +274,10 @@ impl Client {
         (self.next - self.answered) as usize
     }
 
-    /// Octets have come. Fails as a violation, and the connection is over, where the daemon breaks the order of answers.
-    pub fn handle_input(&mut self, octets: &[u8]) -> Result<()> {
+    /// Bytes have come. Fails as a violation, and the connection is over, where the daemon breaks the order of answers.
+    pub fn handle_input(&mut self, bytes: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
-        let result = decoder.each_frame(octets, |frame| self.handle_frame(frame));
+        let result = decoder.each_frame(bytes, |frame| self.handle_frame(frame));
         self.decoder = decoder;
         result
     }

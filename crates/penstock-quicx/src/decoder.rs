@@ -1,19 +1,19 @@
 use crate::frame::{HEADER, VERSION};
 use crate::{Error, ErrorCode, Frame, Opcode, Result, TaskId};
 
-/// Octets of a reason that are kept; the rest is skipped (decision 3).
+/// Bytes of a reason that are kept; the rest is skipped (decision 3).
 pub const REASON: usize = 64 << 10;
-/// Any frame above so many octets of payload ends the connection (decision 3).
+/// Any frame above so many bytes of payload ends the connection (decision 3).
 pub const LARGEST: u32 = 64 << 20;
-/// Octets of types that a SUBSCRIBE may have.
+/// Bytes of types that a SUBSCRIBE may have.
 const SUBSCRIBE: usize = 64 << 10;
 
 /// Whose frames a decoder takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// Those that a daemon gets. A SUBMIT may have so many octets of payload: the largest size class.
+    /// Those that a daemon gets. A SUBMIT may have so many bytes of payload: the largest size class.
     ToDaemon {
-        /// Octets.
+        /// Bytes.
         submit: usize,
     },
     /// Those that a daemon sends.
@@ -36,17 +36,17 @@ pub struct Refusal {
 pub enum Decoded<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// Something to answer with ERROR. Its octets are skipped as they come, unless the connection ends.
+    /// Something to answer with ERROR. Its bytes are skipped as they come, unless the connection ends.
     Refused(Refusal),
 }
 
-/// Finds frames in octets that come in any pieces.
+/// Finds frames in bytes that come in any pieces.
 ///
 /// A frame that is whole in what arrives is borrowed from there; only one that is cut is kept, so an idle connection costs
 /// nothing and a busy one at most the largest frame that is taken.
 ///
 /// ```text
-///            6 octets              payload whole
+///            6 bytes              payload whole
 ///  Header ─────────────▶ Payload ───────────────▶ Header
 ///    │ refused                │ beyond what is kept of a reason
 ///    ├─────────▶ Skip ◀───────┘
@@ -86,7 +86,7 @@ impl Decoder {
         }
     }
 
-    /// Octets kept of a frame that is cut.
+    /// Bytes kept of a frame that is cut.
     pub fn kept(&self) -> usize {
         self.kept.capacity()
     }
@@ -137,8 +137,8 @@ impl Decoder {
                         }
                     }
                 }
-                State::Skip(octets) => {
-                    let left = octets - take(input, octets).len();
+                State::Skip(bytes) => {
+                    let left = bytes - take(input, bytes).len();
                     if left > 0 {
                         self.state = State::Skip(left);
                         return None;
@@ -172,7 +172,7 @@ impl Decoder {
         }
     }
 
-    /// The next header, as soon as its six octets are there; what is wrong with it as soon as that is there.
+    /// The next header, as soon as its six bytes are there; what is wrong with it as soon as that is there.
     fn header(&mut self, input: &mut &[u8]) -> Option<std::result::Result<(u8, u32), Refusal>> {
         // One that is whole, as nearly all are.
         if self.kept.is_empty()
@@ -204,14 +204,14 @@ impl Decoder {
     }
 
     /// What to do with the payload of a frame, whose length is looked at before anything of it is kept.
-    fn begin(&self, octet: u8, length: u32) -> std::result::Result<State, Refusal> {
+    fn begin(&self, byte: u8, length: u32) -> std::result::Result<State, Refusal> {
         let refuse = |code, message, close| Err(Refusal { code, message, close });
         if length > LARGEST {
-            let message = format!("a frame of {length} octets is above the limit of {LARGEST}");
+            let message = format!("a frame of {length} bytes is above the limit of {LARGEST}");
             return refuse(ErrorCode::TooLarge, message, true);
         }
-        let Some(opcode) = Opcode::from_octet(octet) else {
-            return refuse(ErrorCode::Invalid, format!("there is no opcode 0x{octet:02X}"), false);
+        let Some(opcode) = Opcode::from_byte(byte) else {
+            return refuse(ErrorCode::Invalid, format!("there is no opcode 0x{byte:02X}"), false);
         };
         let payload = length as usize;
         let (ours, submit) = match self.accepts {
@@ -222,14 +222,14 @@ impl Decoder {
             return refuse(ErrorCode::Invalid, format!("{opcode} goes the other way"), false);
         }
         if opcode.length().is_some_and(|length| length != payload) {
-            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} octets"), false);
+            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} bytes"), false);
         }
         if matches!(opcode, Opcode::Submit | Opcode::SubmitOnce) && payload > submit {
-            let message = format!("a task of {payload} octets is above the largest size class of {submit}");
+            let message = format!("a task of {payload} bytes is above the largest size class of {submit}");
             return refuse(ErrorCode::TooLarge, message, false);
         }
         if opcode == Opcode::Subscribe && payload > SUBSCRIBE {
-            let message = format!("SUBSCRIBE of {payload} octets is above the limit of {SUBSCRIBE}");
+            let message = format!("SUBSCRIBE of {payload} bytes is above the limit of {SUBSCRIBE}");
             return refuse(ErrorCode::Invalid, message, false);
         }
         let keep = if opcode == Opcode::Failed { payload.min(TaskId::LENGTH + REASON) } else { payload };
@@ -246,9 +246,9 @@ fn decode(opcode: Opcode, payload: &[u8]) -> Decoded<'_> {
     }
 }
 
-/// At most so many octets from the front.
-fn take<'i>(input: &mut &'i [u8], octets: usize) -> &'i [u8] {
-    let (taken, rest) = input.split_at(octets.min(input.len()));
+/// At most so many bytes from the front.
+fn take<'i>(input: &mut &'i [u8], bytes: usize) -> &'i [u8] {
+    let (taken, rest) = input.split_at(bytes.min(input.len()));
     *input = rest;
     taken
 }

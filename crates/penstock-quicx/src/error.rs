@@ -13,7 +13,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// The octets do not parse.
+    /// The bytes do not parse.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Malformed, message: message.into() }
     }

@@ -1,6 +1,6 @@
 //! Quicx, a task queue in fixed memory, without IO.
 //!
-//! - [`Decoder`] finds [`Frame`]s in octets as they come, and says what to refuse and how; [`Frame::encode`] writes them.
+//! - [`Decoder`] finds [`Frame`]s in bytes as they come, and says what to refuse and how; [`Frame::encode`] writes them.
 //! - [`Journal`] says what is to be written to which segment, and when a record counts; [`Recovery`] finds out which tasks
 //!   segments hold, wherever the last write was cut.
 //! - [`Queue`] is the daemon's machine; [`Client`] is that of producers and monitors, [`Worker`] that of workers.

@@ -101,8 +101,8 @@ impl Worker {
         }
         let mut sent = 1;
         if !types.is_empty() {
-            let mut octets = Vec::new();
-            Frame::Subscribe(Types::collect(types, &mut octets)?).encode(&mut self.out)?;
+            let mut bytes = Vec::new();
+            Frame::Subscribe(Types::collect(types, &mut bytes)?).encode(&mut self.out)?;
             sent += 1;
         }
         self.extensions = Extensions::Asked { sent, refused: 0, first: None };
@@ -117,8 +117,8 @@ impl Worker {
         match self.extensions {
             Extensions::Refused => Ok(()),
             Extensions::Asked { .. } | Extensions::Known => {
-                let mut octets = Vec::new();
-                Frame::Subscribe(Types::collect(&[b"\0"], &mut octets)?).encode(&mut self.out)
+                let mut bytes = Vec::new();
+                Frame::Subscribe(Types::collect(&[b"\0"], &mut bytes)?).encode(&mut self.out)
             }
         }
     }
@@ -210,10 +210,10 @@ impl Worker {
         self.events.pop_front()
     }
 
-    /// Octets have come. Fails, and the connection is over, where the daemon breaks a rule.
-    pub fn handle_input(&mut self, now: Instant, octets: &[u8]) -> Result<()> {
+    /// Bytes have come. Fails, and the connection is over, where the daemon breaks a rule.
+    pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
-        let result = decoder.each_frame(octets, |frame| self.handle_frame(now, frame));
+        let result = decoder.each_frame(bytes, |frame| self.handle_frame(now, frame));
         self.decoder = decoder;
         result
     }

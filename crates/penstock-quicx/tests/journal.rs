@@ -24,12 +24,12 @@ enum Operation {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let octets = || prop::collection::vec(any::<u8>(), 0..40);
+    let bytes = || prop::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
-        6 => octets().prop_map(Operation::Submit),
+        6 => bytes().prop_map(Operation::Submit),
         2 => any::<usize>().prop_map(Operation::Deliver),
         5 => any::<usize>().prop_map(Operation::Gone),
-        1 => (any::<usize>(), octets()).prop_map(|(at, reason)| Operation::Dead(at, reason)),
+        1 => (any::<usize>(), bytes()).prop_map(|(at, reason)| Operation::Dead(at, reason)),
         1 => any::<usize>().prop_map(Operation::Requeue),
         6 => Just(Operation::Write),
         1 => Just(Operation::Fail),
@@ -128,7 +128,7 @@ impl World {
         self.history.push(self.model.clone());
     }
 
-    /// Everything that waits is written; before each append is whole the process may die at any octet of it.
+    /// Everything that waits is written; before each append is whole the process may die at any byte of it.
     fn write(&mut self) {
         if self.journal.is_failed() {
             self.journal.retry();
@@ -136,13 +136,13 @@ impl World {
         self.compact();
         while let Some(write) = self.journal.poll_write() {
             match write {
-                Write::Append { segment, octets, .. } => {
-                    self.begin(segment, &octets);
-                    for cut in 0..octets.len() {
-                        let held = self.recover(segment, octets.get(..cut).unwrap_or_default());
-                        assert!(self.history.contains(&held), "cut at {cut} of {}: {held:?}", octets.len());
+                Write::Append { segment, bytes, .. } => {
+                    self.begin(segment, &bytes);
+                    for cut in 0..bytes.len() {
+                        let held = self.recover(segment, bytes.get(..cut).unwrap_or_default());
+                        assert!(self.history.contains(&held), "cut at {cut} of {}: {held:?}", bytes.len());
                     }
-                    self.files.entry(segment).or_default().extend_from_slice(&octets);
+                    self.files.entry(segment).or_default().extend_from_slice(&bytes);
                     self.journal.handle_durable();
                 }
                 Write::Remove { segment } => {
@@ -156,17 +156,17 @@ impl World {
     }
 
     /// What begins a segment begins its file.
-    fn begin(&mut self, segment: u64, octets: &[u8]) {
-        if octets.starts_with(b"QUICXJ") {
+    fn begin(&mut self, segment: u64, bytes: &[u8]) {
+        if bytes.starts_with(b"QUICXJ") {
             self.files.remove(&segment);
         }
     }
 
     /// What waits fails half-way: its submits are refused, all else is written later.
     fn fail(&mut self) {
-        let Some(Write::Append { segment, octets, .. }) = self.journal.poll_write() else { return };
-        let half = octets.get(..octets.len() / 2).unwrap_or_default();
-        self.begin(segment, &octets);
+        let Some(Write::Append { segment, bytes, .. }) = self.journal.poll_write() else { return };
+        let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+        self.begin(segment, &bytes);
         self.files.entry(segment).or_default().extend_from_slice(half);
         for id in &self.open {
             self.model.remove(id);
@@ -177,9 +177,9 @@ impl World {
         self.journal.retry();
         // Half of what failed may be there: only once the rest is written is it known what is held.
         while let Some(write) = self.journal.poll_write() {
-            if let Write::Append { segment, octets, .. } = write {
-                self.begin(segment, &octets);
-                self.files.entry(segment).or_default().extend_from_slice(&octets);
+            if let Write::Append { segment, bytes, .. } = write {
+                self.begin(segment, &bytes);
+                self.files.entry(segment).or_default().extend_from_slice(&bytes);
                 self.journal.handle_durable();
             } else if let Write::Remove { segment } = write {
                 self.files.remove(&segment);
@@ -209,19 +209,19 @@ impl World {
         }
     }
 
-    /// What a new process finds, where so many octets more have come to a segment.
+    /// What a new process finds, where so many bytes more have come to a segment.
     fn recover(&self, segment: u64, torn: &[u8]) -> Model {
         let mut files = self.files.clone();
         if segment != u64::MAX {
             files.entry(segment).or_default().extend_from_slice(torn);
         }
         let mut recovery = Recovery::default();
-        for (number, octets) in &files {
-            recovery.scan(*number, octets).expect("ours");
+        for (number, bytes) in &files {
+            recovery.scan(*number, bytes).expect("ours");
         }
         let mut held = Model::new();
-        for (number, octets) in &files {
-            for (task, content) in recovery.content(*number, octets) {
+        for (number, bytes) in &files {
+            for (task, content) in recovery.content(*number, bytes) {
                 assert_eq!(task.verdict, task.dead.as_ref().is_some_and(|reason| reason.len() > 20));
                 held.insert(task.id.0, (task.order, task.attempts, task.dead.clone(), content.to_vec()));
             }
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
         quicx_frames(&input);
         quicx_journal(&input);
         quicx_journal(&[b"QUICXJ\x00\x01\0\0\0\0\0\0\0\x01".as_slice(), &input].concat());
@@ -296,22 +296,22 @@ fn what_is_damaged_in_a_journal_is_named_and_costs_no_other_task() {
     let mut world = World::new();
     (0..20).for_each(|_| world.submit(b"\x01apayload"));
     world.write();
-    let (number, octets) = world.files.pop_first().expect("segments");
-    let mut broken = octets.clone();
+    let (number, bytes) = world.files.pop_first().expect("segments");
+    let mut broken = bytes.clone();
     broken[60] ^= 4;
     world.files.insert(number, broken);
     let mut recovery = Recovery::default();
-    world.files.iter().for_each(|(number, octets)| assert!(recovery.scan(*number, octets).is_ok()));
+    world.files.iter().for_each(|(number, bytes)| assert!(recovery.scan(*number, bytes).is_ok()));
     let [damage] = recovery.damage() else { panic!("{:?}", recovery.damage()) };
-    assert_eq!((damage.segment, damage.cut, damage.octets), (1, false, 32));
+    assert_eq!((damage.segment, damage.cut, damage.bytes), (1, false, 32));
     assert!((16..=60).contains(&damage.offset) && damage.behind > 0);
     assert_eq!(recovery.tasks().len(), 19);
-    let found: usize = world.files.iter().map(|(number, octets)| recovery.content(*number, octets).count()).sum();
+    let found: usize = world.files.iter().map(|(number, bytes)| recovery.content(*number, bytes).count()).sum();
     assert_eq!(found, 19);
     // An end that is missing is nothing of that kind.
     let mut recovery = Recovery::default();
-    assert!(recovery.scan(number, &octets[..octets.len() - 5]).is_ok());
-    assert!(recovery.damage().iter().all(|damage| damage.cut && damage.octets == 27));
+    assert!(recovery.scan(number, &bytes[..bytes.len() - 5]).is_ok());
+    assert!(recovery.damage().iter().all(|damage| damage.cut && damage.bytes == 27));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn whatever_bit_of_a_segment_flips_all_tasks_but_one_are_readable_and_all_where_
         let record = Record::Submit { id: TaskId(number.into()), order, attempts: 0, content: &content, once: false };
         journal.append(&record, true);
     }
-    let Some(Write::Append { segment, octets: whole, .. }) = journal.poll_write() else { panic!("nothing to write") };
+    let Some(Write::Append { segment, bytes: whole, .. }) = journal.poll_write() else { panic!("nothing to write") };
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -349,9 +349,9 @@ fn a_journal_that_does_not_fit_names_the_pool_it_needs() {
     (0..100).for_each(|_| world.submit(&[7; 1_000]));
     world.write();
     let mut recovery = Recovery::default();
-    world.files.iter().for_each(|(number, octets)| assert!(recovery.scan(*number, octets).is_ok()));
+    world.files.iter().for_each(|(number, bytes)| assert!(recovery.scan(*number, bytes).is_ok()));
     let needed = PoolConfig::default().bytes_for(vec![1_000; 100]).expect("valid");
     let error = recovery.check(&PoolConfig::with_bytes(needed - 1)).expect_err("too small");
-    assert!(error.to_string().contains(&format!("100 tasks need a pool of {needed} octets")), "{error}");
+    assert!(error.to_string().contains(&format!("100 tasks need a pool of {needed} bytes")), "{error}");
     assert!(recovery.check(&PoolConfig::with_bytes(needed)).is_ok());
 }

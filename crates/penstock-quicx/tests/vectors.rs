@@ -1,4 +1,4 @@
-//! The vectors under `tests/vectors/quicx`: what is right means what the file says and is written again octet for octet;
+//! The vectors under `tests/vectors/quicx`: what is right means what the file says and is written again byte for byte;
 //! what is wrong is refused with its code and what follows is read; and all of it also in pieces.
 // Vectors that do not say what they should fail the test that reads them.
 #![allow(clippy::expect_used)]
@@ -24,8 +24,8 @@ struct Invalid {
     truncated: bool,
 }
 
-fn hex(octets: &[u8]) -> String {
-    format!("{:?}", Hex(octets.to_vec()))
+fn hex(bytes: &[u8]) -> String {
+    format!("{:?}", Hex(bytes.to_vec()))
 }
 
 fn dead(task: DeadTask<'_>) -> Value {
@@ -44,7 +44,7 @@ fn describe(frame: Frame<'_>) -> Value {
         | Frame::DeadRequeue(id)
         | Frame::DeadDrop(id)
         | Frame::DeadAfter(id) => json!({"id": id.0}),
-        Frame::Error(failure) => json!({"code": failure.code.octet(), "message": hex(failure.message)}),
+        Frame::Error(failure) => json!({"code": failure.code.byte(), "message": hex(failure.message)}),
         Frame::Task(task) => {
             json!({"id": task.id.0, "kind": hex(task.submit.kind), "payload": hex(task.submit.payload)})
         }
@@ -89,7 +89,7 @@ fn golden_frames_mean_what_they_say_in_any_pieces() {
     assert!(vectors.len() >= 35);
     for vector in vectors {
         assert!(vector.is_explained(), "{}", vector.name);
-        let opcode = vector.hex.0.get(1).copied().and_then(Opcode::from_octet).expect("an opcode");
+        let opcode = vector.hex.0.get(1).copied().and_then(Opcode::from_byte).expect("an opcode");
         let accepts = if opcode.is_daemons() { Accepts::ToClient } else { TO_DAEMON };
         for pieces in splits(&vector.hex.0) {
             let (frames, again, refusals, decoder) = decode(accepts, &pieces);
@@ -108,7 +108,7 @@ fn invalid_frames_are_refused_with_their_code_and_the_next_one_is_read() {
         for pieces in splits(&vector.hex.0) {
             let (frames, _, refusals, decoder) = decode(TO_DAEMON, &pieces);
             let [refusal] = refusals.as_slice() else { panic!("{}: {refusals:?}", vector.name) };
-            assert_eq!((refusal.code.octet(), refusal.close), (vector.code, vector.close), "{}", vector.name);
+            assert_eq!((refusal.code.byte(), refusal.close), (vector.code, vector.close), "{}", vector.name);
             assert_eq!(frames.len(), vector.frames_behind, "{}", vector.name);
             assert_eq!(decoder.is_mid_frame(), vector.truncated, "{}", vector.name);
             assert_eq!(decoder.kept(), 0, "{}: nothing is kept of what is skipped", vector.name);
@@ -118,14 +118,14 @@ fn invalid_frames_are_refused_with_their_code_and_the_next_one_is_read() {
 
 #[test]
 fn a_reason_beyond_64_kib_is_cut_and_its_rest_skipped() {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let reason = vec![b'r'; 100_000];
     Frame::Failed(penstock_quicx::Failed { id: penstock_quicx::TaskId(1), reason: &reason })
-        .encode(&mut octets)
+        .encode(&mut bytes)
         .expect("fits");
-    Frame::Ready.encode(&mut octets).expect("fits");
-    for size in [octets.len(), 4_096, 7] {
-        let pieces: Vec<&[u8]> = octets.chunks(size).collect();
+    Frame::Ready.encode(&mut bytes).expect("fits");
+    for size in [bytes.len(), 4_096, 7] {
+        let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
         let (frames, again, refusals, _) = decode(TO_DAEMON, &pieces);
         assert_eq!((frames.len(), refusals.len(), again.len()), (2, 0, 10 + (64 << 10) + 6));
     }
@@ -139,5 +139,5 @@ fn a_sender_cannot_write_what_the_layout_cannot_say() {
     assert!(Types::collect(&[b""], &mut Vec::new()).is_err());
     assert!(out.is_empty());
     assert_eq!(DeadTasks::collect(&[], &mut out).count(), 0);
-    assert_eq!(ErrorCode::from_octet(0x09).to_string(), "0x09");
+    assert_eq!(ErrorCode::from_byte(0x09).to_string(), "0x09");
 }

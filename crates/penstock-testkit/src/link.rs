@@ -1,8 +1,8 @@
 //! One direction of a connection in memory: streams as QUIC gives them, over a network that delays, loses and reorders.
 //!
-//! Octets are cut into packets of random sizes. A lost packet is sent again, so it comes later; within a stream
+//! Bytes are cut into packets of random sizes. A lost packet is sent again, so it comes later; within a stream
 //! everything still comes in order, so one loss holds up its own stream and no other. RESET_STREAM and STOP_SENDING are
-//! not ordered against anything: a reset may overtake octets, which are lost then. The same seed and the same calls
+//! not ordered against anything: a reset may overtake bytes, which are lost then. The same seed and the same calls
 //! give the same deliveries.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Conditions {
     pub loss: f64,
     /// How much later a lost packet is sent again.
     pub retransmission: Duration,
-    /// The most octets that a packet carries. At 1 everything comes octet by octet.
+    /// The most bytes that a packet carries. At 1 everything comes byte by byte.
     pub max_packet: usize,
 }
 
@@ -49,7 +49,7 @@ impl Conditions {
 /// What comes out of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    /// The next octets of a stream.
+    /// The next bytes of a stream.
     Bytes(u64, Bytes),
     /// A stream's end.
     Finish(u64),
@@ -77,12 +77,12 @@ impl Link {
         Self { conditions, rng: Rng::with_seed(seed), in_flight: BTreeMap::new(), sent: 0, last_of: BTreeMap::new() }
     }
 
-    /// Sends octets on a stream.
-    pub fn send(&mut self, now: Instant, stream: u64, mut octets: Bytes) {
-        while !octets.is_empty() {
-            let most = octets.len().min(self.conditions.max_packet.max(1));
-            let size = if most == octets.len() { most } else { self.rng.usize(1..=most) };
-            let packet = octets.split_to(size);
+    /// Sends bytes on a stream.
+    pub fn send(&mut self, now: Instant, stream: u64, mut bytes: Bytes) {
+        while !bytes.is_empty() {
+            let most = bytes.len().min(self.conditions.max_packet.max(1));
+            let size = if most == bytes.len() { most } else { self.rng.usize(1..=most) };
+            let packet = bytes.split_to(size);
             self.in_order(now, stream, Delivery::Bytes(stream, packet));
         }
     }
@@ -198,17 +198,17 @@ mod tests {
     fn each_stream_comes_whole_and_in_order_while_streams_overtake_each_other() {
         let deliveries = run(1);
         for stream in 0..20 {
-            let mut octets = 0;
+            let mut data = 0;
             let mut finished = false;
             for delivery in deliveries.iter().filter(|delivery| delivery.stream() == stream) {
-                assert!(!finished, "octets after the end");
+                assert!(!finished, "bytes after the end");
                 match delivery {
-                    Delivery::Bytes(_, bytes) => octets += bytes.len(),
+                    Delivery::Bytes(_, bytes) => data += bytes.len(),
                     Delivery::Finish(_) => finished = true,
                     Delivery::Reset(..) | Delivery::Stop(..) => panic!("nobody sent one"),
                 }
             }
-            assert_eq!((octets, finished), (200, true));
+            assert_eq!((data, finished), (200, true));
         }
         let ends: Vec<_> = deliveries
             .iter()

@@ -134,9 +134,9 @@ mod tests {
 
     impl Machine for Countdown {
         fn handle(&mut self, _clock: &FakeClock, delivery: Delivery) {
-            let Delivery::Bytes(0, octets) = delivery else { panic!("{delivery:?}") };
-            self.send.extend(octets.iter().filter_map(|octet| octet.checked_sub(1)));
-            self.seen.extend(octets);
+            let Delivery::Bytes(0, bytes) = delivery else { panic!("{delivery:?}") };
+            self.send.extend(bytes.iter().filter_map(|byte| byte.checked_sub(1)));
+            self.seen.extend(bytes);
         }
 
         fn transmit(&mut self, clock: &FakeClock, out: &mut Link) {

@@ -1,6 +1,6 @@
 //! The files under `tests/vectors`, which pytest reads too.
 //!
-//! Every file is a JSON array. A golden vector has its octets in hex, the same octets field by field under
+//! Every file is a JSON array. A golden vector has its bytes in hex, the same bytes field by field under
 //! `explained`, and what they mean; an invalid one has the code that the receiver answers with:
 //!
 //! ```json
@@ -14,7 +14,7 @@ use std::{fmt, fs};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-/// Octets, written in hex.
+/// Bytes, written in hex.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
 
@@ -36,14 +36,14 @@ impl<'de> Deserialize<'de> for Hex {
 
 impl fmt::Debug for Hex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-/// Octets of a golden vector, and what they are.
+/// Bytes of a golden vector, and what they are.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Explained {
-    /// The octets.
+    /// The bytes.
     pub hex: Hex,
     /// The specification's name for them.
     pub field: String,
@@ -51,40 +51,40 @@ pub struct Explained {
     pub value: serde_json::Value,
 }
 
-/// Octets that are right, and what they mean: a `T`.
+/// Bytes that are right, and what they mean: a `T`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Golden<T> {
     /// What the vector shows.
     pub name: String,
-    /// The octets.
+    /// The bytes.
     pub hex: Hex,
-    /// The same octets, field by field.
+    /// The same bytes, field by field.
     pub explained: Vec<Explained>,
     /// What they mean. The file calls it after what it holds.
     #[serde(alias = "header")]
     pub frame: T,
-    /// A sender of ours would write other octets for it (reserved bits that are set, fields that are left out).
+    /// A sender of ours would write other bytes for it (reserved bits that are set, fields that are left out).
     #[serde(default)]
     pub decode_only: bool,
 }
 
 impl<T> Golden<T> {
-    /// Whether the explained octets, put together, are the vector's.
+    /// Whether the explained bytes, put together, are the vector's.
     pub fn is_explained(&self) -> bool {
         self.explained.iter().flat_map(|part| &part.hex.0).eq(&self.hex.0)
     }
 }
 
-/// Octets that are wrong.
+/// Bytes that are wrong.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Invalid {
     /// What is wrong.
     pub name: String,
-    /// The octets.
+    /// The bytes.
     pub hex: Hex,
     /// The registry's name for the error.
     pub code: String,
-    /// The octets are the beginning of something valid: wrong is that the stream ends here.
+    /// The bytes are the beginning of something valid: wrong is that the stream ends here.
     #[serde(default)]
     pub truncated: bool,
     /// Only the entity fails, the connection lives on.
@@ -116,10 +116,10 @@ pub fn load<T: DeserializeOwned>(protocol: &str, name: &str) -> Result<Vec<T>, U
     serde_json::from_str(&text).map_err(|error| unusable(&error))
 }
 
-/// The octets in every way that a stream may hand them over: whole, in two pieces cut at every place, and one by one.
-pub fn splits(octets: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
-    let in_two = (0..=octets.len()).filter_map(|at| octets.split_at_checked(at)).map(|(a, b)| vec![a, b]);
-    std::iter::once(vec![octets]).chain(in_two).chain(std::iter::once(octets.chunks(1).collect()))
+/// The bytes in every way that a stream may hand them over: whole, in two pieces cut at every place, and one by one.
+pub fn splits(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    let in_two = (0..=bytes.len()).filter_map(|at| bytes.split_at_checked(at)).map(|(a, b)| vec![a, b]);
+    std::iter::once(vec![bytes]).chain(in_two).chain(std::iter::once(bytes.chunks(1).collect()))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_may_have_spaces_and_must_be_whole_octets() {
+    fn hex_may_have_spaces_and_must_be_whole_bytes() {
         let parse = |text: &str| serde_json::from_str::<Hex>(text).map(|hex| hex.0).ok();
         assert_eq!(parse("\"50 0aFF\""), Some(vec![0x50, 0x0A, 0xFF]));
         assert_eq!(parse("\"\""), Some(Vec::new()));

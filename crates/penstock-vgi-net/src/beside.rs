@@ -12,7 +12,7 @@ pub(super) struct Beside {
     segment: Arc<Segment>,
     chooser: Chooser,
     since: Instant,
-    /// How many octets of a batch are copied out of the segment at most.
+    /// How many bytes of a batch are copied out of the segment at most.
     limit: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Two ways for octets, in and out, and waiting for them.
+//! Two ways for bytes, in and out, and waiting for them.
 
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
@@ -26,7 +26,7 @@ pub struct Interrupted;
 /// Asked when a signal came while waiting: whether to go on.
 pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>;
 
-/// Where octets come from.
+/// Where bytes come from.
 pub trait Source: Read + Send {
     /// What the system can wait for, if it is more than this object that knows.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -45,7 +45,7 @@ pub trait Source: Read + Send {
     }
 }
 
-/// Where octets go.
+/// Where bytes go.
 pub trait Sink: Write + Send {
     /// What the system can wait for.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -145,7 +145,7 @@ impl Channel {
         }
     }
 
-    /// Reads what is there, at least one octet. `false`: the peer has closed its end.
+    /// Reads what is there, at least one byte. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
         let asked = [self.deadline, self.first_byte].into_iter().flatten().min();
         let deadline = asked.into_iter().chain(self.idle_deadline()).min();

@@ -29,7 +29,7 @@ pub struct ClientConnection {
     channel: Channel,
     beside: Option<Beside>,
     offer: Offer,
-    /// How many octets of a batch are copied out of a segment at most.
+    /// How many bytes of a batch are copied out of a segment at most.
     limit: u64,
     /// Why nothing can be called any more.
     broken: Option<Error>,

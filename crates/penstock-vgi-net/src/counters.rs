@@ -13,7 +13,7 @@ use penstock_io::{Result, admission};
 pub struct Counters {
     connections: AtomicU64,
     calls: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
     failures: AtomicU64,
     refused: AtomicU64,
     /// Connections over HTTP that were closed before they were served.
@@ -31,10 +31,10 @@ impl Counters {
         add(&self.connections, 1);
     }
 
-    /// A call that a method sees, with the octets of its parameters or its input.
-    pub fn call(&self, octets: u64) {
+    /// A call that a method sees, with the bytes of its parameters or its input.
+    pub fn call(&self, bytes: u64) {
         add(&self.calls, 1);
-        add(&self.octets, octets);
+        add(&self.bytes, bytes);
     }
 
     /// A call or a stream that failed.
@@ -77,7 +77,7 @@ impl Source for Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         page.counter("penstock_vgi_connections", "Pipes and sockets that were served.", read(&self.connections))?;
         page.counter("penstock_vgi_calls", "Calls that methods saw.", read(&self.calls))?;
-        page.counter("penstock_vgi_call_octets", "Octets of what came with them.", read(&self.octets))?;
+        page.counter("penstock_vgi_call_bytes", "Bytes of what came with them.", read(&self.bytes))?;
         page.counter("penstock_vgi_failures", "Calls and streams that failed.", read(&self.failures))?;
         page.counter(
             "penstock_vgi_refused",

@@ -16,15 +16,15 @@ pub(super) struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to no thread. What two threads do with the same octets at a time is ordered by the callers:
+// SAFETY: the mapping belongs to no thread. What two threads do with the same bytes at a time is ordered by the callers:
 // the header is touched under the lock of its segment, and a region by who owns it.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; through a shared reference octets are read and written by copies alone, and `view` is for regions
+// SAFETY: as above; through a shared reference bytes are read and written by copies alone, and `view` is for regions
 // that nobody writes any more.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` octets of an object that has at least so many.
+    /// Maps `length` bytes of an object that has at least so many.
     pub(super) fn new(object: &OwnedFd, length: usize) -> io::Result<Self> {
         if length == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -37,24 +37,24 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// Copies octets out; `None` if they are not all inside.
+    /// Copies bytes out; `None` if they are not all inside.
     pub(super) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         self.view(offset, length).map(<[u8]>::to_vec)
     }
 
-    /// Copies octets in; `None`, and nothing is written, if they do not fit.
-    pub(super) fn write(&self, offset: usize, octets: &[u8]) -> Option<()> {
-        offset.checked_add(octets.len()).filter(|end| *end <= self.length)?;
-        // SAFETY: both ranges have so many octets, the target by the check above, and they do not overlap: `octets` is
+    /// Copies bytes in; `None`, and nothing is written, if they do not fit.
+    pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
+        offset.checked_add(bytes.len()).filter(|end| *end <= self.length)?;
+        // SAFETY: both ranges have so many bytes, the target by the check above, and they do not overlap: `bytes` is
         // borrowed memory of this process that no caller takes out of this range.
         unsafe {
             let target = self.start.as_ptr().add(offset);
-            std::ptr::copy(octets.as_ptr(), target, octets.len());
+            std::ptr::copy(bytes.as_ptr(), target, bytes.len());
         }
         Some(())
     }
 
-    /// Octets where they lie; `None` if they are not all inside. Who asks has seen to it that they are written no more.
+    /// Bytes where they lie; `None` if they are not all inside. Who asks has seen to it that they are written no more.
     pub(super) fn view(&self, offset: usize, length: usize) -> Option<&[u8]> {
         offset.checked_add(length).filter(|end| *end <= self.length)?;
         // SAFETY: the range is inside of the mapping by the check above, and the mapping lives as long as `self`, which is

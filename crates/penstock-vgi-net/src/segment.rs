@@ -60,7 +60,7 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// Octets of a region, which is given back when the last buffer into it goes.
+/// Bytes of a region, which is given back when the last buffer into it goes.
 struct Lease {
     segment: Arc<Segment>,
     region: Region,
@@ -110,7 +110,7 @@ impl Segment {
             Peer::Local(uid) => (uid, false),
             Peer::Remote => return Err(remote()),
         };
-        let legal = |octet: u8| octet.is_ascii_alphanumeric() || b"._-".contains(&octet);
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
             return Err(Error::new(ErrorKind::Violation, "a segment name that names no segment"));
         }
@@ -132,7 +132,7 @@ impl Segment {
         // What the system says is larger where it rounds up.
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual < size || actual <= HEADER {
-            let message = format!("the segment {name} has {actual} octets, not {size}");
+            let message = format!("the segment {name} has {actual} bytes, not {size}");
             return Err(Error::new(ErrorKind::Violation, message));
         }
         let mapping = if mapped { Some(Self::map(&object, actual)?) } else { None };
@@ -187,7 +187,7 @@ impl Segment {
 
     /// Copies bytes out, which must all be inside.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let outside = || Error::new(ErrorKind::Malformed, "octets outside their segment");
+        let outside = || Error::new(ErrorKind::Malformed, "bytes outside their segment");
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
         let size = usize::try_from(length).map_err(|_| beyond_memory(length))?;
         if let Some(mapping) = self.mapped() {
@@ -215,13 +215,13 @@ impl Segment {
     fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
         let Region { offset, length } = region;
         if length > limit {
-            let message = format!("{length} octets in shared memory, above the limit of {limit}");
+            let message = format!("{length} bytes in shared memory, above the limit of {limit}");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         let stat = fstat(&self.object).map_err(|error| failed("a segment", &error.into()))?;
         let present = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
         if present < length {
-            let message = format!("{length} octets in a segment that has memory for {present}");
+            let message = format!("{length} bytes in a segment that has memory for {present}");
             return Err(Error::new(ErrorKind::Malformed, message));
         }
         self.read(offset, length)
@@ -230,7 +230,7 @@ impl Segment {
     /// A copy of all its bytes, as they are now.
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
-            let message = format!("a segment of {} octets, above the limit of {limit}", self.size);
+            let message = format!("a segment of {} bytes, above the limit of {limit}", self.size);
             return Err(Error::new(ErrorKind::Limit, message));
         }
         self.read(0, self.size)
@@ -271,7 +271,7 @@ impl Segment {
         &self.name
     }
 
-    /// How many octets it has, with the header.
+    /// How many bytes it has, with the header.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -296,7 +296,7 @@ impl Segment {
     /// The allocations as they stand.
     pub fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
-        let bytes = Table::octets(&fixed, self.size)?;
+        let bytes = Table::data(&fixed, self.size)?;
         Table::read(&self.read(0, bytes as u64)?, self.size)
     }
 
@@ -365,7 +365,7 @@ impl Segment {
     }
 
     /// The bytes of a region: where they lie, and the region is given back when the last buffer into them goes; or a copy, and
-    /// it is given back at once. A copy has at most `limit` octets.
+    /// it is given back at once. A copy has at most `limit` bytes.
     pub fn lease(self: &Arc<Self>, region: Region, limit: u64) -> Result<Bytes> {
         self.load()?.check(region)?;
         if self.view() {
@@ -381,18 +381,18 @@ impl Segment {
         batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
     }
 
-    /// The batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most `limit` octets.
+    /// The batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most `limit` bytes.
     pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
         if !Self::is_pointer(&batch) {
             return Ok(batch);
         }
         let region = pointer(&batch.metadata)?;
-        let octets = self.lease(region, limit)?;
+        let bytes = self.lease(region, limit)?;
         let mut metadata = batch.metadata;
         metadata.remove(key::SHM_OFFSET);
         metadata.remove(key::SHM_LENGTH);
         metadata.set(key::SHM_SOURCE, self.name.as_bytes());
-        ipc::read_shared(octets.into(), &batch.schema).map(|read| read.with_metadata(metadata))
+        ipc::read_shared(bytes.into(), &batch.schema).map(|read| read.with_metadata(metadata))
     }
 
     /// Writes the batch, and gives a pointer to it; `None` if it does not fit.
@@ -423,7 +423,7 @@ fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 fn beyond_memory(length: u64) -> Error {
-    Error::new(ErrorKind::Limit, format!("{length} octets in shared memory are more than this process can copy"))
+    Error::new(ErrorKind::Limit, format!("{length} bytes in shared memory are more than this process can copy"))
 }
 
 fn unlink(name: &str) {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_at_most_the_octets_of_the_limit() {
+    fn a_copy_has_at_most_the_bytes_of_the_limit() {
         let segment = Segment::create(SIZE).expect("created");
         let region = region(&segment);
         let attached = Segment::attach(segment.name(), SIZE, local()).expect("attached");
@@ -524,9 +524,9 @@ mod tests {
     #[test]
     fn a_segment_that_may_be_viewed_is_for_no_other_process() {
         let viewed = Segment::create(SIZE).expect("created");
-        let octets = viewed.lease(region(&viewed), SIZE).expect("a view");
+        let bytes = viewed.lease(region(&viewed), SIZE).expect("a view");
         assert_eq!(viewed.share_with(local()).expect_err("viewed").kind(), ErrorKind::Misuse);
-        assert_eq!(octets, vec![7; 4_096]);
+        assert_eq!(bytes, vec![7; 4_096]);
 
         let shared = Segment::create(SIZE).expect("created");
         shared.share_with(kin()).expect("kin");

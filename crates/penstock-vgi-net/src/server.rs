@@ -14,7 +14,7 @@ use super::segment::Segment;
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
-    /// How many octets of a batch are copied out of a segment at most.
+    /// How many bytes of a batch are copied out of a segment at most.
     limit: u64,
     beside: Option<Beside>,
     /// Why the segment is not used that the client has named.

@@ -1,4 +1,4 @@
-//! TLS on a TCP connection: the same octets, encrypted.
+//! TLS on a TCP connection: the same bytes, encrypted.
 
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind, Read, Write};
@@ -139,8 +139,8 @@ impl Read for Half {
 }
 
 impl Write for Half {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.lock().with(|stream| stream.write(octets))
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lock().with(|stream| stream.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

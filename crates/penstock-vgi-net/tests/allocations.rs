@@ -20,8 +20,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::{Answer, Batch, Event, Limits, Metadata, Method, MethodKind, Protocol, Serialized, ServerConfig};
 use penstock_vgi_net::{Channel, ClientConnection, Segment, ServerConnection};
 
-/// Octets of a batch, and of what an end may allocate while it receives or sends one: heads, and room to read them.
-const OCTETS: usize = 8 << 20;
+/// Bytes of a batch, and of what an end may allocate while it receives or sends one: heads, and room to read them.
+const BYTES: usize = 8 << 20;
 const SMALL: u64 = 200 << 10;
 
 fn schema(name: &str, data_type: DataType) -> SchemaRef {
@@ -29,8 +29,8 @@ fn schema(name: &str, data_type: DataType) -> SchemaRef {
 }
 
 fn numbers() -> Batch {
-    let values = Float64Array::from_iter_values((0..OCTETS / 8).map(|number| number as f64));
-    Batch::new(schema("value", DataType::Float64), vec![Arc::new(values)], OCTETS / 8)
+    let values = Float64Array::from_iter_values((0..BYTES / 8).map(|number| number as f64));
+    Batch::new(schema("value", DataType::Float64), vec![Arc::new(values)], BYTES / 8)
 }
 
 fn protocol() -> Arc<Protocol> {
@@ -56,7 +56,7 @@ fn protocol() -> Arc<Protocol> {
     Arc::new(Protocol::new("Counted", methods).expect("two methods"))
 }
 
-/// The octets that a piece of work has allocated, and what it gave.
+/// The bytes that a piece of work has allocated, and what it gave.
 fn allocated<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let mut given = None;
     let info = measure(|| given = Some(work()));
@@ -68,8 +68,8 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };
     let mut server = ServerConnection::new(protocol(), config, channel, None, Arc::default()).expect("no segment");
     let go = &mut || Ok(());
-    let blob = |octets| {
-        let column = BinaryArray::from_iter_values([vec![7_u8; octets]]);
+    let blob = |bytes| {
+        let column = BinaryArray::from_iter_values([vec![7_u8; bytes]]);
         Batch::new(schema("result", DataType::Binary), vec![Arc::new(column)], 1)
     };
     // With the first answer the client knows that this end has the sealed segment.
@@ -91,7 +91,7 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     server.machine().finish().unwrap();
     server.flush(go).unwrap();
     let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
-    let result = blob(OCTETS);
+    let result = blob(BYTES);
     let (replied, ()) = allocated(|| {
         let shared = server.share(result).unwrap();
         server.machine().reply(&shared).unwrap();
@@ -121,20 +121,20 @@ fn a_batch_in_shared_memory_is_copied_by_nobody_who_receives_it() {
     let (received, answer) = allocated(|| client.next_answer(go).unwrap());
     let Answer::Batch(given) = answer else { panic!("no batch") };
     let values = given.columns.first().unwrap().as_primitive::<Float64Type>();
-    assert_eq!((values.len(), values.value(OCTETS / 8 - 1)), (OCTETS / 8, (OCTETS / 8 - 1) as f64));
+    assert_eq!((values.len(), values.value(BYTES / 8 - 1)), (BYTES / 8, (BYTES / 8 - 1) as f64));
     client.close(false, go, &mut drop).unwrap();
 
     client.call("blob", nothing(), Metadata::new(), go).unwrap();
     let (result, answer) = allocated(|| client.next_answer(go).unwrap());
     let Answer::Batch(blob) = answer else { panic!("no result") };
-    assert_eq!(blob.columns.first().unwrap().as_binary::<i32>().value(0), vec![7_u8; OCTETS]);
+    assert_eq!(blob.columns.first().unwrap().as_binary::<i32>().value(0), vec![7_u8; BYTES]);
     drop(client);
 
     let mut counts =
         vec![("the client's batch", sent), ("the client's answer", received), ("the client's result", result)];
     counts.extend(server.join().unwrap());
-    for (what, octets) in counts {
-        assert!(octets < SMALL, "{what} of {OCTETS} octets took {octets}");
-        assert!(octets > 0, "{what} took nothing: nobody counts");
+    for (what, bytes) in counts {
+        assert!(bytes < SMALL, "{what} of {BYTES} bytes took {bytes}");
+        assert!(bytes > 0, "{what} took nothing: nobody counts");
     }
 }

@@ -1,4 +1,4 @@
-//! The client's end of a pipe, a socket or whatever carries octets both ways (sections 5, 6 and 9).
+//! The client's end of a pipe, a socket or whatever carries bytes both ways (sections 5, 6 and 9).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Where octets of the server go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
+    /// Where bytes of the server go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
     }

@@ -60,7 +60,7 @@ fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
     let text = |of: &dyn Fn(&Method) -> Option<String>| -> ArrayRef {
         Arc::new(methods.iter().map(|method| of(method)).collect::<StringArray>())
     };
-    let octets = |of: &dyn Fn(&Method) -> Option<Vec<u8>>| -> ArrayRef {
+    let bytes = |of: &dyn Fn(&Method) -> Option<Vec<u8>>| -> ArrayRef {
         Arc::new(methods.iter().map(|method| of(method)).collect::<BinaryArray>())
     };
     let flag = |of: &dyn Fn(&Method) -> Option<bool>| -> ArrayRef {
@@ -70,12 +70,12 @@ fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
     let kind = required("method_type", text(&|method| Some(method.kind.name().into())), dialect);
     let doc = optional("doc", text(&|method| method.doc.clone()));
     let has_return = required("has_return", flag(&|method| Some(method.has_return)), dialect);
-    let params = required("params_schema_ipc", octets(&|method| Some(method.serialized.params.clone())), dialect);
-    let result = required("result_schema_ipc", octets(&|method| Some(method.serialized.result.clone())), dialect);
+    let params = required("params_schema_ipc", bytes(&|method| Some(method.serialized.params.clone())), dialect);
+    let result = required("result_schema_ipc", bytes(&|method| Some(method.serialized.result.clone())), dialect);
     let types = optional("param_types_json", text(&|method| method.param_types.clone()));
     let defaults = optional("param_defaults_json", text(&|method| method.param_defaults.clone()));
     let has_header = required("has_header", flag(&|method| Some(method.header.is_some())), dialect);
-    let header = optional("header_schema_ipc", octets(&|method| method.serialized.header.clone()));
+    let header = optional("header_schema_ipc", bytes(&|method| method.serialized.header.clone()));
     let exchange = optional("is_exchange", flag(&|method| method.is_exchange));
     match dialect {
         Dialect::Spec => vec![name, kind, doc, has_return, params, result, types, defaults, has_header, header],

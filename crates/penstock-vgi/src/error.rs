@@ -5,7 +5,7 @@ use penstock_wire::{ErrorKind, LimitExceeded, Truncated};
 /// What this crate's fallible functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Octets that cannot be used, or a call that cannot be made: whose fault it is, and what happened. After one of a kind
+/// Bytes that cannot be used, or a call that cannot be made: whose fault it is, and what happened. After one of a kind
 /// other than [`ErrorKind::Misuse`] a connection is over.
 ///
 /// What a method or a request is answered with is a [`Failure`](crate::Failure) instead.
@@ -21,12 +21,12 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// The peer's octets do not parse.
+    /// The peer's bytes do not parse.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Malformed, message)
     }
 
-    /// The octets parse, but the peer broke a rule.
+    /// The bytes parse, but the peer broke a rule.
     pub(crate) fn violation(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Violation, message)
     }

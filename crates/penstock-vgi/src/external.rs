@@ -1,5 +1,5 @@
 //! Batches that lie behind URLs (section 12): what is put there, the pointer that goes over the wire instead, and what is
-//! made of the octets that somebody has fetched. Nothing is stored or fetched here.
+//! made of the bytes that somebody has fetched. Nothing is stored or fetched here.
 //!
 //! ```text
 //!  log*, data ── pack ─▶ Parcel ── (stored) ─▶ URL ── pointer ─▶ a batch without rows ─▶ … the peer
@@ -26,7 +26,7 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
     /// What is stored.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Its coding, `zstd` or none.
     pub coding: Option<&'static str>,
     /// The SHA-256 of the stream before it was coded, in hex.
@@ -43,8 +43,8 @@ impl Parcel {
         let slices: Vec<&[u8]> = pieces.iter().map(Buffer::as_slice).collect();
         // What would hardly be smaller is stored as it is.
         Ok(match level.map(|level| compress(&slices, level)).transpose()?.flatten() {
-            Some(octets) => Self { octets, coding: Some("zstd"), sha256 },
-            None => Self { octets: slices.concat(), coding: None, sha256 },
+            Some(bytes) => Self { bytes, coding: Some("zstd"), sha256 },
+            None => Self { bytes: slices.concat(), coding: None, sha256 },
         })
     }
 }
@@ -82,8 +82,8 @@ pub struct Pointer {
 /// What was fetched.
 #[derive(Debug, Clone)]
 pub struct Fetched {
-    /// The octets.
-    pub octets: Vec<u8>,
+    /// The bytes.
+    pub bytes: Vec<u8>,
     /// They are coded with zstd.
     pub zstd: bool,
     /// How long it took.
@@ -106,7 +106,7 @@ impl Pointer {
             return None;
         }
         let mut metadata = batch.metadata.clone();
-        let text = |value: Option<Vec<u8>>| value.and_then(|octets| String::from_utf8(octets).ok());
+        let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok());
         let url = text(metadata.remove(key::LOCATION));
         let had_sum = metadata.contains(key::LOCATION_SHA256);
         let sha256 = text(metadata.remove(key::LOCATION_SHA256));
@@ -118,16 +118,16 @@ impl Pointer {
         })
     }
 
-    /// Reads what was fetched, inflated up to `most` octets. What came with the pointer stays with the batch.
+    /// Reads what was fetched, inflated up to `most` bytes. What came with the pointer stays with the batch.
     pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<Opened> {
-        let Fetched { octets, zstd, took } = fetched;
-        let octets = if zstd { inflate(&octets, most)? } else { octets };
-        if octets.len() as u64 > most {
-            return Err(Error::new(ErrorKind::Limit, format!("an external batch has more than {most} octets")));
+        let Fetched { bytes, zstd, took } = fetched;
+        let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
+        if bytes.len() as u64 > most {
+            return Err(Error::new(ErrorKind::Limit, format!("an external batch has more than {most} bytes")));
         }
-        let octets = Buffer::from_vec(octets);
+        let bytes = Buffer::from_vec(bytes);
         if let Some(expected) = &self.sha256 {
-            let actual = digest(std::iter::once(&octets));
+            let actual = digest(std::iter::once(&bytes));
             if !actual.eq_ignore_ascii_case(expected) {
                 let message = format!("the SHA-256 of an external batch is {actual}, and its pointer says {expected}");
                 return Err(Error::violation(message));
@@ -136,7 +136,7 @@ impl Pointer {
         let mut logs = Vec::new();
         let mut data = None;
         let mut ended = false;
-        for item in ipc::read_streams(&octets, limits)? {
+        for item in ipc::read_streams(&bytes, limits)? {
             match item {
                 Item::Schema(_) if ended => {
                     return Err(Error::violation("an external batch is one IPC stream, and there are more"));
@@ -197,16 +197,16 @@ fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
 
 /// A request's body as a pointer to where that body was stored: it is called as before, and has no values of its own.
 pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Output> {
-    let octets: Buffer = match body {
+    let bytes: Buffer = match body {
         [whole] => whole.clone(),
         pieces => pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat().into(),
     };
-    let first = ipc::read_streams(&octets, limits)?.into_iter().find_map(|item| match item {
+    let first = ipc::read_streams(&bytes, limits)?.into_iter().find_map(|item| match item {
         Item::Batch(batch) => Some(batch),
         Item::Schema(_) | Item::End => None,
     });
     let batch = first.ok_or_else(|| Error::misuse("a request without a batch"))?;
-    let sha256 = digest(std::iter::once(&octets));
+    let sha256 = digest(std::iter::once(&bytes));
     let mut out = Output::new();
     let pointer = Batch::empty(&batch.schema, point(batch.metadata, url, Some(&sha256)));
     ipc::stream(&pointer.schema, [&pointer], &mut out)?;
@@ -240,12 +240,12 @@ mod tests {
         Pointer::of(batch).unwrap().unwrap()
     }
 
-    fn fetched(octets: Vec<u8>, zstd: bool) -> Fetched {
-        Fetched { octets, zstd, took: Duration::from_micros(42_300) }
+    fn fetched(bytes: Vec<u8>, zstd: bool) -> Fetched {
+        Fetched { bytes, zstd, took: Duration::from_micros(42_300) }
     }
 
     fn refused(pointer: &Batch, parcel: Parcel) -> Error {
-        let fetched = fetched(parcel.octets, parcel.coding.is_some());
+        let fetched = fetched(parcel.bytes, parcel.coding.is_some());
         of(pointer).open(fetched, &Limits::default(), MOST).map(|_| ()).unwrap_err()
     }
 
@@ -257,7 +257,7 @@ mod tests {
             let mut sent = pointer(&schema("value"), "https://x/y", Some(&parcel.sha256));
             assert_eq!(sent.class(), Class::External);
             sent.metadata.push(key::STREAM_STATE, "token");
-            let opened = of(&sent).open(fetched(parcel.octets, level.is_some()), &Limits::default(), MOST).unwrap();
+            let opened = of(&sent).open(fetched(parcel.bytes, level.is_some()), &Limits::default(), MOST).unwrap();
             assert_eq!(opened.logs, [Log::new("INFO", "hello", None)]);
             let batch = opened.batch.unwrap();
             assert_eq!((batch.rows, batch.metadata.text(b"mine")), (2, Some("x")));
@@ -274,7 +274,7 @@ mod tests {
         let batch = Batch::empty(&schema("value"), failure.metadata("", ""));
         let parcel = Parcel::pack(&schema("value"), &[log(), batch], None).unwrap();
         let sent = pointer(&schema("value"), "https://x/y", None);
-        let opened = of(&sent).open(fetched(parcel.octets, false), &Limits::default(), MOST).unwrap();
+        let opened = of(&sent).open(fetched(parcel.bytes, false), &Limits::default(), MOST).unwrap();
         assert_eq!((opened.logs.len(), opened.batch.unwrap_err().error_type.as_str()), (1, "ValueError"));
     }
 
@@ -294,7 +294,7 @@ mod tests {
         let wrong = pointer(&value, "https://x/y", Some(&"0".repeat(64)));
         let error = refused(&wrong, parcel());
         assert!(error.message().contains("SHA-256"), "{error}");
-        let twice = Parcel { octets: [parcel().octets, parcel().octets].concat(), ..parcel() };
+        let twice = Parcel { bytes: [parcel().bytes, parcel().bytes].concat(), ..parcel() };
         assert!(refused(&sent, twice).message().contains("one IPC stream"));
     }
 
@@ -306,23 +306,23 @@ mod tests {
     fn a_bomb_and_what_is_torn_cost_no_more_than_their_limit() {
         let sent = pointer(&schema("value"), "https://x/y", None);
         let zeros = vec![0_u8; 4 << 20];
-        let octets = compress(&[&zeros], 19).unwrap().unwrap();
-        let bomb = Parcel { octets, coding: Some("zstd"), sha256: String::new() };
-        assert!(bomb.octets.len() < 1_000);
+        let bytes = compress(&[&zeros], 19).unwrap().unwrap();
+        let bomb = Parcel { bytes, coding: Some("zstd"), sha256: String::new() };
+        assert!(bomb.bytes.len() < 1_000);
         assert_eq!(refused(&sent, bomb).kind(), ErrorKind::Limit);
         let mut torn = parcel();
-        torn.octets.truncate(torn.octets.len() - 8);
+        torn.bytes.truncate(torn.bytes.len() - 8);
         assert_eq!(refused(&sent, torn).kind(), ErrorKind::Malformed);
-        let small = of(&sent).open(fetched(parcel().octets, false), &Limits::default(), 100);
+        let small = of(&sent).open(fetched(parcel().bytes, false), &Limits::default(), 100);
         assert_eq!(small.map(|_| ()).unwrap_err().kind(), ErrorKind::Limit);
     }
 
     #[test]
     fn only_a_pointer_is_one() {
         assert!(Pointer::of(&data()).is_none() && Pointer::of(&log()).is_none());
-        let mut octets = pointer(&schema("value"), "x", None);
-        octets.metadata.set(key::LOCATION, [0xFF]);
-        assert_eq!(Pointer::of(&octets).unwrap().unwrap_err().kind(), ErrorKind::Violation);
+        let mut bytes = pointer(&schema("value"), "x", None);
+        bytes.metadata.set(key::LOCATION, [0xFF]);
+        assert_eq!(Pointer::of(&bytes).unwrap().unwrap_err().kind(), ErrorKind::Violation);
     }
 
     #[test]

@@ -46,9 +46,9 @@ impl Log {
         metadata
     }
 
-    /// What a batch's metadata says; `None` if a key is missing. Octets that are no UTF-8 are replaced.
+    /// What a batch's metadata says; `None` if a key is missing. Bytes that are no UTF-8 are replaced.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(Self {
             level: text(metadata.get(key::LOG_LEVEL)?),
             message: text(metadata.get(key::LOG_MESSAGE)?),

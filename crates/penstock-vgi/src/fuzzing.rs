@@ -1,4 +1,4 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary octets. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::{
     ServerConfig, Signer,
 };
 
-/// Small, so that arbitrary octets reach them.
+/// Small, so that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits { body: 1 << 20, head: 1 << 16, metadata: 1 << 12, pairs: 32, rows: 1 << 16, dictionaries: 1 << 16 }
 }
 
 /// IPC streams: the same items and the same error however they are cut.
 pub fn vgi_ipc(input: &[u8]) {
-    let Some((cut, octets)) = input.split_first() else { return };
-    assert_eq!(decode(octets, octets.len()), decode(octets, usize::from(*cut)), "items depend on cuts");
+    let Some((cut, bytes)) = input.split_first() else { return };
+    assert_eq!(decode(bytes, bytes.len()), decode(bytes, usize::from(*cut)), "items depend on cuts");
 }
 
-fn decode(octets: &[u8], size: usize) -> (Vec<String>, Option<ErrorKind>) {
+fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<ErrorKind>) {
     let mut decoder = Decoder::new(limits());
     let mut items = Vec::new();
     let mut failed = None;
-    for piece in octets.chunks(size.max(1)) {
+    for piece in bytes.chunks(size.max(1)) {
         if let Err(error) = decoder.push(piece, &mut items) {
             failed = Some(error.kind());
             break;
@@ -57,11 +57,11 @@ pub fn vgi_shm_header(input: &[u8]) {
 
 /// What was fetched for a pointer: read or refused, within its limit, and never a pointer again.
 pub fn vgi_external(input: &[u8]) {
-    let (Some(protocol), Some((choice, octets))) = (protocol(), input.split_first()) else { return };
+    let (Some(protocol), Some((choice, bytes))) = (protocol(), input.split_first()) else { return };
     let schema = protocol.method(usize::from(*choice) % 3).map(|method| Arc::clone(&method.params));
     let Some(schema) = schema else { return };
     let Some(Ok(pointer)) = Pointer::of(&pointer(&schema, "https://host/object", None)) else { return };
-    let fetched = Fetched { octets: octets.to_vec(), zstd: choice & 0x80 != 0, took: Duration::ZERO };
+    let fetched = Fetched { bytes: bytes.to_vec(), zstd: choice & 0x80 != 0, took: Duration::ZERO };
     if let Ok(opened) = pointer.open(fetched, &limits(), 1 << 16)
         && let Ok(batch) = opened.batch
     {
@@ -73,11 +73,11 @@ pub fn vgi_external(input: &[u8]) {
 /// State tokens: whatever is no token of ours is refused, and what is signed with our key and read is written again as
 /// it was.
 pub fn vgi_token(input: &[u8]) {
-    let Some((choice, octets)) = input.split_first() else { return };
+    let Some((choice, bytes)) = input.split_first() else { return };
     let dialect = if choice & 1 == 0 { Dialect::Spec } else { Dialect::V0_10 };
-    let signer = Signer::new(b"a key of 16 octets".as_slice(), dialect, 0);
-    assert_eq!(signer.open(octets, &Identity::Anonymous, 0), Err(Refused::Forged));
-    let signed = signer.sign(octets.to_vec(), &Identity::Anonymous);
+    let signer = Signer::new(b"a key of 16 bytes".as_slice(), dialect, 0);
+    assert_eq!(signer.open(bytes, &Identity::Anonymous, 0), Err(Refused::Forged));
+    let signed = signer.sign(bytes.to_vec(), &Identity::Anonymous);
     if let Ok(token) = signer.open(&signed, &Identity::Anonymous, 0) {
         assert_eq!(signer.seal(&token, &Identity::Anonymous), signed);
     }
@@ -124,7 +124,7 @@ pub fn vgi_http(input: &[u8]) {
         token_ttl: 0,
         max_request_bytes: Some(1 << 16),
         upload_urls: true,
-        ..Config::new("fuzz", b"a key of 16 octets")
+        ..Config::new("fuzz", b"a key of 16 bytes")
     };
     let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
     let path = ["/add", "/nothing", "/count/init", "/count/exchange", "/__upload_url__/init"]

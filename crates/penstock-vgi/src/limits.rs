@@ -3,17 +3,17 @@ use penstock_wire::Limit;
 /// What a peer may ask for. Each is checked when its length is seen, before memory is taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of the body of one message: 2 GiB.
+    /// Bytes of the body of one message: 2 GiB.
     pub body: u64,
-    /// Octets of the head of one message, a schema or the layout of a batch: 16 MiB.
+    /// Bytes of the head of one message, a schema or the layout of a batch: 16 MiB.
     pub head: u64,
-    /// Octets of the custom metadata of one batch, keys and values together: 8 MiB.
+    /// Bytes of the custom metadata of one batch, keys and values together: 8 MiB.
     pub metadata: u64,
     /// Pairs of the custom metadata of one batch: 1,024.
     pub pairs: u64,
     /// Rows of a batch, and values of a nested column: 2^31 - 1.
     pub rows: u64,
-    /// Octets of the dictionaries of one stream: 256 MiB.
+    /// Bytes of the dictionaries of one stream: 256 MiB.
     pub dictionaries: u64,
 }
 

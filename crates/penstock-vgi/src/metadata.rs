@@ -26,7 +26,7 @@ pub mod key {
     pub const LOG_EXTRA: &[u8] = b"vgi_rpc.log_extra";
     /// Which server instance answered.
     pub const SERVER_ID: &[u8] = b"vgi_rpc.server_id";
-    /// The token of a stream over HTTP, as octets (the specification).
+    /// The token of a stream over HTTP, as bytes (the specification).
     pub const STREAM_STATE: &[u8] = b"vgi_rpc.stream_state";
     /// The token of a stream over HTTP, in base64 (dialect 0.10).
     pub const STREAM_STATE_B64: &[u8] = b"vgi_rpc.stream_state#b64";
@@ -34,7 +34,7 @@ pub mod key {
     pub const CANCEL: &[u8] = b"vgi_rpc.cancel";
     /// Where a batch begins in the segment.
     pub const SHM_OFFSET: &[u8] = b"vgi_rpc.shm_offset";
-    /// How many octets it takes there.
+    /// How many bytes it takes there.
     pub const SHM_LENGTH: &[u8] = b"vgi_rpc.shm_length";
     /// The segment that a batch came from.
     pub const SHM_SOURCE: &[u8] = b"vgi_rpc.shm_source";
@@ -57,7 +57,7 @@ pub mod key {
 /// The version of the protocol that this crate speaks.
 pub const REQUEST_VERSION: &[u8] = b"1";
 
-/// Pairs of octets in the order of the wire. Values need not be UTF-8.
+/// Pairs of bytes in the order of the wire. Values need not be UTF-8.
 ///
 /// No pairs and no metadata are the same: nothing in the protocol tells them apart.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         f.debug_map().entries(self.iter().map(|(key, value)| (text(key), text(value)))).finish()
     }
 }

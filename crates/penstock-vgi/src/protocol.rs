@@ -58,7 +58,7 @@ impl MethodKind {
     }
 }
 
-/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 is over these octets, so they
+/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 is over these bytes, so they
 /// come from who made the schemas.
 #[derive(Debug, Clone, Default)]
 pub struct Serialized {

@@ -21,8 +21,8 @@ pub struct Request {
     pub values: Vec<Option<ArrayRef>>,
     /// All metadata of the request.
     pub metadata: Metadata,
-    /// How many octets its columns had on the wire.
-    pub octets: u64,
+    /// How many bytes its columns had on the wire.
+    pub bytes: u64,
 }
 
 /// Why a request is answered without a method.
@@ -84,7 +84,7 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
         return reject(Rejected::Protocol, "ProtocolError", &message);
     }
     match values(method, &batch) {
-        Ok(values) => Parsed::Call(Request { method: index, values, octets: batch.octets, metadata: batch.metadata }),
+        Ok(values) => Parsed::Call(Request { method: index, values, bytes: batch.bytes, metadata: batch.metadata }),
         Err(message) => {
             let schema = if method.result.fields().is_empty() { empty() } else { Arc::clone(&method.result) };
             Parsed::Rejected(Rejected::Params, schema, Failure::new("TypeError", &message))

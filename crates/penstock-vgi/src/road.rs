@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// Batches of fewer octets go through the pipe: a pointer is about as long as they are.
+/// Batches of fewer bytes go through the pipe: a pointer is about as long as they are.
 pub const LEAST: u64 = 4 << 10;
 /// So often each road is tried.
 const TRIALS: u32 = 4;
@@ -50,14 +50,14 @@ pub struct Chooser {
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     count: u32,
-    /// The best times so far, in femtoseconds for each octet: sizes of a class differ.
+    /// The best times so far, in femtoseconds for each byte: sizes of a class differ.
     pipe: Option<u128>,
     memory: Option<u128>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
-    octets: u64,
+    bytes: u64,
     road: Road,
     at: Duration,
 }
@@ -69,14 +69,14 @@ impl Chooser {
     }
 
     /// The road of a batch that is sent now. [`answered`](Self::answered) says when the peer has answered it.
-    pub fn choose(&mut self, octets: u64, now: Duration) -> Road {
+    pub fn choose(&mut self, bytes: u64, now: Duration) -> Road {
         self.sent = None;
-        if octets < LEAST {
+        if bytes < LEAST {
             return Road::Pipe;
         }
         let end = self.end;
-        let road = self.class(octets).map_or(Road::Memory, |class| class.next(end));
-        self.sent = Some(Sent { octets, road, at: now });
+        let road = self.class(bytes).map_or(Road::Memory, |class| class.next(end));
+        self.sent = Some(Sent { bytes, road, at: now });
         road
     }
 
@@ -87,9 +87,9 @@ impl Chooser {
 
     /// The peer has answered: it has used the batch, and what comes next is there.
     pub fn answered(&mut self, now: Duration) {
-        let Some(Sent { octets, road, at }) = self.sent.take() else { return };
-        let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(octets.max(1));
-        let Some(class) = self.class(octets) else { return };
+        let Some(Sent { bytes, road, at }) = self.sent.take() else { return };
+        let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(bytes.max(1));
+        let Some(class) = self.class(bytes) else { return };
         let best = match road {
             Road::Pipe => &mut class.pipe,
             Road::Memory => &mut class.memory,
@@ -97,8 +97,8 @@ impl Chooser {
         *best = Some(best.map_or(cost, |best| best.min(cost)));
     }
 
-    fn class(&mut self, octets: u64) -> Option<&mut Class> {
-        self.classes.get_mut(octets.checked_ilog2()? as usize)
+    fn class(&mut self, bytes: u64) -> Option<&mut Class> {
+        self.classes.get_mut(bytes.checked_ilog2()? as usize)
     }
 }
 
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     /// Sends batches one after the other, whose times are what `cost` says, and gives their roads.
-    fn roads(chooser: &mut Chooser, octets: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
+    fn roads(chooser: &mut Chooser, bytes: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
         let mut now = Duration::ZERO;
         let step = |_| {
-            let road = chooser.choose(octets, now);
+            let road = chooser.choose(bytes, now);
             now += Duration::from_nanos(cost(road));
             chooser.answered(now);
             road
@@ -214,9 +214,9 @@ mod tests {
         #[test]
         fn whatever_comes_it_chooses(steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..200)) {
             let mut chooser = Chooser::new(End::Server);
-            for (octets, now, answered) in steps {
-                let road = chooser.choose(octets, Duration::from_nanos(now));
-                prop_assert!(octets >= LEAST || road == Road::Pipe);
+            for (bytes, now, answered) in steps {
+                let road = chooser.choose(bytes, Duration::from_nanos(now));
+                prop_assert!(bytes >= LEAST || road == Road::Pipe);
                 if answered {
                     chooser.answered(Duration::from_nanos(now / 2));
                 }

@@ -1,4 +1,4 @@
-//! The server's end of a pipe, a socket or whatever carries octets both ways (sections 5, 6, 9 and 13).
+//! The server's end of a pipe, a socket or whatever carries bytes both ways (sections 5, 6, 9 and 13).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ impl Server {
         &self.protocol
     }
 
-    /// Where octets of the client go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
+    /// Where bytes of the client go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
     }

@@ -1,4 +1,4 @@
-//! The header of a shared memory segment and its allocator (section 11), on octets that are handed in: the memory itself
+//! The header of a shared memory segment and its allocator (section 11), on bytes that are handed in: the memory itself
 //! is the driver's.
 
 use penstock_wire::{Reader, Writer};
@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 pub struct Region {
     /// Where it begins, counted from the start of the segment.
     pub offset: u64,
-    /// How many octets it has.
+    /// How many bytes it has.
     pub length: u64,
 }
 
@@ -43,20 +43,20 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of a new segment of so many octets, which must be more than the header.
+    /// Of a new segment of so many bytes, which must be more than the header.
     pub fn new(size: u64) -> Result<Self> {
         if size <= HEADER {
-            return Err(Error::misuse(format!("a segment has more than {HEADER} octets, not {size}")));
+            return Err(Error::misuse(format!("a segment has more than {HEADER} bytes, not {size}")));
         }
         Ok(Self { size, regions: Vec::new() })
     }
 
-    /// How many octets of the header hold `fixed` and the allocations that it counts.
-    pub fn octets(fixed: &[u8], size: u64) -> Result<usize> {
+    /// How many bytes of the header hold `fixed` and the allocations that it counts.
+    pub fn bytes(fixed: &[u8], size: u64) -> Result<usize> {
         count(fixed, size).map(|count| FIXED.saturating_add(count.saturating_mul(ENTRY)))
     }
 
-    /// Reads a header, of which at least [`octets`](Self::octets) are there.
+    /// Reads a header, of which at least [`bytes`](Self::bytes) are there.
     pub fn read(header: &[u8], size: u64) -> Result<Self> {
         let count = count(header, size)?;
         let mut reader = Reader::new(header.get(FIXED..).unwrap_or_default());
@@ -126,7 +126,7 @@ impl Table {
             return Ok(());
         }
         let Region { offset, length } = pointer;
-        Err(Error::violation(format!("a pointer to {length} octets at {offset} leads to no region of the segment")))
+        Err(Error::violation(format!("a pointer to {length} bytes at {offset} leads to no region of the segment")))
     }
 }
 
@@ -145,7 +145,7 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     }
     let data = reader.u64_le()?;
     if data.checked_add(HEADER) != Some(size) {
-        return Err(corrupt(&format!("data_size is {data} in a segment of {size} octets")));
+        return Err(corrupt(&format!("data_size is {data} in a segment of {size} bytes")));
     }
     let count = reader.u32_le()? as usize;
     if count > MOST {
@@ -174,9 +174,9 @@ mod tests {
     fn the_header_is_that_of_the_specification() {
         let mut table = Table::new(HEADER + 4096).expect("large enough");
         table.allocate(64).expect("room");
-        let octets = table.write();
+        let bytes = table.write();
         assert_eq!(
-            octets,
+            bytes,
             [
                 b"VGIS".as_slice(),
                 &[1, 0, 0, 0],
@@ -188,7 +188,7 @@ mod tests {
             ]
             .concat()
         );
-        assert_eq!(Table::read(&octets, HEADER + 4096), Ok(table));
+        assert_eq!(Table::read(&bytes, HEADER + 4096), Ok(table));
         assert_eq!(MOST, 4094);
     }
 
@@ -213,13 +213,13 @@ mod tests {
     fn corrupt_headers_are_refused() {
         let size = HEADER + 4096;
         let header = |count: u32, entries: &[u64]| {
-            let mut octets =
+            let mut bytes =
                 [b"VGIS".as_slice(), &[1, 0, 0, 0], &4096_u64.to_le_bytes(), &count.to_le_bytes(), &[0; 4]];
             let entries: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-            let fixed = std::mem::take(&mut octets).concat();
+            let fixed = std::mem::take(&mut bytes).concat();
             [fixed, entries].concat()
         };
-        for (what, octets) in [
+        for (what, bytes) in [
             ("too many", header(4095, &[])),
             ("entries that are not there", header(2, &[HEADER, 64])),
             ("in the header", header(1, &[HEADER - 1, 8])),
@@ -231,7 +231,7 @@ mod tests {
             ("another magic", [b"VGIX".as_slice(), &header(0, &[])[4..]].concat()),
             ("nothing", Vec::new()),
         ] {
-            assert!(Table::read(&octets, size).is_err(), "{what}");
+            assert!(Table::read(&bytes, size).is_err(), "{what}");
         }
         assert!(Table::read(&header(0, &[]), size + 1).is_err(), "another size");
     }

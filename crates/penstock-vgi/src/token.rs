@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! version (1)  created_at (8)  state  schema  input schema  [stream ID, version 3]  HMAC-SHA256 (32)
-//!                              each: length (4), octets
+//!                              each: length (4), bytes
 //! ```
 //!
 //! Integers are little-endian. Nothing is read before the HMAC was verified, in constant time.
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::protocol::Dialect;
 
-/// The octets of an HMAC-SHA256.
+/// The bytes of an HMAC-SHA256.
 const MAC: usize = 32;
 
 /// What a token carries.
@@ -121,7 +121,7 @@ impl Signer {
         }
     }
 
-    /// The octets of a token.
+    /// The bytes of a token.
     pub fn seal(&self, token: &Token, identity: &Identity) -> Vec<u8> {
         let mut out = Writer::new(Vec::new());
         out.u8(self.version());
@@ -135,18 +135,18 @@ impl Signer {
         self.sign(out.into_inner(), identity)
     }
 
-    /// Octets and their HMAC.
-    pub(crate) fn sign(&self, mut octets: Vec<u8>, identity: &Identity) -> Vec<u8> {
+    /// Bytes and their HMAC.
+    pub(crate) fn sign(&self, mut bytes: Vec<u8>, identity: &Identity) -> Vec<u8> {
         let mut mac = self.mac(identity);
-        mac.update(&octets);
-        octets.extend_from_slice(&mac.finalize().into_bytes());
-        octets
+        mac.update(&bytes);
+        bytes.extend_from_slice(&mac.finalize().into_bytes());
+        bytes
     }
 
     /// What a token says, after it was verified. `now` is in seconds since the Unix epoch.
-    pub fn open(&self, octets: &[u8], identity: &Identity, now: u64) -> Result<Token, Refused> {
-        let at = octets.len().checked_sub(MAC).ok_or(Refused::Forged)?;
-        let (signed, tag) = octets.split_at_checked(at).ok_or(Refused::Forged)?;
+    pub fn open(&self, bytes: &[u8], identity: &Identity, now: u64) -> Result<Token, Refused> {
+        let at = bytes.len().checked_sub(MAC).ok_or(Refused::Forged)?;
+        let (signed, tag) = bytes.split_at_checked(at).ok_or(Refused::Forged)?;
         let mut mac = self.mac(identity);
         mac.update(signed);
         mac.verify_slice(tag).map_err(|_| Refused::Forged)?;
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn version_2_has_the_layout_of_section_10() {
-        let octets = Signer::new(*b"key", Dialect::Spec, 0).seal(&token(), &Identity::Anonymous);
+        let bytes = Signer::new(*b"key", Dialect::Spec, 0).seal(&token(), &Identity::Anonymous);
         let fields = [
             [2].as_slice(),
             &1_000_u64.to_le_bytes(),
@@ -212,23 +212,23 @@ mod tests {
             b"input",
         ]
         .concat();
-        assert_eq!((&octets[..fields.len()], octets.len()), (fields.as_slice(), fields.len() + MAC));
+        assert_eq!((&bytes[..fields.len()], bytes.len()), (fields.as_slice(), fields.len() + MAC));
     }
 
     #[test]
-    fn what_is_sealed_is_opened_and_any_changed_octet_is_forged() {
+    fn what_is_sealed_is_opened_and_any_changed_byte_is_forged() {
         for dialect in [Dialect::Spec, Dialect::V0_10] {
             let signer = Signer::new(*b"key", dialect, 60);
-            let octets = signer.seal(&token(), &alice());
-            assert_eq!(signer.open(&octets, &alice(), 1_060), Ok(token()));
-            assert_eq!(signer.open(&octets, &alice(), 1_061), Err(Refused::Expired));
-            for at in 0..octets.len() {
-                let mut changed = octets.clone();
+            let bytes = signer.seal(&token(), &alice());
+            assert_eq!(signer.open(&bytes, &alice(), 1_060), Ok(token()));
+            assert_eq!(signer.open(&bytes, &alice(), 1_061), Err(Refused::Expired));
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
                 changed[at] ^= 1;
                 assert_eq!(signer.open(&changed, &alice(), 1_000), Err(Refused::Forged));
-                assert!(signer.open(&octets[..at], &alice(), 1_000).is_err());
+                assert!(signer.open(&bytes[..at], &alice(), 1_000).is_err());
             }
-            assert_eq!(Signer::new(*b"other", dialect, 60).open(&octets, &alice(), 1_000), Err(Refused::Forged));
+            assert_eq!(Signer::new(*b"other", dialect, 60).open(&bytes, &alice(), 1_000), Err(Refused::Forged));
         }
     }
 
@@ -244,12 +244,12 @@ mod tests {
 
     #[test]
     fn a_version_of_the_other_dialect_is_refused_after_its_hmac() {
-        let mut octets = vec![7];
-        octets.extend_from_slice(&[0; 20]);
+        let mut bytes = vec![7];
+        bytes.extend_from_slice(&[0; 20]);
         let signer = Signer::new(*b"key", Dialect::Spec, 0);
         let mut mac = signer.mac(&Identity::Anonymous);
-        mac.update(&octets);
-        octets.extend_from_slice(&mac.finalize().into_bytes());
-        assert_eq!(signer.open(&octets, &Identity::Anonymous, 0), Err(Refused::Malformed));
+        mac.update(&bytes);
+        bytes.extend_from_slice(&mac.finalize().into_bytes());
+        assert_eq!(signer.open(&bytes, &Identity::Anonymous, 0), Err(Refused::Malformed));
     }
 }

@@ -27,27 +27,27 @@ fn changes() -> impl Strategy<Value = Vec<(usize, u8)>> {
     prop::collection::vec((any::<usize>(), any::<u8>()), 0..4)
 }
 
-fn changed(mut octets: Vec<u8>, changes: Vec<(usize, u8)>) -> Vec<u8> {
+fn changed(mut bytes: Vec<u8>, changes: Vec<(usize, u8)>) -> Vec<u8> {
     for (at, to) in changes {
-        let at = at % octets.len();
-        octets[at] = to;
+        let at = at % bytes.len();
+        bytes[at] = to;
     }
-    octets
+    bytes
 }
 
 proptest! {
     #[test]
     fn ipc_streams_that_are_nearly_right_do_no_harm(cut in any::<u8>(), changes in changes()) {
-        let octets = changed([request("add"), request("count")].concat(), changes);
-        vgi_ipc(&[[cut].as_slice(), &octets].concat());
-        vgi_connection(&octets);
-        vgi_http(&[[cut].as_slice(), &octets].concat());
-        vgi_external(&[[cut].as_slice(), &octets].concat());
-        vgi_token(&[[cut].as_slice(), &octets].concat());
+        let bytes = changed([request("add"), request("count")].concat(), changes);
+        vgi_ipc(&[[cut].as_slice(), &bytes].concat());
+        vgi_connection(&bytes);
+        vgi_http(&[[cut].as_slice(), &bytes].concat());
+        vgi_external(&[[cut].as_slice(), &bytes].concat());
+        vgi_token(&[[cut].as_slice(), &bytes].concat());
     }
 
     #[test]
-    fn arbitrary_octets_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200)) {
         vgi_ipc(&input);
         vgi_connection(&input);
         vgi_shm_header(&input);

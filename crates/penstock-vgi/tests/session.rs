@@ -80,32 +80,32 @@ impl Pair {
 
     /// What the server learns of what the client has sent.
     fn event(&mut self) -> Option<Event> {
-        let octets = self.client.output().concat();
-        self.feed(&octets)
+        let bytes = self.client.output().concat();
+        self.feed(&bytes)
     }
 
-    fn feed(&mut self, mut octets: &[u8]) -> Option<Event> {
+    fn feed(&mut self, mut bytes: &[u8]) -> Option<Event> {
         loop {
             self.server.handle_input().expect("an honest client");
             if let Some(event) = self.server.poll_event() {
-                assert!(octets.is_empty(), "an event before all was read");
+                assert!(bytes.is_empty(), "an event before all was read");
                 return Some(event);
             }
-            if octets.is_empty() {
+            if bytes.is_empty() {
                 return None;
             }
             let space = self.server.input().space();
-            let count = space.len().min(octets.len());
-            space[..count].copy_from_slice(&octets[..count]);
+            let count = space.len().min(bytes.len());
+            space[..count].copy_from_slice(&bytes[..count]);
             self.server.input().advance(count);
-            octets = &octets[count..];
+            bytes = &bytes[count..];
         }
     }
 
     /// What the client learns of what the server has sent.
     fn answers(&mut self) -> Vec<Answer> {
-        let octets = self.server.output().concat();
-        let mut rest = octets.as_slice();
+        let bytes = self.server.output().concat();
+        let mut rest = bytes.as_slice();
         let mut answers = Vec::new();
         loop {
             self.client.handle_input().expect("an honest server");
@@ -158,8 +158,8 @@ impl Pair {
         let event = self.feed(&out.concat());
         assert!(event.is_none(), "{event:?}");
         let mut items = Vec::new();
-        let octets = self.server.output().concat();
-        ipc::Decoder::new(Limits::default()).push(&octets, &mut items).expect("valid");
+        let bytes = self.server.output().concat();
+        ipc::Decoder::new(Limits::default()).push(&bytes, &mut items).expect("valid");
         let [Item::Schema(_), Item::Batch(error), Item::End] = items.as_slice() else { panic!("{items:?}") };
         let penstock_vgi::Class::Error(failure) = error.class() else { panic!("{error:?}") };
         failure.error_type
@@ -246,9 +246,9 @@ fn a_cancelled_stream_ends_and_the_next_call_is_served() {
             assert_eq!(pair.answers().len(), 1);
         }
         pair.client.close(true).expect("open");
-        let octets = pair.client.output().concat();
+        let bytes = pair.client.output().concat();
         // The end of the input lies behind the cancel batch, and is read after the answer.
-        let (cancel, end) = octets.split_at(octets.len() - ipc::END.len());
+        let (cancel, end) = bytes.split_at(bytes.len() - ipc::END.len());
         assert!(matches!(pair.feed(cancel), Some(Event::Cancelled)));
         pair.server.settle().expect("open");
         assert!(pair.feed(end).is_none());
@@ -269,11 +269,11 @@ fn a_stream_that_is_left_behind_ends_with_the_next_request() {
     // Another client on the same connection knows nothing of the stream.
     pair.client = Client::new(Limits::default());
     pair.client.call("nothing", Batch::new(schema(&[]), Vec::new(), 1), Metadata::new()).expect("idle");
-    let octets = pair.client.output().concat();
+    let bytes = pair.client.output().concat();
     // The request's schema message ends the stream; the call comes with the rest.
     let mut out = Output::new();
     ipc::stream(&schema(&[]), [], &mut out).expect("writable");
-    let (begun, rest) = octets.split_at(out.len() - ipc::END.len());
+    let (begun, rest) = bytes.split_at(out.len() - ipc::END.len());
     assert!(matches!(pair.feed(begun), Some(Event::Abandoned)));
     assert!(matches!(pair.feed(rest), Some(Event::Call(_))));
     pair.server.reply(&Batch::empty(&schema(&[]), Metadata::new())).expect("called");

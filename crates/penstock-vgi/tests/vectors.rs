@@ -1,4 +1,4 @@
-//! The worked examples of the specification, as octets that pyarrow and Python's own HMAC have written: `tests/vectors/vgi`.
+//! The worked examples of the specification, as bytes that pyarrow and Python's own HMAC have written: `tests/vectors/vgi`.
 // Vectors that do not say what they should fail the test that reads them.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
@@ -32,7 +32,7 @@ struct Expected {
 }
 
 #[derive(Debug, Deserialize)]
-struct Octets {
+struct Bytes {
     empty_schema: Plain,
     segment_header: Header,
     tokens: Vec<SealedToken>,
@@ -64,8 +64,8 @@ struct SealedToken {
     hex: Hex,
 }
 
-fn octets() -> Octets {
-    load("vgi", "octets").expect("vectors").pop().expect("one of them")
+fn bytes() -> Bytes {
+    load("vgi", "bytes").expect("vectors").pop().expect("one of them")
 }
 
 fn check(stream: &Stream, items: &[Item]) {
@@ -101,7 +101,7 @@ fn batches(items: Vec<Item>) -> Vec<Batch> {
 }
 
 #[test]
-fn streams_say_what_the_specification_says_whole_and_octet_by_octet() {
+fn streams_say_what_the_specification_says_whole_and_byte_by_byte() {
     let streams: Vec<Stream> = load("vgi", "streams").expect("vectors");
     assert!(streams.len() >= 8);
     for stream in &streams {
@@ -109,8 +109,8 @@ fn streams_say_what_the_specification_says_whole_and_octet_by_octet() {
         check(stream, &whole);
         let mut decoder = Decoder::new(Limits::default());
         let mut items = Vec::new();
-        for octet in &stream.hex.0 {
-            decoder.push(&[*octet], &mut items).expect("readable");
+        for byte in &stream.hex.0 {
+            decoder.push(&[*byte], &mut items).expect("readable");
         }
         check(stream, &items);
     }
@@ -133,16 +133,16 @@ fn each_batch_is_of_the_class_that_section_7_gives_it() {
 
 #[test]
 fn the_empty_schema_is_read_and_ours_says_the_same() {
-    let octets = octets();
-    let schema = read_schema(&octets.empty_schema.hex.0, &Limits::default()).expect("a schema");
+    let bytes = bytes();
+    let schema = read_schema(&bytes.empty_schema.hex.0, &Limits::default()).expect("a schema");
     assert!(schema.fields().is_empty());
     let ours = write_schema(&schema).expect("writable");
     assert_eq!(read_schema(&ours, &Limits::default()), Ok(schema));
 }
 
 #[test]
-fn the_header_of_a_segment_is_written_octet_for_octet() {
-    let Header { hex, size, regions, explained } = octets().segment_header;
+fn the_header_of_a_segment_is_written_byte_for_byte() {
+    let Header { hex, size, regions, explained } = bytes().segment_header;
     let table = Table::read(&hex.0, size).expect("a header");
     let expected: Vec<Region> = regions.iter().map(|&(offset, length)| Region { offset, length }).collect();
     assert_eq!(table.regions(), expected);
@@ -152,10 +152,10 @@ fn the_header_of_a_segment_is_written_octet_for_octet() {
 }
 
 #[test]
-fn tokens_are_opened_and_sealed_octet_for_octet() {
-    let octets = octets();
-    assert!(octets.tokens.len() >= 3);
-    for vector in octets.tokens {
+fn tokens_are_opened_and_sealed_byte_for_byte() {
+    let bytes = bytes();
+    assert!(bytes.tokens.len() >= 3);
+    for vector in bytes.tokens {
         let signer = Signer::new(vector.key.0, Dialect::parse(&vector.dialect).expect("a dialect"), 0);
         let identity = vector
             .identity
@@ -163,7 +163,7 @@ fn tokens_are_opened_and_sealed_octet_for_octet() {
         let token: Token = signer.open(&vector.hex.0, &identity, 0).expect("its signature holds");
         assert_eq!((token.created_at, &token.state), (vector.created_at, &vector.state.0), "{}", vector.name);
         assert_eq!(token.stream_id, vector.stream_id, "{}", vector.name);
-        assert_eq!(token.input_schema, octets.empty_schema.hex.0, "{}", vector.name);
+        assert_eq!(token.input_schema, bytes.empty_schema.hex.0, "{}", vector.name);
         assert_eq!(signer.seal(&token, &identity), vector.hex.0, "{}", vector.name);
         let mut changed = vector.hex.0;
         changed[10] ^= 1;

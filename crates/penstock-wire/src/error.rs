@@ -4,9 +4,9 @@ use std::fmt;
 /// and never by the text of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The peer's octets do not parse.
+    /// The peer's bytes do not parse.
     Malformed,
-    /// The octets parse, but the peer broke a rule of the protocol.
+    /// The bytes parse, but the peer broke a rule of the protocol.
     Violation,
     /// A limit was exceeded: the protocol's, the negotiated one or the operator's.
     Limit,

@@ -46,13 +46,13 @@ impl Hasher for FastHasher {
         self.state
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        for part in octets.chunks(8) {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
             let mut word = [0; 8];
             word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             self.fold(u64::from_le_bytes(word));
         }
-        self.fold(octets.len() as u64);
+        self.fold(bytes.len() as u64);
     }
 
     fn write_u8(&mut self, value: u8) {

@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// Fewer octets were there than a field needs.
+/// Fewer bytes were there than a field needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncated {
-    /// How many octets the field takes.
+    /// How many bytes the field takes.
     pub needed: usize,
     /// How many were left.
     pub available: usize,
@@ -11,13 +11,13 @@ pub struct Truncated {
 
 impl fmt::Display for Truncated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "truncated: {} octets needed, {} there", self.needed, self.available)
+        write!(f, "truncated: {} bytes needed, {} there", self.needed, self.available)
     }
 }
 
 impl std::error::Error for Truncated {}
 
-/// A cursor over octets that came from a peer. It cannot overrun them, and a read that fails leaves it where it was.
+/// A cursor over bytes that came from a peer. It cannot overrun them, and a read that fails leaves it where it was.
 ///
 /// Integers without a suffix are big-endian (network order); the `_le` twins are little-endian.
 #[derive(Debug, Clone)]
@@ -26,22 +26,22 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A cursor at the first of `octets`.
-    pub const fn new(octets: &'a [u8]) -> Self {
-        Self { rest: octets }
+    /// A cursor at the first of `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
     }
 
-    /// How many octets are left.
+    /// How many bytes are left.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether all octets have been read.
+    /// Whether all bytes have been read.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next `length` octets, borrowed from the input: nothing is allocated, whatever a peer wrote as a length.
+    /// The next `length` bytes, borrowed from the input: nothing is allocated, whatever a peer wrote as a length.
     #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(self.truncated(length))?;
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next `N` octets.
+    /// The next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(self.truncated(N))?;
@@ -57,55 +57,55 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    /// An octet.
+    /// A byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
-        self.array().map(|[octet]| octet)
+        self.array().map(|[byte]| byte)
     }
 
-    /// Two octets, big-endian.
+    /// Two bytes, big-endian.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Three octets, big-endian.
+    /// Three bytes, big-endian.
     #[inline]
     pub fn u24(&mut self) -> Result<u32, Truncated> {
         self.array().map(|[a, b, c]| u32::from_be_bytes([0, a, b, c]))
     }
 
-    /// Four octets, big-endian.
+    /// Four bytes, big-endian.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Eight octets, big-endian.
+    /// Eight bytes, big-endian.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Two octets, little-endian.
+    /// Two bytes, little-endian.
     #[inline]
     pub fn u16_le(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Three octets, little-endian.
+    /// Three bytes, little-endian.
     #[inline]
     pub fn u24_le(&mut self) -> Result<u32, Truncated> {
         self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
     }
 
-    /// Four octets, little-endian.
+    /// Four bytes, little-endian.
     #[inline]
     pub fn u32_le(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight octets, little-endian.
+    /// Eight bytes, little-endian.
     #[inline]
     pub fn u64_le(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_le_bytes)
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn integers_are_read_in_both_orders() {
-        let octets = [1, 2, 3, 4, 5, 6, 7, 8];
-        let read = || Reader::new(&octets);
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        let read = || Reader::new(&bytes);
         assert_eq!(read().u8(), Ok(1));
         assert_eq!((read().u16(), read().u16_le()), (Ok(0x0102), Ok(0x0201)));
         assert_eq!((read().u24(), read().u24_le()), (Ok(0x01_0203), Ok(0x03_0201)));
@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(reader.take(usize::MAX), Err(Truncated { needed: usize::MAX, available: 3 }));
         assert_eq!(reader.take(3), Ok([1, 2, 3].as_slice()));
         assert!(reader.is_empty());
-        assert_eq!(reader.u8().map_err(|error| error.to_string()), Err("truncated: 1 octets needed, 0 there".into()));
+        assert_eq!(reader.u8().map_err(|error| error.to_string()), Err("truncated: 1 bytes needed, 0 there".into()));
     }
 }

@@ -21,63 +21,63 @@ impl<B: BufMut> Writer<B> {
         self.out
     }
 
-    /// An octet.
+    /// A byte.
     pub fn u8(&mut self, value: u8) {
         self.out.put_u8(value);
     }
 
-    /// Two octets, big-endian.
+    /// Two bytes, big-endian.
     pub fn u16(&mut self, value: u16) {
         self.out.put_u16(value);
     }
 
-    /// Three octets, big-endian; a value that takes four is refused.
+    /// Three bytes, big-endian; a value that takes four is refused.
     pub fn u24(&mut self, value: u32) -> Result<(), LimitExceeded> {
-        let [_, octets @ ..] = checked_u24(value)?.to_be_bytes();
-        self.bytes(&octets);
+        let [_, bytes @ ..] = checked_u24(value)?.to_be_bytes();
+        self.bytes(&bytes);
         Ok(())
     }
 
-    /// Four octets, big-endian.
+    /// Four bytes, big-endian.
     pub fn u32(&mut self, value: u32) {
         self.out.put_u32(value);
     }
 
-    /// Eight octets, big-endian.
+    /// Eight bytes, big-endian.
     pub fn u64(&mut self, value: u64) {
         self.out.put_u64(value);
     }
 
-    /// Two octets, little-endian.
+    /// Two bytes, little-endian.
     pub fn u16_le(&mut self, value: u16) {
         self.out.put_u16_le(value);
     }
 
-    /// Three octets, little-endian; a value that takes four is refused.
+    /// Three bytes, little-endian; a value that takes four is refused.
     pub fn u24_le(&mut self, value: u32) -> Result<(), LimitExceeded> {
-        let [octets @ .., _] = checked_u24(value)?.to_le_bytes();
-        self.bytes(&octets);
+        let [bytes @ .., _] = checked_u24(value)?.to_le_bytes();
+        self.bytes(&bytes);
         Ok(())
     }
 
-    /// Four octets, little-endian.
+    /// Four bytes, little-endian.
     pub fn u32_le(&mut self, value: u32) {
         self.out.put_u32_le(value);
     }
 
-    /// Eight octets, little-endian.
+    /// Eight bytes, little-endian.
     pub fn u64_le(&mut self, value: u64) {
         self.out.put_u64_le(value);
     }
 
-    /// Octets as they are.
-    pub fn bytes(&mut self, octets: &[u8]) {
-        self.out.put_slice(octets);
+    /// Bytes as they are.
+    pub fn bytes(&mut self, data: &[u8]) {
+        self.out.put_slice(data);
     }
 }
 
 impl Writer<BytesMut> {
-    /// Appends to a new buffer that holds `capacity` octets before it grows.
+    /// Appends to a new buffer that holds `capacity` bytes before it grows.
     pub fn with_capacity(capacity: usize) -> Self {
         Self::new(BytesMut::with_capacity(capacity))
     }
@@ -110,8 +110,8 @@ mod tests {
         writer.u32_le(8);
         writer.u64_le(9);
         writer.bytes(b"end");
-        let octets = writer.into_bytes();
-        let mut reader = Reader::new(&octets);
+        let bytes = writer.into_bytes();
+        let mut reader = Reader::new(&bytes);
         assert_eq!((reader.u8(), reader.u16(), reader.u24()), (Ok(1), Ok(2), Ok(0xFF_FFFF)));
         assert_eq!((reader.u32(), reader.u64()), (Ok(4), Ok(5)));
         assert_eq!((reader.u16_le(), reader.u24_le()), (Ok(6), Ok(0x01_0203)));

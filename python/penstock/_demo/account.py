@@ -25,12 +25,12 @@ class Account:
     """Statuses of what lies below the documents."""
     types: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Types and statuses of parts."""
-    type_octets: Counter[str] = field(default_factory=Counter)
+    type_bytes: Counter[str] = field(default_factory=Counter)
     depths: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Depths and statuses of parts."""
-    depth_octets: Counter[int] = field(default_factory=Counter)
-    octets: int = 0
-    """The octets of all parts."""
+    depth_bytes: Counter[int] = field(default_factory=Counter)
+    bytes: int = 0
+    """The bytes of all parts."""
     failures: list[tuple[str, str]] = field(default_factory=list)
     """Where, and why, for everything that is not COMPLETE, documents too."""
     digests: int = 0
@@ -94,16 +94,16 @@ def _read_parts(folder: Path, account: Account) -> Counter[str]:
     return rows
 
 
-def _count(depth: int, kind: str, status: str, octets: int, account: Account) -> None:
+def _count(depth: int, kind: str, status: str, size: int, account: Account) -> None:
     if depth == 0:
         account.documents[status] += 1
         return
     account.parts[status] += 1
     account.types[kind, status] += 1
-    account.type_octets[kind] += octets
+    account.type_bytes[kind] += size
     account.depths[depth, status] += 1
-    account.depth_octets[depth] += octets
-    account.octets += octets
+    account.depth_bytes[depth] += size
+    account.bytes += size
 
 
 def _check(path: Path, differences: list[str], rows: int | None, account: Account) -> None:

@@ -39,7 +39,7 @@ class Aside:
     """A daemon, a worker, and the documents that they are given, as long as the ``with`` block lasts.
 
     Args:
-        files: All documents: their octets, names and paths. The largest are the slowest.
+        files: All documents: their bytes, names and paths. The largest are the slowest.
         sink: Where their parts go.
         receipts: Where their receipts go.
         rows: A folder for their rows, as Parquet.

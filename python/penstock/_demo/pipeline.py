@@ -48,13 +48,13 @@ class _WithTexts:
 
 
 class Listing:
-    """How many documents there are, and how many octets they have."""
+    """How many documents there are, and how many bytes they have."""
 
     def __init__(self, folder: Path) -> None:
         source = DocumentsSource({"path": str(folder)})
         files = [file for partition in source.reader(source.schema()).partitions() for file in partition.files]
         self.documents = len(files)
-        self.octets = sum(file.length for file in files)
+        self.bytes = sum(file.length for file in files)
         self.files = [(file.length, file.document, file.path) for file in files]
 
 

@@ -43,32 +43,32 @@ def _documents(account: Account, logged: int) -> Table:
     table.add_row("composites", f"{account.composites:,}")
     table.add_row("texts read by the worker", f"{account.texts:,}")
     table.add_row("digests verified", f"{account.digests:,}")
-    table.add_row("octets of parts", decimal(account.octets))
+    table.add_row("bytes of parts", decimal(account.bytes))
     table.add_row("lines of logs acknowledged", f"{logged:,}")
     return table
 
 
 def _types(account: Account) -> Table:
-    table = _table("Parts by type", "type", "parts", "complete", "failed", "octets")
+    table = _table("Parts by type", "type", "parts", "complete", "failed", "bytes")
     totals: Counter[str] = Counter()
     for (kind, _), count in account.types.items():
         totals[kind] += count
     for kind, count in totals.most_common(_SHOWN_TYPES):
         complete, failed = (account.types[kind, status] for status in ("COMPLETE", "FAILED"))
-        table.add_row(Text(kind), f"{count:,}", f"{complete:,}", f"{failed:,}", decimal(account.type_octets[kind]))
+        table.add_row(Text(kind), f"{count:,}", f"{complete:,}", f"{failed:,}", decimal(account.type_bytes[kind]))
     rest = totals.most_common()[_SHOWN_TYPES:]
     if rest:
-        octets = sum(account.type_octets[kind] for kind, _ in rest)
-        table.add_row(f"{len(rest)} more", f"{sum(count for _, count in rest):,}", "", "", decimal(octets))
+        size = sum(account.type_bytes[kind] for kind, _ in rest)
+        table.add_row(f"{len(rest)} more", f"{sum(count for _, count in rest):,}", "", "", decimal(size))
     return table
 
 
 def _depths(account: Account) -> Table:
-    table = _table("Parts by depth", "depth", "parts", "complete", "failed", "octets")
-    for depth in sorted(account.depth_octets):
+    table = _table("Parts by depth", "depth", "parts", "complete", "failed", "bytes")
+    for depth in sorted(account.depth_bytes):
         complete, failed = (account.depths[depth, status] for status in ("COMPLETE", "FAILED"))
         count = sum(number for (at, _), number in account.depths.items() if at == depth)
-        table.add_row(str(depth), f"{count:,}", f"{complete:,}", f"{failed:,}", decimal(account.depth_octets[depth]))
+        table.add_row(str(depth), f"{count:,}", f"{complete:,}", f"{failed:,}", decimal(account.depth_bytes[depth]))
     return table
 
 
@@ -91,7 +91,7 @@ def _rates(account: Account, seconds: Mapping[str, float]) -> Table:
     taken = seconds.get("taking apart and sending", 0.0)
     if taken > 0:
         table.add_row("parts a second", f"{account.parts.total() / taken:,.0f}")
-        table.add_row("octets a second", decimal(int(account.octets / taken)))
+        table.add_row("bytes a second", decimal(int(account.bytes / taken)))
     return table
 
 

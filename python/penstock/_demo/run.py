@@ -161,7 +161,7 @@ def _summary(account: Account, seconds: float) -> dict[str, object]:
         "complete": parts["COMPLETE"],
         "failed": parts["FAILED"],
         "skipped": parts["SKIPPED"],
-        "bytes": account.octets,
+        "bytes": account.bytes,
         "seconds": round(seconds, 3),
         "verified": account.verified,
     }

@@ -75,10 +75,10 @@ class SinkProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
-                octets = output.read(4096)
-                if not octets:
+                data = output.read(4096)
+                if not data:
                     break
-                line += octets
+                line += data
         ready = _READY.fullmatch(line)
         if ready is None:
             raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more")

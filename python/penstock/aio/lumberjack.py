@@ -10,11 +10,11 @@ from typing import Any, Literal, NoReturn, Self
 from penstock import _core
 from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import LumberjackError
-from penstock.lumberjack._event import Event, pair_octets, rows_of
+from penstock.lumberjack._event import Event, pair_bytes, rows_of
 from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
 from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
-from penstock.lumberjack._sender import batches_of, check_frames, event_column, octets_of, parts_of
+from penstock.lumberjack._sender import batches_of, check_frames, event_column, bytes_of, parts_of
 from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]
@@ -50,7 +50,7 @@ class Receiver:
         spool: PathLike | Spool | None = None,
         max_connections: int = 16_384,
         max_connections_per_address: int | None = None,
-        max_octets: int = 256 << 20,
+        max_bytes: int = 256 << 20,
         max_age: float | None = None,
         frame_timeout: float = 30.0,
         idle_timeout: float | None = 900.0,
@@ -74,7 +74,7 @@ class Receiver:
             client_certificates=client_certificates,
             max_connections=max_connections,
             max_connections_per_address=max_connections_per_address,
-            max_octets=max_octets,
+            max_bytes=max_bytes,
             max_age=max_age,
             frame_timeout=frame_timeout,
             idle_timeout=idle_timeout,
@@ -272,9 +272,9 @@ class Sender:
     async def _send(self, native: "_core.LumberjackSender", events: Iterable[object]) -> None:
         for part in parts_of(events):
             if self._frames == "json":
-                await result(_core.lumberjack_send_json(futures(), native, octets_of(part), False))
+                await result(_core.lumberjack_send_json(futures(), native, bytes_of(part), False))
             else:
-                pairs = [pair_octets(event) for event in part]
+                pairs = [pair_bytes(event) for event in part]
                 await result(_core.lumberjack_send_maps(futures(), native, pairs, False))
 
     @property

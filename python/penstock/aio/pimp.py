@@ -321,7 +321,7 @@ class Sender:
 
     @property
     def bytes_written(self) -> int:
-        """Octets of the payload that the buffer has, before they were compressed."""
+        """Bytes of the payload that the buffer has, before they were compressed."""
         return 0 if self._native is None else self._native.progress()[1]
 
     async def send(self, data: object, *, timeout: float | None = None) -> None:
@@ -345,7 +345,7 @@ class Sender:
             await result(_core.pimp_send(futures(), native, piece))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the buffer has what was sent; of Base64 up to two octets wait for what completes them."""
+        """Wait until the buffer has what was sent; of Base64 up to two bytes wait for what completes them."""
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_flush(futures(), await self._begun()))
 
@@ -388,7 +388,7 @@ class Sender:
 
 
 class Consumer:
-    """Reads a job, as `penstock.pimp.Consumer` does: an asynchronous iterator of octets, as they come.
+    """Reads a job, as `penstock.pimp.Consumer` does: an asynchronous iterator of bytes, as they come.
 
     >>> import asyncio
     >>> async def main():
@@ -449,7 +449,7 @@ class Consumer:
             return metadata_of(await result(_core.pimp_metadata(futures(), await self._begun())))
 
     async def receive(self, timeout: float | None = None) -> bytes | None:
-        """Wait for the next octets; None when the payload is whole. Cancelled, it has taken none.
+        """Wait for the next bytes; None when the payload is whole. Cancelled, it has taken none.
 
         Errors are those of `penstock.pimp.Consumer.receive`.
         """
@@ -488,14 +488,14 @@ class Consumer:
         return await asyncio.to_thread(lambda: self._twin().arrow_schema())
 
     async def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:
-        """Write the payload to a file, as `penstock.pimp.Consumer.save` does; give its octets."""
-        octets = 0
+        """Write the payload to a file, as `penstock.pimp.Consumer.save` does; give its bytes."""
+        size = 0
         with blocking_consumer.replaced(Path(path)) as file:
             async for data in self:
-                octets += await asyncio.to_thread(file.write, data)
+                size += await asyncio.to_thread(file.write, data)
                 if progress is not None:
-                    progress(octets)
-        return octets
+                    progress(size)
+        return size
 
     def __reduce__(self) -> NoReturn:
         """Refuse a pickle."""

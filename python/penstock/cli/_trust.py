@@ -68,7 +68,7 @@ MtuOption = Annotated[
     typer.Option(
         min=1_200,
         max=9_000,
-        help="Octets of a UDP payload on the path, at most; by default 6,500 on this machine, else 1,452.",
+        help="Bytes of a UDP payload on the path, at most; by default 6,500 on this machine, else 1,452.",
     ),
 ]
 

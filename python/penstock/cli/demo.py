@@ -31,7 +31,7 @@ def _demo(
     """Take real documents apart on local Spark, send every part over QUIC to a sink, put them together, and verify.
 
     Exits with 0 only if every document is accounted for: every part has a status, and a reason unless it is COMPLETE,
-    and every receipt agrees with the octets in the sink.
+    and every receipt agrees with the bytes in the sink.
     """
     try:
         from penstock._demo import run

@@ -41,7 +41,7 @@ _Spool = Annotated[
 ]
 _SpoolBytes = Annotated[
     int | None,
-    typer.Option(min=1 << 20, help="With --spool: octets that are kept, 10 GiB; beyond it, writers wait for readers."),
+    typer.Option(min=1 << 20, help="With --spool: bytes that are kept, 10 GiB; beyond it, writers wait for readers."),
 ]
 _Ack = Annotated[
     Literal["spool", "commit"] | None,
@@ -75,8 +75,8 @@ _ClientCertificates = Annotated[
     typer.Option(help="With --client-ca: whether a client must have one; by default required."),
 ]
 _MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once.")]
-_MaxOctets = Annotated[
-    int, typer.Option(min=1 << 20, help="Octets of what is not acknowledged; beyond it, writers wait.")
+_MaxBytes = Annotated[
+    int, typer.Option(min=1 << 20, help="Bytes of what is not acknowledged; beyond it, writers wait.")
 ]
 _MaxAge = Annotated[
     float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
@@ -103,7 +103,7 @@ def _receive(
     client_certificates: _ClientCertificates = None,
     max_connections: _MaxConnections = 16_384,
     max_connections_per_address: MaxConnectionsPerAddressOption = None,
-    max_octets: _MaxOctets = 256 << 20,
+    max_bytes: _MaxBytes = 256 << 20,
     max_age: _MaxAge = None,
     idle_timeout: _IdleTimeout = 900.0,
     max_window: _MaxWindow = 65_536,
@@ -132,7 +132,7 @@ def _receive(
         client_certificates=client_certificates or "required",
         max_connections=max_connections,
         max_connections_per_address=max_connections_per_address,
-        max_octets=max_octets,
+        max_bytes=max_bytes,
         max_age=max_age,
         idle_timeout=idle_timeout or None,
         limits=Limits(window=max_window),

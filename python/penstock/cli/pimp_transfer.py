@@ -138,17 +138,17 @@ def _fetch(
         total = metadata.content_length if metadata.compression == "none" else None
         with _progress("fetched", total, as_json or output is None) as bar:
             if output is None:
-                octets = 0
+                size = 0
                 for data in consumer:
                     sys.stdout.buffer.write(data)
                     sys.stdout.buffer.flush()
-                    octets += len(data)
+                    size += len(data)
             elif kept is not None:
-                octets = kept.save(consumer, output, bar)
+                size = kept.save(consumer, output, bar)
             else:
-                octets = consumer.save(output, progress=bar.show)
+                size = consumer.save(output, progress=bar.show)
     if as_json:
-        line = {"job": job.url, "bytes": octets, "chunks": consumer.next_index, "content_type": metadata.content_type}
+        line = {"job": job.url, "bytes": size, "chunks": consumer.next_index, "content_type": metadata.content_type}
         typer.echo(json.dumps(line))
 
 
@@ -158,37 +158,37 @@ class _Kept:
     def __init__(self, output: Path, job: "Job") -> None:
         self._part = output.with_name(f".{output.name}.part")
         self._note = output.with_name(f".{output.name}.part.json")
-        self.octets, self.position = 0, None
+        self.bytes, self.position = 0, None
         try:
             note = json.loads(self._note.read_bytes())
-            octets, position = int(note["bytes"]), str(note["position"])
+            size, position = int(note["bytes"]), str(note["position"])
             # One of another job is none of this one's.
-            if note["job"] == job.id and self._part.stat().st_size >= octets:
-                self.octets, self.position = octets, position
+            if note["job"] == job.id and self._part.stat().st_size >= size:
+                self.bytes, self.position = size, position
         except (OSError, ValueError, LookupError, TypeError):
             # There is none, or it was cut off: everything comes again.
             return
 
     def save(self, consumer: "Consumer", output: Path, bar: "_Shown") -> int:
-        with self._part.open("r+b" if self.octets else "wb") as file:
-            file.truncate(self.octets)
-            file.seek(self.octets)
+        with self._part.open("r+b" if self.bytes else "wb") as file:
+            file.truncate(self.bytes)
+            file.seek(self.bytes)
             try:
                 for data in consumer:
-                    self.octets += file.write(data)
+                    self.bytes += file.write(data)
                     file.flush()
                     self._keep(consumer)
-                    bar.show(self.octets)
+                    bar.show(self.bytes)
             except BaseException as error:
                 if getattr(error, "code", None) in {"CORRUPT", "TOO_LARGE"}:
                     self._drop()
                 raise
         self._part.replace(output)
         self._note.unlink(missing_ok=True)
-        return self.octets
+        return self.bytes
 
     def _keep(self, consumer: "Consumer") -> None:
-        note = {"job": consumer.job.id, "bytes": self.octets, "position": consumer.position}
+        note = {"job": consumer.job.id, "bytes": self.bytes, "position": consumer.position}
         new = self._note.with_name(f"{self._note.name}.new")
         new.write_text(json.dumps(note))
         new.replace(self._note)
@@ -254,13 +254,13 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
 
 
 class _Shown(Protocol):
-    def show(self, octets: int) -> None: ...
+    def show(self, size: int) -> None: ...
 
 
 class _Nothing:
     """No progress is shown."""
 
-    def show(self, octets: int) -> None:
+    def show(self, size: int) -> None:
         """Show nothing."""
 
 
@@ -278,8 +278,8 @@ def _progress(what: str, total: int | None, quiet: bool) -> Iterator[_Shown]:
         task = progress.add_task("", total=total)
 
         class Bar:
-            def show(self, octets: int) -> None:
-                progress.update(task, completed=octets)
+            def show(self, size: int) -> None:
+                progress.update(task, completed=size)
 
         yield Bar()
 

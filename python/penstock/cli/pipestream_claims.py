@@ -86,7 +86,7 @@ def _line(each: "SetAside") -> str:
     expires = "" if claim.expires is None else f" until {claim.expires:%Y-%m-%d %H:%M} UTC"
     named = " / ".join([each.document or f"scope {claim.scope}, entity {claim.entity}", *(each.path or ())])
     about = ", ".join(
-        text for text in (each.type, None if each.bytes is None else f"{each.bytes} octets", each.reason) if text
+        text for text in (each.type, None if each.bytes is None else f"{each.bytes} bytes", each.reason) if text
     )
     line = f"{claim.hex} {claim.status.name}{expires}  {named}" + (f" ({about})" if about else "")
     # Names come from outside; one line stays one line.

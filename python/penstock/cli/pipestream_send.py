@@ -54,7 +54,7 @@ _PseudonymKeyFile = Annotated[
 ]
 _ByReference = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their octets."),
+    typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their bytes."),
 ]
 
 _Receipts = Annotated[
@@ -286,7 +286,7 @@ def _privacy(
     if by_reference is not None:
         raise typer.BadParameter("--by-reference tells a document's name and type: leave out the options of privacy")
     if key_file is not None and len(key_file.read_bytes().rstrip(b"\r\n")) < _SHORTEST_KEY:
-        raise typer.BadParameter(f"--pseudonym-key-file {key_file}: a key has {_SHORTEST_KEY} octets or more")
+        raise typer.BadParameter(f"--pseudonym-key-file {key_file}: a key has {_SHORTEST_KEY} bytes or more")
     return privacy
 
 

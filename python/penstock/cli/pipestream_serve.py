@@ -81,7 +81,7 @@ _Window = Annotated[
     typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
 ]
 _MaxPayload = Annotated[
-    int | None, typer.Option(min=0, max=2**64 - 1, help="Octets of a payload, at most; by default 16 GiB.")
+    int | None, typer.Option(min=0, max=2**64 - 1, help="Bytes of a payload, at most; by default 16 GiB.")
 ]
 _DeferType = Annotated[
     list[str] | None,

@@ -104,10 +104,10 @@ def _submit(
     key: KeyOption = None,
 ) -> None:
     """Submit a task, and print its ID."""
-    octets = sys.stdin.buffer.read() if payload == "-" else payload.encode("utf-8", "surrogateescape")
+    data = sys.stdin.buffer.read() if payload == "-" else payload.encode("utf-8", "surrogateescape")
     others = {"spool": spool, "storage": storage_options(storage, spool)}
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key, **others) as producer:
-        typer.echo(producer.submit(type, octets))
+        typer.echo(producer.submit(type, data))
 
 
 _dead = typer.Typer(name="dead", help="Tasks that no attempt has settled.", no_args_is_help=True)

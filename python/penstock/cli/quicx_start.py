@@ -37,7 +37,7 @@ _ClientCa = Annotated[
 ]
 _Socket = Annotated[Path | None, typer.Option(metavar="PATH", help="A Unix socket to listen on too.")]
 _Pidfile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the process's ID.")]
-_PoolBytes = Annotated[int | None, typer.Option(min=1, help="Octets of the pool.")]
+_PoolBytes = Annotated[int | None, typer.Option(min=1, help="Bytes of the pool.")]
 _Journal = Annotated[
     Path | None, typer.Option(metavar="DIR", file_okay=False, help="Keep tasks on disk in this folder.")
 ]

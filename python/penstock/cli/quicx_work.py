@@ -15,7 +15,7 @@ from penstock.cli.quicx import commands
 
 __all__ = ["register"]
 
-# Octets of standard error that become the reason.
+# Bytes of standard error that become the reason.
 _REASON = 1_024
 
 

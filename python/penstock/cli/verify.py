@@ -66,7 +66,7 @@ def _verify(
         bool, typer.Option("--json", help="One JSON object for each difference, instead of text.")
     ] = False,
 ) -> None:
-    """Compare receipts with the octets that a sink has; exit 1 names every difference."""
+    """Compare receipts with the bytes that a sink has; exit 1 names every difference."""
     from penstock import receipts
 
     verified = differing = 0

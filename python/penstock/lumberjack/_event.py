@@ -17,9 +17,9 @@ __all__ = [
     "Event",
     "check_size",
     "events_of",
-    "json_octets",
+    "json_bytes",
     "json_text",
-    "pair_octets",
+    "pair_bytes",
     "pairs_object",
     "rows_of",
     "timestamp",
@@ -41,7 +41,7 @@ class Event:
     """
 
     content: Mapping[str, Any] | str | bytes
-    """A JSON object, or pairs of strings, with a list of strings where a key came more than once. The octets where they
+    """A JSON object, or pairs of strings, with a list of strings where a key came more than once. The bytes where they
     are neither (tag ``_jsonparsefailure``), and where they are nested too deeply for Python. Numbers of more digits
     than Python takes are `decimal.Decimal`."""
     sequence: int = 0
@@ -93,29 +93,29 @@ def _key(key: Any, default: Callable[[Any], Any]) -> Any:
     return key if key is None or isinstance(key, str | int) else str(default(key))
 
 
-def json_octets(event: object) -> bytes:
-    """Give an event as the octets of a J frame."""
+def json_bytes(event: object) -> bytes:
+    """Give an event as the bytes of a J frame."""
     if isinstance(event, Event):
         event = event.content
     if isinstance(event, bytes | bytearray | memoryview):
-        octets = bytes(event)
+        data = bytes(event)
     else:
         if isinstance(event, str):
             event = {"message": event}
         if not isinstance(event, Mapping):
             raise TypeError(f"an event is a mapping, a str, bytes or an Event, not {type(event).__name__}")
-        octets = json_text(event).encode("utf-8", "backslashreplace")
-    check_size("an event", len(octets), _MOST_VALUE)
-    return octets
+        data = json_text(event).encode("utf-8", "backslashreplace")
+    check_size("an event", len(data), _MOST_VALUE)
+    return data
 
 
 def check_size(what: str, size: int, most: int = _MOST_VALUE) -> None:
     """Refuse what no receiver would take: it would end every connection, and nothing behind it would arrive."""
     if size > most:
-        raise LumberjackError(f"{what} has {size} octets, and receivers take {most} (decision 7): divide it", "limit")
+        raise LumberjackError(f"{what} has {size} bytes, and receivers take {most} (decision 7): divide it", "limit")
 
 
-def pair_octets(event: object) -> list[tuple[bytes, bytes]]:
+def pair_bytes(event: object) -> list[tuple[bytes, bytes]]:
     """Give an event as the pairs of a D frame; what is no string is written as JSON."""
     if isinstance(event, Event):
         event = event.content
@@ -123,7 +123,7 @@ def pair_octets(event: object) -> list[tuple[bytes, bytes]]:
         event = {"line": event}
     if not isinstance(event, Mapping):
         raise TypeError(f"an event of pairs is a mapping, a str or an Event, not {type(event).__name__}")
-    pairs = [(_octets(key), _octets(value)) for key, value in event.items()]
+    pairs = [(_bytes(key), _bytes(value)) for key, value in event.items()]
     if len(pairs) > _MOST_PAIRS:
         raise LumberjackError(
             f"an event has {len(pairs)} pairs, and receivers take {_MOST_PAIRS} (decision 7)", "limit"
@@ -135,7 +135,7 @@ def pair_octets(event: object) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
-def _octets(value: object) -> bytes:
+def _bytes(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):

@@ -23,19 +23,19 @@ class Limits:
     """
 
     compressed: int = 32 << 20
-    """Octets of a compressed frame."""
+    """Bytes of a compressed frame."""
     inflated: int = 256 << 20
-    """Octets that it may inflate to."""
+    """Bytes that it may inflate to."""
     ratio: int = 1_000
     """How many times its length it may inflate to."""
     key: int = 64 << 10
-    """Octets of a key."""
+    """Bytes of a key."""
     value: int = 16 << 20
-    """Octets of a value, or of a JSON document."""
+    """Bytes of a value, or of a JSON document."""
     pairs: int = 65_536
     """Pairs of an event."""
     event: int = 64 << 20
-    """Octets of an event of pairs."""
+    """Bytes of an event of pairs."""
     window: int = 65_536
     """Events of a window."""
 
@@ -52,7 +52,7 @@ class ReceiveOptions:
     client_certificates: Literal["required", "optional"]
     max_connections: int
     max_connections_per_address: int | None
-    max_octets: int
+    max_bytes: int
     max_age: float | None
     frame_timeout: float
     idle_timeout: float | None

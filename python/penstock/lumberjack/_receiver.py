@@ -97,22 +97,22 @@ class ReceiverCounters:
     """TLS handshakes that failed."""
     events: int
     """Events that came."""
-    octets: int
-    """Octets of these events."""
-    wire_octets: int
-    """Octets that came, as they came: compressed."""
+    bytes: int
+    """Bytes of these events."""
+    wire_bytes: int
+    """Bytes that came, as they came: compressed."""
     windows: int
     """Windows that came whole."""
     acknowledged: int
     """Events that were acknowledged."""
-    held_octets: int
-    """Octets of what is not safe yet."""
+    held_bytes: int
+    """Bytes of what is not safe yet."""
     errors: Mapping[str, int]
     """Connections that ended with an error, by its kind."""
     foreign: Mapping[str, int]
     """Connections of those that spoke something else (decision 11), by its name."""
     peers: Mapping[str, tuple[int, int]]
-    """Events and octets by the name in the certificate, or by address. The first 256, then "other"."""
+    """Events and bytes by the name in the certificate, or by address. The first 256, then "other"."""
 
 
 class Receiver(Listening):
@@ -136,7 +136,7 @@ class Receiver(Listening):
             receiver takes fewer, and says so in the log.
         max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
             standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
-        max_octets: Octets of what is not acknowledged, of all connections together; who would send more waits.
+        max_bytes: Bytes of what is not acknowledged, of all connections together; who would send more waits.
         max_age: Seconds after which a connection ends at its window's edge; by default never.
         frame_timeout: Seconds that a frame may take to arrive.
         idle_timeout: Seconds that a writer may be silent between frames; None: for ever. The first byte must come
@@ -175,7 +175,7 @@ class Receiver(Listening):
         spool: "PathLike | Spool | None" = None,
         max_connections: int = 16_384,
         max_connections_per_address: int | None = None,
-        max_octets: int = 256 << 20,
+        max_bytes: int = 256 << 20,
         max_age: float | None = None,
         frame_timeout: float = 30.0,
         idle_timeout: float | None = 900.0,
@@ -200,7 +200,7 @@ class Receiver(Listening):
             client_certificates=client_certificates,
             max_connections=max_connections,
             max_connections_per_address=max_connections_per_address,
-            max_octets=max_octets,
+            max_bytes=max_bytes,
             max_age=max_age,
             frame_timeout=frame_timeout,
             idle_timeout=idle_timeout,
@@ -279,6 +279,6 @@ def counters_of(fields: "_core._ReceiverCounterFields") -> ReceiverCounters:
         | {
             "errors": dict(fields["errors"]),
             "foreign": dict(fields["foreign"]),
-            "peers": {name: (events, octets) for name, events, octets in fields["peers"]},
+            "peers": {name: (events, data) for name, events, data in fields["peers"]},
         }
     )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock import _core
 from penstock.errors import LumberjackError
-from penstock.lumberjack._event import check_size, json_octets, pair_octets, rows_of, timestamp
+from penstock.lumberjack._event import check_size, json_bytes, pair_bytes, rows_of, timestamp
 from penstock.lumberjack._options import PathLike, SendOptions, host_list
 
 __all__ = ["Sender"]
@@ -142,9 +142,9 @@ class Sender:
         for part in parts_of(events):
             left = None if ends is None else max(0.0, ends - monotonic())
             if self._frames == "json":
-                self._native.send_json(octets_of(part), False, left)
+                self._native.send_json(bytes_of(part), False, left)
             else:
-                self._native.send_maps([pair_octets(event) for event in part], False, left)
+                self._native.send_maps([pair_bytes(event) for event in part], False, left)
 
     def send_lines(
         self,
@@ -246,9 +246,9 @@ def parts_of(events: Iterable[object]) -> Iterator[list[object]]:
         yield part
 
 
-def octets_of(part: list[object]) -> list[bytes]:
+def bytes_of(part: list[object]) -> list[bytes]:
     """Give events as J frames have them; those that are JSON already are most, where there are many."""
-    return [event if type(event) is bytes else json_octets(event) for event in part]
+    return [event if type(event) is bytes else json_bytes(event) for event in part]
 
 
 def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:

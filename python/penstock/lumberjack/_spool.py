@@ -23,7 +23,7 @@ _PIECE = 64 << 20
 EVENT_SCHEMA: pa.Schema = _core.event_schema()
 """The columns of events as they came: ``received`` (timestamp), ``peer``, ``identity`` (by the writer's certificate,
 else null), ``sequence``, ``event`` (a JSON object as it was sent; null for others), ``fields`` (the pairs of a D frame;
-null for J frames), ``raw`` (the octets of a J frame that is no JSON object), ``tags`` (what is wrong:
+null for J frames), ``raw`` (the bytes of a J frame that is no JSON object), ``tags`` (what is wrong:
 ``_jsonparsefailure``, ``_charsetfailure``; null if nothing is)."""
 
 
@@ -45,16 +45,16 @@ class Position:
 class SpoolPiece:
     """Events of a segment behind one another, which anybody reads with the same result, at any time.
 
-    >>> SpoolPiece(segment=1, header=800, start=800, end=2000, skip=0, rows=10).octets
+    >>> SpoolPiece(segment=1, header=800, start=800, end=2000, skip=0, rows=10).bytes
     1200
     """
 
     segment: int
     """The segment's number."""
     header: int
-    """Octets of the segment's header."""
+    """Bytes of the segment's header."""
     start: int
-    """Where its first record begins in the segment, in octets."""
+    """Where its first record begins in the segment, in bytes."""
     end: int
     """Where its last record ends."""
     skip: int
@@ -63,8 +63,8 @@ class SpoolPiece:
     """Its events."""
 
     @property
-    def octets(self) -> int:
-        """Octets of its records."""
+    def bytes(self) -> int:
+        """Bytes of its records."""
         return self.end - self.start
 
 
@@ -72,7 +72,7 @@ class SpoolPiece:
 class SpoolCounters:
     """What a spool has seen since it was opened.
 
-    >>> SpoolCounters(events=3, duplicates=1, syncs=2, refused=0, octets=4096).duplicates
+    >>> SpoolCounters(events=3, duplicates=1, syncs=2, refused=0, bytes=4096).duplicates
     1
     """
 
@@ -84,8 +84,8 @@ class SpoolCounters:
     """How often the disk was asked to be sure, or an object was written."""
     refused: int
     """Batches that were refused, because disk or store failed."""
-    octets: int
-    """Octets that are kept."""
+    bytes: int
+    """Bytes that are kept."""
     damaged: int = 0
     """Records that were found damaged when the spool was opened, and whose events are lost."""
 
@@ -127,7 +127,7 @@ class _Planned:
         until: Position | None = None,
         *,
         rows: int = _ALL,
-        octets: int = _ALL,
+        size: int = _ALL,
         piece: int = _PIECE,
     ) -> tuple[list[SpoolPiece], Position]:
         """Divide what lies behind a position; give the pieces and where they end.
@@ -136,15 +136,15 @@ class _Planned:
             start: Where to begin.
             until: Where to end; by default with what is durable now.
             rows: Events of all pieces.
-            octets: Octets of all pieces; an event that has more comes alone.
-            piece: Octets of a piece.
+            bytes: Bytes of all pieces; an event that has more comes alone.
+            piece: Bytes of a piece.
 
         Raises:
             LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, or the spool does not
                 reach to ``start`` or ``until``; "io" where the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
-        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, octets, piece)
+        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, size, piece)
         return [SpoolPiece(*found) for found in pieces], Position(*end)
 
     def end(self, start: Position = Position()) -> Position:
@@ -158,7 +158,7 @@ class _Planned:
         events are acknowledged. A position before the one that is known changes nothing.
 
         Args:
-            reader: The reader's name, 1 to 128 octets.
+            reader: The reader's name, 1 to 128 bytes.
             position: As `plan` gave it.
 
         Raises:
@@ -197,8 +197,8 @@ class Spool(_Planned):
 
         Args:
             place: A folder, or the URI of a prefix in an object store (``s3://``, ``gs://``, ``abfss://``).
-            max_bytes: Octets that are kept; then writers wait until readers commit.
-            segment_bytes: A segment is full with so many octets, or a quarter of ``max_bytes``.
+            max_bytes: Bytes that are kept; then writers wait until readers commit.
+            segment_bytes: A segment is full with so many bytes, or a quarter of ``max_bytes``.
             segment_seconds: And after so many seconds.
             linger: In an object store: seconds that an object waits for more events.
             ack: When events are acknowledged: ``spool``, on disk, or ``commit``, when every named reader has committed.
@@ -235,7 +235,7 @@ class Spool(_Planned):
 
         Args:
             listen: ``HOST:PORT``; port 0 picks a free one.
-            read_key: What readers must know, at least 16 octets.
+            read_key: What readers must know, at least 16 bytes.
             cert: The certificate (PEM file), with ``key``; by default one for development.
             key: Its private key (PEM file).
             state: For the development certificate; by default the state folder of the command line.
@@ -302,8 +302,8 @@ class SpoolReader(_Planned):
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, Spool(f"{folder}/spool") as spool:
-    ...     address, fingerprint = spool.serve(read_key="a secret of 16 octets or more", state=folder)
-    ...     reader = SpoolReader.connect(address, read_key="a secret of 16 octets or more", fingerprint=fingerprint)
+    ...     address, fingerprint = spool.serve(read_key="a secret of 16 bytes or more", state=folder)
+    ...     reader = SpoolReader.connect(address, read_key="a secret of 16 bytes or more", fingerprint=fingerprint)
     ...     reader.id == SpoolReader(f"{folder}/spool").id == spool.id, list(reader.read())
     (True, [])
     """

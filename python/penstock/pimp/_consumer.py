@@ -32,13 +32,13 @@ class Metadata:
     compression: Literal["none", "gzip"]
     """What was done to it before; a consumer gives it as it was."""
     content_length: int | None
-    """Octets of the payload, compressed where it is; None where the sender did not say."""
+    """Bytes of the payload, compressed where it is; None where the sender did not say."""
     meta: dict[str, Any] | None
     """What the sender has for the consumer; None where Python cannot read it, as integers of 5,000 digits."""
 
 
 class Consumer:
-    """Reads a job: an iterator of octets, as they come. Nothing is asked before the first of them is wanted.
+    """Reads a job: an iterator of bytes, as they come. Nothing is asked before the first of them is wanted.
 
     It polls by index, so a connection that breaks loses nothing; where the buffer can, it waits for news (``wait``).
     What it gives at the end is whole: gaps, contentLength and the sender's SHA-256 are checked.
@@ -49,7 +49,7 @@ class Consumer:
         poll_interval: Seconds between polls.
         max_poll_interval: What this grows to while nothing comes.
         stall_timeout: Seconds without anything new, after which the job counts as stalled.
-        max_bytes: The most octets of a payload.
+        max_bytes: The most bytes of a payload.
         position: Go on behind what another consumer of this job has given: its `position`.
 
     >>> from penstock.pimp import Buffer, Job
@@ -124,7 +124,7 @@ class Consumer:
         return self._native.position()
 
     def receive(self, timeout: float | None = None) -> bytes | None:
-        """Wait for the next octets; None when the payload is whole.
+        """Wait for the next bytes; None when the payload is whole.
 
         Args:
             timeout: Seconds to wait; nothing is lost where they are over. By default as long as ``stall_timeout`` says.
@@ -158,14 +158,14 @@ class Consumer:
 
         Raises:
             PimpError: As for `receive`, also behind the last batch: a job may fail, or its checksum be another; CORRUPT
-                where octets are left behind the stream's end.
+                where bytes are left behind the stream's end.
         """
         source = _Reader(self)
         with pa.ipc.open_stream(source) as reader:
             yield from reader
         # Arrow stops at its own end, which is not yet the job's.
         if source.read(1):
-            raise PimpError("octets are left behind the end of the stream of Arrow", "violation", "CORRUPT")
+            raise PimpError("bytes are left behind the end of the stream of Arrow", "violation", "CORRUPT")
 
     def arrow_schema(self) -> pa.Schema:
         """Give the columns of a payload that is a stream of Arrow. What it takes of the payload is not given again."""
@@ -173,20 +173,20 @@ class Consumer:
             return reader.schema
 
     def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:
-        """Write the payload to a file, which is there when it is whole; give its octets.
+        """Write the payload to a file, which is there when it is whole; give its bytes.
 
         Args:
             path: The file; one that is there is replaced, with its permissions. A device or a pipe is written to.
-            progress: Called with the octets so far.
+            progress: Called with the bytes so far.
         """
-        octets = 0
+        size = 0
         with replaced(Path(path)) as file:
             for data in self:
-                octets += file.write(data)
+                size += file.write(data)
                 file.flush()
                 if progress is not None:
-                    progress(octets)
-        return octets
+                    progress(size)
+        return size
 
     def __reduce__(self) -> NoReturn:
         """Refuse a pickle."""
@@ -232,7 +232,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        # Filled, unless the payload ends: who reads batches takes fewer octets for the end.
+        # Filled, unless the payload ends: who reads batches takes fewer bytes for the end.
         filled = 0
         while filled < len(buffer):
             if not self._rest:

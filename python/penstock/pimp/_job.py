@@ -30,7 +30,7 @@ def new_job_id() -> str:
 
 
 def new_key() -> str:
-    """Make a key: 32 octets of the system's random numbers (section 13).
+    """Make a key: 32 bytes of the system's random numbers (section 13).
 
     >>> len(new_key())
     43
@@ -47,7 +47,7 @@ class JobStatus:
     chunks: int
     """Chunks stored, chunk 0 included."""
     bytes: int
-    """Octets of all values stored, that of chunk 0 included."""
+    """Bytes of all values stored, that of chunk 0 included."""
     next_index: int
     """The highest index stored, plus 1."""
     created_at: int

@@ -38,11 +38,11 @@ class Limits:
     """
 
     job: int = 50 << 20
-    """Octets of a job's values, the last 64 KiB for its final chunk only."""
+    """Bytes of a job's values, the last 64 KiB for its final chunk only."""
     chunks: int = 4_096
     """Chunks of a job, with chunk 0."""
     value: int = 256 << 10
-    """Octets of a value."""
+    """Bytes of a value."""
     ttl_ms: int = 300_000
     """Milliseconds that a job lives, and the most that a consumer may ask for."""
 

@@ -1,4 +1,4 @@
-"""What can be sent, as octets and text: files, iterators, batches in Arrow."""
+"""What can be sent, as bytes and text: files, iterators, batches in Arrow."""
 
 import base64
 import datetime
@@ -27,7 +27,7 @@ def _is_arrow(data: object) -> bool:
 
 
 class Pieces:
-    """Cuts what is to be sent into octets and text, and keeps what an IPC stream needs between batches."""
+    """Cuts what is to be sent into bytes and text, and keeps what an IPC stream needs between batches."""
 
     def __init__(self, arrow: ArrowFormat) -> None:
         """Take the format of batches."""
@@ -98,9 +98,9 @@ class _Sink:
     def __init__(self, out: list[bytes]) -> None:
         self._out = out
 
-    def write(self, octets: Any) -> int:
-        self._out.append(bytes(octets))
-        return len(octets)
+    def write(self, data: Any) -> int:
+        self._out.append(bytes(data))
+        return len(data)
 
     def flush(self) -> None:
         """Nothing waits here."""
@@ -124,7 +124,7 @@ def _parts(read: Callable[[int], bytes | str]) -> Iterator[bytes | str]:
 
 
 def json_lines(batch: pa.RecordBatch, rows: int = 1_024) -> Iterator[str]:
-    """Give the rows as lines of JSON, some at a time: octets are Base64, times ISO 8601, what is no number null."""
+    """Give the rows as lines of JSON, some at a time: bytes are Base64, times ISO 8601, what is no number null."""
     names = batch.schema.names
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"a line of JSON has each column once, not {', '.join(sorted(twice))}")

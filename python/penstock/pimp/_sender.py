@@ -17,7 +17,7 @@ __all__ = ["Sender", "abandoned", "check_sender", "reason_of", "sayable"]
 class Sender:
     """Writes a job: chunks, batches, retries and the end. As a context manager it finishes the job, or fails it.
 
-    What is sent in small pieces is put together, and goes when ten chunks are full, 250 ms after its first octet, or
+    What is sent in small pieces is put together, and goes when ten chunks are full, 250 ms after its first byte, or
     with `flush`. Requests that fail are made again, which is safe: the buffer takes each chunk once.
 
     Args:
@@ -27,10 +27,10 @@ class Sender:
         encoding: "identity": values are the text itself; "base64"; "auto" (decision 4) is the first for strings and
             for types that are text, else the other.
         gzip: Compress the payload; then it is Base64.
-        content_length: Octets of the payload, where they are known and it is not compressed.
+        content_length: Bytes of the payload, where they are known and it is not compressed.
         meta: An object for the consumer.
         arrow: How batches are sent: "ipc", a stream of Arrow, or "jsonl", a line of JSON for each row.
-        chunk_bytes: Octets of a chunk's value, at most.
+        chunk_bytes: Bytes of a chunk's value, at most.
         max_chunks_per_batch: Chunks of a request, at most.
         flush_interval: Seconds after which what waits is sent; None: only whole chunks are, so their bounds depend on
             the payload alone.
@@ -102,7 +102,7 @@ class Sender:
 
     @property
     def bytes_written(self) -> int:
-        """Octets of the payload that the buffer has, before they were compressed."""
+        """Bytes of the payload that the buffer has, before they were compressed."""
         return 0 if self._native is None else self._native.progress()[1]
 
     def send(self, data: object, *, timeout: float | None = None) -> None:
@@ -124,7 +124,7 @@ class Sender:
             self._begun().send(piece, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the buffer has what was sent; of Base64 up to two octets wait for what completes them.
+        """Wait until the buffer has what was sent; of Base64 up to two bytes wait for what completes them.
 
         Each makes a chunk, where something was sent: a job has 4,096, chunk 0 and the final one among them.
 

@@ -100,7 +100,7 @@ class Gate:
 
     def too_large(self) -> Answer:
         """Refuse a body."""
-        return _answer(413, {"error": f"the body has more than {self.max_body} octets", "code": "TOO_LARGE"})
+        return _answer(413, {"error": f"the body has more than {self.max_body} bytes", "code": "TOO_LARGE"})
 
     def read(self, body: bytes) -> Requested:
         """Read a request, and check that chunks may go where it says.
@@ -163,7 +163,7 @@ class Trigger:
         token: Who asks must show it as a bearer. By default whoever reaches it may ask.
         workers: Jobs that run at once.
         queue: Jobs that run or wait; those beyond are answered with 503.
-        max_body: Octets of a request.
+        max_body: Bytes of a request.
         sender: Options of `Sender`, such as ``content_type``.
         reach: Whom to trust, as for `Job`.
 

@@ -243,9 +243,9 @@ class ReceivedEntity(Entity):
             yield piece
 
     def read(self, size: int = -1) -> bytes:
-        """Read ``size`` octets of the payload, or all that is left.
+        """Read ``size`` bytes of the payload, or all that is left.
 
-        Fewer octets than asked for, or none, come only at the end, once length and checksum hold.
+        Fewer bytes than asked for, or none, come only at the end, once length and checksum hold.
 
         Raises:
             PipeStreamError: ENTITY_INVALID for a wrong length, INTEGRITY_ERROR for a wrong checksum, another code
@@ -317,8 +317,8 @@ class ReceivedEntity(Entity):
             timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
 
         Returns:
-            The state as it was given. None where octets of the payload were read since, so that the state is not the
-            entity's any more and the token was refused: processing begins anew, with the octets that were read before.
+            The state as it was given. None where bytes of the payload were read since, so that the state is not the
+            entity's any more and the token was refused: processing begins anew, with the bytes that were read before.
 
         Raises:
             PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.

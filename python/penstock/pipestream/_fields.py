@@ -3,13 +3,13 @@
 import os
 from typing import BinaryIO
 
-__all__ = ["OCTETS", "PathLike", "Payload", "ReadableBuffer", "check_uint", "octets"]
+__all__ = ["BYTES", "PathLike", "Payload", "ReadableBuffer", "check_uint", "bytes"]
 
 PathLike = str | os.PathLike[str]
 """The name of a file or folder."""
 Payload = bytes | bytearray | PathLike | BinaryIO
-"""What can be sent: octets, a file by its name, or an open binary file, which is read to its end."""
-OCTETS = "application/octet-stream"
+"""What can be sent: bytes, a file by its name, or an open binary file, which is read to its end."""
+BYTES = "application/octet-stream"
 """The MIME type of anything."""
 
 ReadableBuffer = bytes | bytearray | memoryview
@@ -28,6 +28,6 @@ def check_uint(owner: object, bits: int, *names: str) -> None:
             raise ValueError(f"{type(owner).__name__}.{name} must be from 0 to {(1 << bits) - 1}, not {value}")
 
 
-def octets(data: ReadableBuffer) -> bytes:
+def as_bytes(data: ReadableBuffer) -> bytes:
     """Give what decoders of the core take; bytes are not copied."""
     return data if isinstance(data, bytes) else memoryview(data).tobytes()

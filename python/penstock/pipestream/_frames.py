@@ -1,6 +1,6 @@
 """The frames of the control stream (section 6) and the header of an entity stream, as values.
 
-Each encodes to the octets of the wire and decodes from them; the Rust core does both. They are frozen, hashable where
+Each encodes to the bytes of the wire and decodes from them; the Rust core does both. They are frozen, hashable where
 their fields are, compare by value and survive a pickle.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock import _core
 from penstock.pipestream._codes import Status, YieldReason
-from penstock.pipestream._fields import ReadableBuffer, check_uint, octets
+from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
 from penstock.pipestream._messages import ClaimCheck
 from penstock.pipestream._policy import CompletionPolicy, policy_of
 
@@ -33,7 +33,7 @@ class YieldExtension:
     reason: YieldReason
     """Why the entity was paused."""
     token: bytes = b""
-    """The opaque state to go on with, at most 16,777,215 octets."""
+    """The opaque state to go on with, at most 16,777,215 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class StatusFrame:
             raise ValueError("a STATUS extension carries id and expiry_timestamp of a ClaimCheck, no more")
 
     def encode(self) -> bytes:
-        """Give the octets of the wire, the type octet first.
+        """Give the bytes of the wire, the type byte first.
 
         Raises:
             PipeStreamError: A misuse, where the extension is not the status's own or its token is too long.
@@ -84,12 +84,12 @@ class StatusFrame:
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["StatusFrame", int]:
-        """Give the frame at the start of ``data`` and how many octets it takes.
+        """Give the frame at the start of ``data`` and how many bytes it takes.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short, reserved or of another type.
         """
-        fields, used = _core.decode_status(octets(data))
+        fields, used = _core.decode_status(as_bytes(data))
         extension: YieldExtension | ClaimCheck | None = None
         carried = fields["extension"]
         if carried is not None and "token" in carried:
@@ -126,27 +126,27 @@ class ScopeDigest:
     deferred: int
     """Those that are DEFERRED."""
     merkle_root: bytes
-    """The root over all IDs and statuses (section 9.4), 32 octets."""
+    """The root over all IDs and statuses (section 9.4), 32 bytes."""
 
     def __post_init__(self) -> None:
         """Refuse what the wire cannot carry."""
         check_uint(self, 16, "scope_id")
         check_uint(self, 64, "processed", "succeeded", "failed", "deferred")
         if len(self.merkle_root) != 32:
-            raise ValueError(f"ScopeDigest.merkle_root must have 32 octets, not {len(self.merkle_root)}")
+            raise ValueError(f"ScopeDigest.merkle_root must have 32 bytes, not {len(self.merkle_root)}")
 
     def encode(self) -> bytes:
-        """Give the octets of the wire, the type octet first."""
+        """Give the bytes of the wire, the type byte first."""
         return _core.encode_scope_digest(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["ScopeDigest", int]:
-        """Give the frame at the start of ``data`` and how many octets it takes.
+        """Give the frame at the start of ``data`` and how many bytes it takes.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short or of another type.
         """
-        fields, used = _core.decode_scope_digest(octets(data))
+        fields, used = _core.decode_scope_digest(as_bytes(data))
         return cls(**fields), used
 
 
@@ -171,17 +171,17 @@ class Barrier:
         check_uint(self, 32, "parent_id")
 
     def encode(self) -> bytes:
-        """Give the octets of the wire, the type octet first."""
+        """Give the bytes of the wire, the type byte first."""
         return _core.encode_barrier(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["Barrier", int]:
-        """Give the frame at the start of ``data`` and how many octets it takes.
+        """Give the frame at the start of ``data`` and how many bytes it takes.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short or of another type.
         """
-        fields, used = _core.decode_barrier(octets(data))
+        fields, used = _core.decode_barrier(as_bytes(data))
         return cls(**fields), used
 
 
@@ -233,17 +233,17 @@ class Capabilities:
         return Agreement(**_core.negotiate(self, peer))
 
     def encode(self) -> bytes:
-        """Give the octets of the wire, the type octet first."""
+        """Give the bytes of the wire, the type byte first."""
         return _core.encode_capabilities(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["Capabilities", int]:
-        """Give the frame at the start of ``data`` and how many octets it takes.
+        """Give the frame at the start of ``data`` and how many bytes it takes.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short, does not parse or is of another type.
         """
-        fields, used = _core.decode_capabilities(octets(data))
+        fields, used = _core.decode_capabilities(as_bytes(data))
         return cls(**fields), used
 
 
@@ -284,17 +284,17 @@ class Checkpoint:
         return bool(self.flags & 2)
 
     def encode(self) -> bytes:
-        """Give the octets of the wire, the type octet first."""
+        """Give the bytes of the wire, the type byte first."""
         return _core.encode_checkpoint(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["Checkpoint", int]:
-        """Give the frame at the start of ``data`` and how many octets it takes.
+        """Give the frame at the start of ``data`` and how many bytes it takes.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short, does not parse or is of another type.
         """
-        fields, used = _core.decode_checkpoint(octets(data))
+        fields, used = _core.decode_checkpoint(as_bytes(data))
         return cls(**fields), used
 
 
@@ -307,7 +307,7 @@ class ChunkInfo:
     chunk_index: int
     """Which of them this is, from 0."""
     chunk_offset: int
-    """Where its octets begin in the whole payload, 64 bits."""
+    """Where its bytes begin in the whole payload, 64 bits."""
 
     def __post_init__(self) -> None:
         """Refuse what the wire cannot carry."""
@@ -335,7 +335,7 @@ class EntityHeader:
     content_type: str = ""
     """The MIME type of the payload."""
     payload_length: int = 0
-    """Octets of the whole payload, over all chunks, 64 bits."""
+    """Bytes of the whole payload, over all chunks, 64 bits."""
     checksum: bytes = b""
     """SHA-256 of the whole payload."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -356,17 +356,17 @@ class EntityHeader:
         return hash((self.entity_id, self.scope_id, self.checksum, frozenset(self.metadata.items())))
 
     def encode(self) -> bytes:
-        """Give the octets of the wire: the header's length, 32 bits, then the header."""
+        """Give the bytes of the wire: the header's length, 32 bits, then the header."""
         return _core.encode_header(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> tuple["EntityHeader", int]:
-        """Give the header at the start of ``data`` and how many octets it takes; the payload follows.
+        """Give the header at the start of ``data`` and how many bytes it takes; the payload follows.
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it is cut short or does not parse, ENTITY_TOO_LARGE above 1 MiB.
         """
-        fields, used = _core.decode_header(octets(data))
+        fields, used = _core.decode_header(as_bytes(data))
         return header_of(fields), used
 
 

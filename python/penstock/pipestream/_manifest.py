@@ -161,7 +161,7 @@ class Manifest:
 
 
 def merkle_root(leaves: Iterable[tuple[int, Status]]) -> bytes:
-    """Give the root over entity IDs and statuses (section 9.4), 32 octets; the order of the leaves does not matter.
+    """Give the root over entity IDs and statuses (section 9.4), 32 bytes; the order of the leaves does not matter.
 
     It covers IDs and statuses only; what the entities contain is covered by a receipt's content root.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.pipestream._codes import Status
-from penstock.pipestream._fields import ReadableBuffer, check_uint, octets
+from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
 
 __all__ = ["ClaimCheck", "SetAside", "StoppingPointValidation", "claim_id", "claim_of", "set_aside_of"]
 
@@ -21,7 +21,7 @@ class StoppingPointValidation:
     state_checksum: bytes | None = None
     """Hash of the internal state."""
     bytes_processed: int | None = None
-    """Octets of the payload that were consumed, 64 bits."""
+    """Bytes of the payload that were consumed, 64 bits."""
     children_complete: int | None = None
     """Children that were complete, 32 bits."""
     children_total: int | None = None
@@ -94,7 +94,7 @@ class ClaimCheck:
         Raises:
             PipeStreamError: ENTITY_INVALID where it does not parse.
         """
-        return claim_of(_core.decode_claim(octets(data)))
+        return claim_of(_core.decode_claim(as_bytes(data)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class SetAside:
     type: str | None = None
     """Its content type."""
     bytes: int | None = None
-    """The octets of its payload, where that came whole."""
+    """The bytes of its payload, where that came whole."""
     sha256: str | None = None
     """Their SHA-256 in hex."""
     file: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock import _core
-from penstock.pipestream._fields import ReadableBuffer, check_uint, octets
+from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
 
 __all__ = ["OwnershipContext", "PipeDoc"]
 
@@ -75,7 +75,7 @@ class PipeDoc:
         Raises:
             PipeStreamError: ENTITY_INVALID where it does not parse, or a required field is missing.
         """
-        return _of(_core.decode_pipe_doc(octets(data)))
+        return _of(_core.decode_pipe_doc(as_bytes(data)))
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str], entity_id: int) -> "PipeDoc | None":

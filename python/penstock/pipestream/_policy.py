@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from penstock import _core
 from penstock.pipestream._codes import CompletionMode, FailureAction, ResolutionState
-from penstock.pipestream._fields import ReadableBuffer, octets
+from penstock.pipestream._fields import ReadableBuffer, as_bytes
 
 __all__ = ["Action", "CompletionPolicy", "Mode", "policy_of"]
 
@@ -194,7 +194,7 @@ class CompletionPolicy:
         Raises:
             PipeStreamError: ENTITY_INVALID where it does not parse or holds an unknown enum value (enums are closed).
         """
-        return policy_of(_core.decode_policy(octets(data)))
+        return policy_of(_core.decode_policy(as_bytes(data)))
 
 
 _NAMES: Mapping[CompletionMode, str] = {

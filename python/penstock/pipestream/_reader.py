@@ -36,8 +36,8 @@ class ClosedSession:
     """Its ID, and its folder's name."""
     rows: int
     """Its entities."""
-    octets: int
-    """The octets of their contents."""
+    bytes: int
+    """The bytes of their contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class Piece:
     session: str
     """The session's ID."""
     start: int
-    """Where its first line starts in ``entities.jsonl``, in octets."""
+    """Where its first line starts in ``entities.jsonl``, in bytes."""
     end: int
     """Where its last line ends."""
     rows: int
     """Its rows."""
-    octets: int
-    """The octets of their contents."""
+    bytes: int
+    """The bytes of their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SinkReader:
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from penstock.pipestream import Server, Session
-    >>> key = "a secret of 16 octets or more"
+    >>> key = "a secret of 16 bytes or more"
     >>> with TemporaryDirectory() as state, Server(sink=f"{state}/sink", read_key=key, state_dir=state) as server:
     ...     with Session.connect(server.address, fingerprint=server.fingerprint) as session:
     ...         entity = session.send(b"hello", content_type="text/plain")
@@ -185,7 +185,7 @@ class SinkReader:
         session: str,
         *,
         start: int = 0,
-        octets: int = PIECE,
+        size: int = PIECE,
         rows: int = ALL,
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
@@ -195,7 +195,7 @@ class SinkReader:
         Args:
             session: Its ID.
             start: Where to begin: 0, or the end of a piece.
-            octets: What a piece may have, unless it is a single row; a row counts for a little more than its content.
+            bytes: What a piece may have, unless it is a single row; a row counts for a little more than its content.
             rows: How many rows a piece may have.
             documents: Only rows of these documents.
             names: Only rows of these names: their files, or ``SESSION/SCOPE/ENTITY`` for those without one.
@@ -206,7 +206,7 @@ class SinkReader:
         wanted = [None if only is None else set(only) for only in (documents, names)]
         rest: int | None = start
         while rest is not None:
-            pieces, rest = self._core.plan(session, rest, octets, rows, ITEMS, *wanted)
+            pieces, rest = self._core.plan(session, rest, size, rows, ITEMS, *wanted)
             for piece in pieces:
                 yield Piece(session, *piece)
 
@@ -216,16 +216,16 @@ class SinkReader:
         *,
         content: bool = True,
         max_content: int = MAX_CONTENT,
-        batch_octets: int = BATCH,
+        batch_bytes: int = BATCH,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of pieces, by default of all closed sessions, as record batches with `ROW_SCHEMA`.
 
         Args:
             pieces: What to read, in this order.
             content: Whether to read payloads; the column ``content`` is null otherwise.
-            max_content: The largest payload in octets that becomes the content of a row, at most 2 GiB less 64 KiB.
+            max_content: The largest payload in bytes that becomes the content of a row, at most 2 GiB less 64 KiB.
                 For a larger one ``content`` is null, and ``reason`` names its file.
-            batch_octets: What a batch may have, unless it is a single row.
+            batch_bytes: What a batch may have, unless it is a single row.
 
         Raises:
             PipeStreamError: Of kind "io" where the sink cannot be read.
@@ -234,7 +234,7 @@ class SinkReader:
             pieces = [piece for found in self.sessions() for piece in self.plan(found.session)]
         most = min(max_content, MAX_CONTENT) if content else None
         for piece in pieces:
-            yield from self._core.rows(piece.session, piece.start, piece.end, most, batch_octets)
+            yield from self._core.rows(piece.session, piece.start, piece.end, most, batch_bytes)
 
     def claims(self) -> list[SetAside]:
         """Give what the sink's server has set aside and still knows, the first to expire at the front.

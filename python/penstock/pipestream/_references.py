@@ -1,10 +1,10 @@
-"""References: an object in a store instead of its octets, and which keys may have encrypted it (sections 7.3, 10.9)."""
+"""References: an object in a store instead of its bytes, and which keys may have encrypted it (sections 7.3, 10.9)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock import _core
-from penstock.pipestream._fields import ReadableBuffer, octets
+from penstock.pipestream._fields import ReadableBuffer, as_bytes
 
 __all__ = ["REFERENCE_TYPE", "EncryptionMetadata", "FileStorageReference", "References"]
 
@@ -27,7 +27,7 @@ class EncryptionMetadata:
     ... )
     >>> encryption
     EncryptionMetadata(algorithm='AES-256-GCM', key_provider='vault', key_id='transit/keys/documents:v3', \
-wrapped_key=<60 octets>, iv=None, context=<tenant>)
+wrapped_key=<60 bytes>, iv=None, context=<tenant>)
     >>> encryption.key, encryption.key_version
     ('transit/keys/documents', 'v3')
     """
@@ -39,9 +39,9 @@ wrapped_key=<60 octets>, iv=None, context=<tenant>)
     key_id: str | None = None
     """The key's ARN, URI or ID, with its version where the provider's IDs have one."""
     wrapped_key: bytes | None = None
-    """The data encryption key as the provider has wrapped it, 40 octets to 16 KiB; never the key itself."""
+    """The data encryption key as the provider has wrapped it, 40 bytes to 16 KiB; never the key itself."""
     iv: bytes | None = None
-    """The initialization vector: 12 or 16 octets for GCM, 16 for CBC."""
+    """The initialization vector: 12 or 16 bytes for GCM, 16 for CBC."""
     context: Mapping[str, str] = field(default_factory=dict)
     """What the provider needs besides to unwrap the key."""
 
@@ -69,9 +69,9 @@ wrapped_key=<60 octets>, iv=None, context=<tenant>)
 class FileStorageReference:
     """Where an object is: the FileStorageReference message (section 7.3). None means "not set".
 
-    `Session.send_reference` sends it instead of the object's octets. These attributes say what the object must be; a
-    server that fetches it fails the entity where it is not: ``size`` (octets), ``sha256`` (hex), ``etag``, ``version``.
-    ``content_type`` says what its octets are, ``account`` whose container it is on Azure.
+    `Session.send_reference` sends it instead of the object's bytes. These attributes say what the object must be; a
+    server that fetches it fails the entity where it is not: ``size`` (bytes), ``sha256`` (hex), ``etag``, ``version``.
+    ``content_type`` says what its bytes are, ``account`` whose container it is on Azure.
 
     >>> reference = FileStorageReference.of_url("s3://documents/in/a.pdf", size=1200, content_type="application/pdf")
     >>> reference.provider, reference.bucket, reference.key
@@ -143,7 +143,7 @@ class FileStorageReference:
 
         Raises:
             PipeStreamError: ENTITY_INVALID where it names no object, an attribute is not what it must be, or a key
-                that is not wrapped stands in it; ENTITY_TOO_LARGE above 65,536 octets.
+                that is not wrapped stands in it; ENTITY_TOO_LARGE above 65,536 bytes.
         """
         return _core.encode_reference(self)
 
@@ -154,7 +154,7 @@ class FileStorageReference:
         Raises:
             PipeStreamError: As `encode` does, and ENTITY_INVALID where it does not parse.
         """
-        return reference_of(_core.decode_reference(octets(data)))
+        return reference_of(_core.decode_reference(as_bytes(data)))
 
     def check_keys(self, approved: Sequence[str]) -> None:
         """Refuse an encryption that section 10.9 does not allow.
@@ -177,7 +177,7 @@ class FileStorageReference:
 class References:
     """What a server with a sink does with entities that refer to an object: `Server` takes it as ``references``.
 
-    Without ``fetch_from`` it keeps the messages. With it, the sink has the objects' octets, each with its message
+    Without ``fetch_from`` it keeps the messages. With it, the sink has the objects' bytes, each with its message
     beside it as ``ENTITY.reference``; what lies elsewhere, is larger than ``max_payload``, or not what the reference
     says fails its entity.
 
@@ -208,4 +208,4 @@ def reference_of(fields: "_core._ReferenceFields") -> FileStorageReference:
 
 
 def _hidden(value: bytes | None) -> str:
-    return "None" if value is None else f"<{len(value)} octets>"
+    return "None" if value is None else f"<{len(value)} bytes>"

@@ -70,8 +70,8 @@ class ServerCounters:
     """Entities that became COMPLETE."""
     failed: int
     """Entities that became FAILED."""
-    octets: int
-    """Octets of the payloads of ``entities``."""
+    bytes: int
+    """Bytes of the payloads of ``entities``."""
     failures: Mapping[int, int]
     """Failures of entities and connections by error code (section 11.4)."""
     events_lost: int
@@ -112,11 +112,11 @@ class Server(Listening):
         client_ca: A PEM file: clients must show a certificate that it has signed.
         layers: The highest layer, 0 to 2.
         window: The most entities of a scope that may be unresolved, by default 65,536.
-        mtu: The largest UDP payload that is tried on the path to a client, in octets from 1,200 to 9,000; by
+        mtu: The largest UDP payload that is tried on the path to a client, in bytes from 1,200 to 9,000; by
             default 6,500 where the client is on this machine, else 1,452.
-        max_payload: The largest payload in octets, by default 16 GiB. A larger one fails its entity.
+        max_payload: The largest payload in bytes, by default 16 GiB. A larger one fails its entity.
         events: A file to which every event is appended as a line of JSON.
-        read_key: A text of at least 16 octets, for those who may read the sink (`SinkReader.connect`).
+        read_key: A text of at least 16 bytes, for those who may read the sink (`SinkReader.connect`).
         reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
             come with the key alone, "optional".
         defer_types: Content types, ``image/png`` or ``image/*``: entities of these are set aside as soon as they have
@@ -302,7 +302,7 @@ def counters_of(fields: "_core._CounterFields") -> ServerCounters:
         entities=fields["entities"],
         completed=fields["completed"],
         failed=fields["failed"],
-        octets=fields["octets"],
+        bytes=fields["bytes"],
         failures=dict(fields["failures"]),
         events_lost=fields["events_lost"],
         retries=fields["retries"],

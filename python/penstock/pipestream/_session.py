@@ -13,7 +13,7 @@ from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._connect import ConnectOptions, client_limits, destination, lasting, policy_at
 from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
-from penstock.pipestream._fields import OCTETS, PathLike, Payload
+from penstock.pipestream._fields import BYTES, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
@@ -48,7 +48,7 @@ def draft(
     *,
     dehydrate: bool = False,
     layer: int = 0,
-    content_type: str = OCTETS,
+    content_type: str = BYTES,
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
@@ -242,7 +242,7 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         dehydrate: bool = False,
         layer: int = 0,
-        content_type: str = OCTETS,
+        content_type: str = BYTES,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -255,7 +255,7 @@ class Session(SessionState):
         Back-pressure: waits while the window is full, or while too much waits to be sent.
 
         Args:
-            payload: Octets, a file by its name, or an open binary file. It is read once to hash it, because the
+            payload: Bytes, a file by its name, or an open binary file. It is read once to hash it, because the
                 checksum stands before it; a file by its name is read again to send it, anything else is kept.
             parent: The entity (sent with ``dehydrate``) or scope that it is a child of.
             dehydrate: Whether it will have children: send them with it as ``parent``, then `end_children`.
@@ -264,10 +264,10 @@ class Session(SessionState):
             content_type: The MIME type of the payload.
             metadata: Anything else. Keys that begin with ``pipestream.`` belong to the protocol, but for
                 ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
-            chunk_size: Send the payload in chunks of so many octets, each on a stream of its own.
+            chunk_size: Send the payload in chunks of so many bytes, each on a stream of its own.
             policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2, but for
                 ``strict``.
-            label: What you call it, 1,024 octets at most, unlike anything else in the session. Where the session has a
+            label: What you call it, 1,024 bytes at most, unlike anything else in the session. Where the session has a
                 ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
                 outcome at once, else the payload is sent where it is still wanted.
             doc_id: Which document a root entity is (section 7.1); a UUID is recommended. Its header has a `PipeDoc`.
@@ -297,7 +297,7 @@ class Session(SessionState):
         *,
         parent: SentEntity | Scope | None = None,
         layer: int = 0,
-        content_type: str = OCTETS,
+        content_type: str = BYTES,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -333,7 +333,7 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         approved_key_providers: Sequence[str] = (),
     ) -> SentEntity:
-        """Send a reference to an object instead of its octets: see `References` for what a server does with it.
+        """Send a reference to an object instead of its bytes: see `References` for what a server does with it.
 
         Args:
             reference: Where the object is, and what it must be.
@@ -355,7 +355,7 @@ class Session(SessionState):
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
         parent: SentEntity | Scope | None = None,
-        content_type: str = OCTETS,
+        content_type: str = BYTES,
         metadata: Mapping[str, str] | None = None,
         label: str | bytes = b"",
     ) -> SentEntity:

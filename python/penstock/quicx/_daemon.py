@@ -55,9 +55,9 @@ class Daemon:
         socket: The path of a Unix socket, for our own user. By default none.
         journal: A folder: an accepted task is on disk, and comes back after a restart. By default tasks are lost with
             the process.
-        pool_bytes: Octets of the pool: 64 MiB.
-        size_classes: Octets of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096. A task is its type, its
-            payload and one octet, and fits into the largest one.
+        pool_bytes: Bytes of the pool: 64 MiB.
+        size_classes: Bytes of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096. A task is its type, its
+            payload and one byte, and fits into the largest one.
         task_timeout: Seconds that a worker may hold a task without a heartbeat; 0: for ever.
         max_attempts: Deliveries, before a task is dead.
         heartbeat_interval: Seconds between questions to idle workers; three without an answer end the connection. By

@@ -53,7 +53,7 @@ def check_number(name: str, value: object, shown: str | None = None) -> None:
 def check_type(name: object, shown: str) -> None:
     """Refuse what is no type of tasks."""
     if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= 255:
-        raise QuicxError(f"{shown}: a type of tasks has 1 to 255 octets of UTF-8, {name!r} has not", "misuse")
+        raise QuicxError(f"{shown}: a type of tasks has 1 to 255 bytes of UTF-8, {name!r} has not", "misuse")
 
 
 def check_types(names: Sequence[object], shown: str = "allow_types") -> None:

@@ -26,7 +26,7 @@ __all__ = [
 DEFAULT_ADDRESS = "127.0.0.1:16381"
 """Where a daemon listens unless it is told otherwise (decision 2)."""
 SIZE_CLASSES = tuple(1 << power for power in range(4, 13))
-"""16 to 4,096 octets by powers of two (decision 14)."""
+"""16 to 4,096 bytes by powers of two (decision 14)."""
 
 PathLike = str | Path
 """The name of a file or folder."""

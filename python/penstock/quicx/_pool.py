@@ -15,7 +15,7 @@ class ClassStats:
     """What a size class of a pool holds."""
 
     size: int
-    """Octets of a block."""
+    """Bytes of a block."""
     blocks: int
     """Allocated blocks."""
     slabs: int
@@ -29,7 +29,7 @@ class PoolStats:
     bytes_used: int
     """The sum of the class sizes of all allocated blocks."""
     bytes_total: int
-    """Octets of the pool."""
+    """Bytes of the pool."""
     classes: tuple[ClassStats, ...]
     """For each size class."""
 
@@ -57,8 +57,8 @@ class Pool:
     """A pool of blocks in fixed memory, for any number of threads (decision 14).
 
     Args:
-        bytes: Octets of the pool, headers included: 64 MiB.
-        size_classes: Octets of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096 by powers of two.
+        bytes: Bytes of the pool, headers included: 64 MiB.
+        size_classes: Bytes of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096 by powers of two.
 
     >>> pool = Pool(1 << 20)
     >>> block = pool.store(b"hello")
@@ -82,7 +82,7 @@ class Pool:
         self._native = _core.QuicxPool(bytes, list(SIZE_CLASSES if size_classes is None else size_classes))
 
     def store(self, content: bytes) -> Block:
-        """Give a block that holds these octets.
+        """Give a block that holds these bytes.
 
         Raises:
             QuicxError: Of kind "limit", where they are above the largest class, or nothing is free.

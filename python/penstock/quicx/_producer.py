@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 KEY = 16
-"""Octets of a key."""
+"""Bytes of a key."""
 
 # How often the thread that waits for outcomes looks whether it is still wanted.
 _LOOK = 0.5
@@ -50,7 +50,7 @@ class Stats:
     pmad_bytes_used: int
     """The sum of the sizes of the pool's allocated blocks."""
     pmad_bytes_total: int
-    """Octets of the pool."""
+    """Bytes of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Producer:
         spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are
             put there, and the task refers to them. By default none, and what does not fit into the daemon's largest
             class is refused.
-        spool_above: Octets of a payload.
+        spool_above: Bytes of a payload.
         storage: Options of the object store: `penstock.pipestream.SinkReader` names them.
 
     >>> from penstock.quicx import Daemon
@@ -179,9 +179,9 @@ class Producer:
         """Submit a task; give its ID when the daemon has taken it: with a journal, when it is on disk.
 
         Args:
-            type: Its type, 1 to 255 octets of UTF-8.
+            type: Its type, 1 to 255 bytes of UTF-8.
             payload: What it is.
-            key: 16 octets, random or a hash of what tells this task from all others: however often they are submitted,
+            key: 16 bytes, random or a hash of what tells this task from all others: however often they are submitted,
                 there is one task, whose ID is given. The daemon knows the keys of all tasks that it has, also after
                 a restart with a journal, and of the last 262,144 that are over.
             timeout: Seconds; after them it is open whether it was taken. By default for ever.
@@ -382,7 +382,7 @@ def check_id(id: int) -> int:  # noqa: A002
 def check_key(key: bytes) -> bytes:
     """Give a key that is one."""
     if len(key) != KEY:
-        raise QuicxError(f"a task's key has {KEY} octets, not {len(key)}", "misuse")
+        raise QuicxError(f"a task's key has {KEY} bytes, not {len(key)}", "misuse")
     return key
 
 

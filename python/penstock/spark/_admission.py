@@ -12,11 +12,11 @@ _ALL = (1 << 63) - 1
 
 def read_limits(options: Options) -> tuple[int | None, int | None]:
     """Read ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``; ``None`` for one that was not given."""
-    rows, octets = (
+    rows, size = (
         options.positive(name, 0) if options.text(name) else None
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger")
     )
-    return rows, octets
+    return rows, size
 
 
 def default_limit(max_rows: int | None, max_bytes: int | None) -> ReadLimit:
@@ -27,7 +27,7 @@ def default_limit(max_rows: int | None, max_bytes: int | None) -> ReadLimit:
 
 
 def budget(limit: ReadLimit, max_bytes: int | None, source: str) -> tuple[int, int]:
-    """Give the rows and the octets that a micro-batch may have.
+    """Give the rows and the bytes that a micro-batch may have.
 
     Raises:
         SparkError: The limit is of a kind that the source does not have.

@@ -5,7 +5,7 @@
     path, document ──▶ read once: its digest, and the directory of its container ──▶ a row for each group of children
                                                                                 └──▶ or one for the document as it is
 
-Rows carry where a part lies, and never its octets: whoever gets a row opens the document again.
+Rows carry where a part lies, and never its bytes: whoever gets a row opens the document again.
 """
 
 import json
@@ -39,7 +39,7 @@ TASK_SCHEMA = pa.schema(
         pa.field("slot", pa.int32()),
         pa.field("first", pa.int64()),
         pa.field("last", pa.int64()),
-        pa.field("octets", pa.int64()),
+        pa.field("bytes", pa.int64()),
         pa.field("task", pa.string()),
     ]
 )
@@ -59,7 +59,7 @@ class Task:
     """The document, and what lies alone in it, down to the container that is divided."""
     children: int = 0
     inflated: int = 0
-    """The octets that lie in the containers above that one."""
+    """The bytes that lie in the containers above that one."""
     doc_id: str | None = None
     """The document's identifier, where the row named one."""
     owner: dict[str, Any] | None = None
@@ -127,9 +127,9 @@ class Divide:
                 task = replace(task, stamp=before, chain=chain, children=children, inflated=inflated)
                 groups = division["groups"]
         text = json.dumps(asdict(task), ensure_ascii=False)
-        for number, (first, last, octets) in enumerate(groups):
+        for number, (first, last, size) in enumerate(groups):
             at = (slot + number) % _SLOTS
-            yield {"ordinal": ordinal, "slot": at, "first": first, "last": last, "octets": octets, "task": text}
+            yield {"ordinal": ordinal, "slot": at, "first": first, "last": last, "bytes": size, "task": text}
 
 
 def _divide(

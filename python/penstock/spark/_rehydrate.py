@@ -1,6 +1,6 @@
 """Puts documents together from the rows of their parts.
 
-A document's own row, at depth 0, begins it; the rows up to the next one of depth 0 are its parts. Octets stay where
+A document's own row, at depth 0, begins it; the rows up to the next one of depth 0 are its parts. Bytes stay where
 they are, and of the text no more is kept than the composite may have.
 """
 
@@ -138,7 +138,7 @@ def _wanted(columns: list[str], batch: pa.RecordBatch) -> list[str]:
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: str) -> Iterator[pa.RecordBatch]:
-    """Sort the rows of a group. Indices are sorted, not the rows: texts may have more octets than one column can."""
+    """Sort the rows of a group. Indices are sorted, not the rows: texts may have more bytes than one column can."""
     rows = list(batches)
     if not rows:
         return

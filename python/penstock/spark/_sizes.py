@@ -20,7 +20,7 @@ def size_schema(carried: pa.Schema) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Looks at each file, for ``mapInArrow``; what cannot be read has 0 octets, and its reason later."""
+    """Looks at each file, for ``mapInArrow``; what cannot be read has 0 bytes, and its reason later."""
 
     carried: pa.Schema
     """Columns beside ``path`` that say something of a document."""

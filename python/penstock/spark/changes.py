@@ -51,7 +51,7 @@ def changes(
 
     ``change`` is ``added``, ``changed`` or ``removed``, and ``part`` is `penstock.receipts.part_key`, the key for rows
     of an index: delete what is removed, put what is not. Applying the same rows once more changes nothing. For each
-    document its latest receipt is compared with the one that had other octets before; of a document's first version
+    document its latest receipt is compared with the one that had other bytes before; of a document's first version
     all is added.
 
     Args:

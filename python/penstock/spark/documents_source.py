@@ -43,7 +43,7 @@ ARROW_SCHEMA = pa.schema(
 
 _TARGET_BYTES = 64 << 20
 _BATCH_ROWS = 4096
-# What opening a document and announcing it costs, as octets: it keeps thousands of small files from sharing one task.
+# What opening a document and announcing it costs, as bytes: it keeps thousands of small files from sharing one task.
 _OPEN_COST = 64 << 10
 _STORAGE = "storage."
 
@@ -110,12 +110,12 @@ class DocumentsSource(DataSource):
         path, paths: Folders, listed with all that is below them, or files; local paths, ``file:`` URIs, or URIs of
             stores: ``s3://``, ``gs://``, ``abfs(s)://``, ``hdfs://``.
         storage.NAME: An option of the store, ``storage.endpoint`` for instance; ``docs/objects.md`` lists them.
-        targetPartitionBytes: The octets of files that one task should get, 64 MiB by default. A file is never divided.
+        targetPartitionBytes: The bytes of files that one task should get, 64 MiB by default. A file is never divided.
         minPartitions: How many tasks there should be at least, as far as there are files; by default the number of the
             driver's cores.
 
     Columns: ``path`` (a URI in a store; a ``file:`` URI where a name is not UTF-8), ``document`` (the path relative to
-    the folder, with ``/``; the base name of a file that was named itself), ``length`` in octets, ``modified``.
+    the folder, with ``/``; the base name of a file that was named itself), ``length`` in bytes, ``modified``.
     """
 
     options: MutableMapping[str, str]

@@ -161,7 +161,7 @@ def dehydrate(
         system_ca: Trust the certificates of the machine instead.
         cert: The client's certificate (PEM file); ``key`` has its private key.
         key: See ``cert``.
-        mtu: The largest UDP payload that is tried on the path, 1,200 to 9,000 octets; the default is `Session`'s.
+        mtu: The largest UDP payload that is tried on the path, 1,200 to 9,000 bytes; the default is `Session`'s.
         receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
         previous: A folder or a URI of earlier receipts of the same sink, the same as ``receipts`` for instance. Of each
             document in them only parts are sent that are new, changed, or not COMPLETE; DEFERRED ones are redeemed.
@@ -169,7 +169,7 @@ def dehydrate(
         limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
         in_flight: How many documents of a task are sent before the first of them is settled.
         text: Whether rows have the texts of parts. Without, only parts of mails have one: no content tells its charset.
-        max_content: The largest part in octets whose content its row has; the others' is null, and in the sink.
+        max_content: The largest part in bytes whose content its row has; the others' is null, and in the sink.
         storage: Options of the store for all URIs; by default the environment of the executors says it all.
         privacy: What headers do not tell; its key is read on the executors. By default they tell names and types.
         policy: What becomes of parts that fail, and of their containers: a `penstock.pipestream.CompletionPolicy` or
@@ -271,11 +271,11 @@ def _checked_options(given: Dehydrate) -> Dehydrate:
     if (given.cert is None) != (given.key is None):
         raise SparkError("cert and key go together")
     if given.mtu is not None and not 1_200 <= given.mtu <= 9_000:
-        raise SparkError(f"mtu must be from 1200 to 9000 octets, not {given.mtu}")
+        raise SparkError(f"mtu must be from 1200 to 9000 bytes, not {given.mtu}")
     if given.in_flight < 1:
         raise SparkError(f"in_flight must be at least 1, not {given.in_flight}")
     if not 0 <= given.max_content <= _MAX_CONTENT:
-        raise SparkError(f"max_content must be from 0 to {_MAX_CONTENT} octets, not {given.max_content}")
+        raise SparkError(f"max_content must be from 0 to {_MAX_CONTENT} bytes, not {given.max_content}")
     pin = None if given.fingerprint is None else _checked("fingerprint", fingerprint_digits, given.fingerprint)
     return replace(
         given,

@@ -44,7 +44,7 @@ def ingest(
     ``"auto"``    "task"; without ``privacy``, "peel" for documents of ``peel_bytes`` and more
     ============= ====================================================================================================
 
-    The shuffle carries where parts lie, and never their octets: each task opens the document again. Receipts say the
+    The shuffle carries where parts lie, and never their bytes: each task opens the document again. Receipts say the
     same whatever the plan, but for sessions and IDs; see the page on receipts. Zip, tar, mbox, and compressed streams
     of these are divided; all else is sent by one task. Only "auto" computes something at once: the
     sizes, from the column ``length`` if there is one. Where executors may be lost, set
@@ -54,8 +54,8 @@ def ingest(
         documents: Rows with a column ``path``, as ``spark.read.format("documents")`` gives them.
         dehydrate: What `penstock.spark.dehydrate` has made: the sink, receipts, limits.
         plan: Which plan.
-        peel_bytes: From how many octets on a document is outsized.
-        group_bytes: How many octets the children of a group should have together; 32 MiB, for "shuffle" 1 MiB.
+        peel_bytes: From how many bytes on a document is outsized.
+        group_bytes: How many bytes the children of a group should have together; 32 MiB, for "shuffle" 1 MiB.
         partitions: Into how many tasks groups are spread; by default ``spark.sql.shuffle.partitions``.
 
     Raises:

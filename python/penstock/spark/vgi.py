@@ -33,7 +33,7 @@ __all__ = ["VgiMap", "vgi_map"]
 _log = logging.getLogger("penstock.spark.vgi")
 
 _SEGMENT = 64 << 20
-"""Octets of shared memory beside each worker: a batch of Spark's usual 10,000 rows, there and back."""
+"""Bytes of shared memory beside each worker: a batch of Spark's usual 10,000 rows, there and back."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def vgi_map(
     """Give a function for ``mapInArrow`` that sends each batch through a stream of a worker.
 
     ``worker`` is the command that starts one, as every node can run it; ``method`` an exchange stream of it, called
-    with ``arguments``. Those are texts, numbers, truth values and octets, or anything that ``protocol`` declares.
+    with ``arguments``. Those are texts, numbers, truth values and bytes, or anything that ``protocol`` declares.
 
     Each Python worker of Spark keeps its workers for the tasks that follow: ``max_idle`` of them, ``idle_timeout``
-    seconds long. ``shared_memory`` is how many octets each has beside its pipe, None for none; where the system has
+    seconds long. ``shared_memory`` is how many bytes each has beside its pipe, None for none; where the system has
     too little of it, all goes through the pipe.
 
     A worker that ends, an exception of the method, an answer that takes more than ``timeout`` seconds: with

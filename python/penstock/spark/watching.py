@@ -213,7 +213,7 @@ def progress(
     Args:
         spark: The session, classic or of Spark Connect.
         metrics: ``HOST:PORT`` of the sinks' metrics (``penstock pipestream serve --metrics``), one or several. With
-            them, parts, octets, failures and rates are shown as they have arrived. Whatever else the sinks receive
+            them, parts, bytes, failures and rates are shown as they have arrived. Whatever else the sinks receive
             meanwhile is among them.
         name: What stands before the bar.
         console: Where it is shown; by default stderr.

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ExternalLocationError(RpcError, RuntimeError, ValueError):
-    """A batch could not be stored or fetched: its URL, its octets or its size are not as they must be.
+    """A batch could not be stored or fetched: its URL, its bytes or its size are not as they must be.
 
     The call or the stream is over; the connection serves the next one.
     """
@@ -160,7 +160,7 @@ class ServerExternalConfig:
     storage: ExternalStorage | None = None
     """Where large batches are put; None: they stay on the wire."""
     externalize_threshold_bytes: int = 1_048_576
-    """From so many octets of its columns on a batch is put there. A caller over HTTP who has this puts requests above
+    """From so many bytes of its columns on a batch is put there. A caller over HTTP who has this puts requests above
     it where the server says, if that takes uploads."""
     max_retries: int = 2
     """How often more a fetch is tried that failed in a way that may pass: twice at most."""

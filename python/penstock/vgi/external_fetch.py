@@ -63,15 +63,15 @@ class FetchConfig:
     """
 
     parallel_threshold_bytes: int = 67_108_864
-    """From so many octets on an object is fetched in parts that come side by side."""
+    """From so many bytes on an object is fetched in parts that come side by side."""
     chunk_size_bytes: int = 8_388_608
-    """Octets of a part."""
+    """Bytes of a part."""
     max_parallel_requests: int = 8
     """Parts that come side by side."""
     timeout_seconds: float = 60.0
     """Seconds that one try may take."""
     max_fetch_bytes: int = 268_435_456
-    """Octets that an object may have, as it is stored and as it is inflated."""
+    """Bytes that an object may have, as it is stored and as it is inflated."""
     speculative_retry_multiplier: float = 2.0
     """A part that takes so many times what half of them took is asked for once more; 0 is never."""
     max_speculative_hedges: int = 4

@@ -82,7 +82,7 @@ def merge_metadata(
     merged: dict[bytes, bytes] = {}
     for metadata in metadata_dicts:
         if metadata is not None:
-            merged.update((_octets(key), _octets(value)) for key, value in metadata.items())
+            merged.update((_bytes(key), _bytes(value)) for key, value in metadata.items())
     return pa.KeyValueMetadata(merged) if merged else None
 
 
@@ -94,5 +94,5 @@ def strip_keys(metadata: pa.KeyValueMetadata | None, *keys: bytes) -> pa.KeyValu
     return pa.KeyValueMetadata(left) if left else None
 
 
-def _octets(text: str | bytes) -> bytes:
+def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text

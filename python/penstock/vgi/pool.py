@@ -77,7 +77,7 @@ class WorkerPool:
     ) -> None:
         """Keep so many idle workers, for so many seconds.
 
-        With ``shm_size`` each connection has a segment of so many octets of shared memory beside its pipe.
+        With ``shm_size`` each connection has a segment of so many bytes of shared memory beside its pipe.
         """
         if max_idle < 0 or idle_timeout < 0:
             raise ValueError("max_idle and idle_timeout cannot be negative")

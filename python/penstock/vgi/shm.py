@@ -59,7 +59,7 @@ class ShmAllocator:
     def initialize(buf: memoryview, total_size: int) -> None:
         """Write an empty table; ValueError for a size that has no room for data."""
         if total_size <= _HEADER:
-            raise ValueError(f"a segment needs more than {_HEADER} octets")
+            raise ValueError(f"a segment needs more than {_HEADER} bytes")
         _FIXED.pack_into(buf, 0, b"VGIS", 1, total_size - _HEADER, 0, 0)
 
     def _regions(self) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ class ShmAllocator:
         end = _HEADER
         for offset, length in regions:
             if offset < end or length > self._size - offset:
-                raise ValueError(f"the table has {length} octets at {offset}, which overlap or leave the segment")
+                raise ValueError(f"the table has {length} bytes at {offset}, which overlap or leave the segment")
             end = offset + length
         return regions
 
@@ -93,7 +93,7 @@ class ShmAllocator:
     def allocate(self, size: int) -> int | None:
         """Take the first gap of that size, and give its offset in the segment; None where there is none."""
         if size <= 0:
-            raise ValueError("an allocation has at least one octet")
+            raise ValueError("an allocation has at least one byte")
         regions = self._regions()
         if len(regions) >= _MOST:
             return None
@@ -148,7 +148,7 @@ class SharedMemorySegment:
 
     @classmethod
     def create(cls, size: int) -> "SharedMemorySegment":
-        """Make a segment of so many octets, of which 64 KiB are its header; only this user may open it."""
+        """Make a segment of so many bytes, of which 64 KiB are its header; only this user may open it."""
         return cls(_core.VgiSegment.create(size))
 
     @classmethod
@@ -166,12 +166,12 @@ class SharedMemorySegment:
 
     @property
     def size(self) -> int:
-        """Its octets, with the header."""
+        """Its bytes, with the header."""
         return self.core.size
 
     @property
     def buf(self) -> memoryview:
-        """All its octets, the header included; for looking at it.
+        """All its bytes, the header included; for looking at it.
 
         Of a segment that only this process, its parent and its children have they are a mapping, and from then on no
         other process may have it. Another one's maker may truncate it, which would end who looks at a mapping: of an
@@ -190,11 +190,11 @@ class SharedMemorySegment:
         return self.core
 
     def allocate_and_write(self, batch: pa.RecordBatch) -> tuple[int, int] | None:
-        """Write a batch: where, and how many octets. None where it has no room."""
+        """Write a batch: where, and how many bytes. None where it has no room."""
         return self.core.write_batch(batch)
 
     def read_buffer(self, offset: int, length: int) -> pa.Buffer:
-        """Give octets of a region as a view; VgiError where they are not its data.
+        """Give bytes of a region as a view; VgiError where they are not its data.
 
         The region is given back when the last view of it goes; that is the one way to read it.
         """

@@ -85,8 +85,8 @@ class Writer:
 
     def end(self, value: str = "") -> httpx.Response:
         """Write the final chunk, with the payload's SHA-256."""
-        octets = base64.b64decode(value) if self.encoding == "base64" else value.encode()
-        self.hash.update(octets)
+        data = base64.b64decode(value) if self.encoding == "base64" else value.encode()
+        self.hash.update(data)
         return self.post([envelope(self.job, self.index, value, done=True, sha256=self.hash.hexdigest())])
 
     def poll(self, *, start: int = 0, key: str | None = None, **query: object) -> httpx.Response:

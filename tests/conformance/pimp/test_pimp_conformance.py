@@ -44,9 +44,9 @@ def test_every_write_that_is_right_is_stored_as_the_vectors_say(client):
 
 def test_every_write_that_is_wrong_has_its_status_and_leaves_nothing(client, writer):
     for vector in load("writes-invalid"):
-        octets = bytes.fromhex(vector["hex"]) if "hex" in vector else vector["body"].encode()
-        octets = octets.replace(JOB.encode(), writer.job.encode())
-        answer = client.post(f"/pimp/{writer.job}/chunks", headers=writer.headers | JSON, content=octets)
+        data = bytes.fromhex(vector["hex"]) if "hex" in vector else vector["body"].encode()
+        data = data.replace(JOB.encode(), writer.job.encode())
+        answer = client.post(f"/pimp/{writer.job}/chunks", headers=writer.headers | JSON, content=data)
         assert answer.status_code == vector["status"], (vector["name"], answer.text)
         assert answer.json()["error"], vector["name"]
     assert envelopes(writer.poll()) == []
@@ -167,12 +167,12 @@ def test_events_are_the_chunks_without_a_gap_and_resume(client, writer):
 def test_raw_is_the_payload_with_ranges_and_a_tag(client):
     text = b"a payload " * 1_000
     packed = gzip.compress(text)
-    for octets, more in ((text, {}), (packed, {"compression": "gzip"})):
+    for data, more in ((text, {}), (packed, {"compression": "gzip"})):
         job = Writer(client)
-        job.begin("application/octet-stream", "base64", contentLength=len(octets), **more)
+        job.begin("application/octet-stream", "base64", contentLength=len(data), **more)
         raw = f"/pimp/{job.job}/raw"
         assert client.get(raw).status_code == 409, "it is not completed"
-        encoded = base64.b64encode(octets).decode()
+        encoded = base64.b64encode(data).decode()
         job.write(encoded[:40])
         job.end(encoded[40:])
         plain = {"Accept-Encoding": "identity"}
@@ -186,7 +186,7 @@ def test_raw_is_the_payload_with_ranges_and_a_tag(client):
         assert client.get(raw, headers=plain | {"Range": f"bytes={len(text)}-"}).status_code == 416
         assert client.get(raw, headers=plain | {"If-None-Match": tag}).status_code == 304
         status = client.get(f"/pimp/{job.job}/status").json()
-        assert status["sha256"] == hashlib.sha256(octets).hexdigest()
+        assert status["sha256"] == hashlib.sha256(data).hexdigest()
         assert status["createdAt"] < status["expiresAt"] <= status["createdAt"] + 300_000
 
 

@@ -96,12 +96,12 @@ def _parse_header(message: bytes) -> Header:
 
 
 def decode_header(data: bytes) -> tuple[Header, int] | None:
-    """The header of an entity stream and how many octets it took with its length; None when more must come."""
+    """The header of an entity stream and how many bytes it took with its length; None when more must come."""
     if len(data) < 4:
         return None
     (length,) = struct.unpack_from(">I", data)
     if length > MAX_HEADER:
-        raise WireError(Code.ENTITY_TOO_LARGE, f"a header of {length} octets")
+        raise WireError(Code.ENTITY_TOO_LARGE, f"a header of {length} bytes")
     if len(data) < 4 + length:
         return None
     try:

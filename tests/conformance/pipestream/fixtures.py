@@ -305,7 +305,7 @@ class Sender:
         self.receivers.append(receiver)
         return receiver
 
-    def file(self, name: str = "a.bin", payload: bytes = b"some octets") -> Path:
+    def file(self, name: str = "a.bin", payload: bytes = b"some bytes") -> Path:
         path = self.folder / name
         path.write_bytes(payload)
         return path

@@ -135,8 +135,8 @@ def check_session(sink: Path, session: str) -> None:
     found = {str(path.relative_to(sink)) for path in folder.rglob("*") if path.is_file()}
     assert found == named.keys() | {f"{session}/entities.jsonl"}
     for file, line in named.items():
-        octets = (sink / file).read_bytes()
-        assert (len(octets), sha256(octets).hexdigest()) == (line["bytes"], line["sha256"]), line
+        data = (sink / file).read_bytes()
+        assert (len(data), sha256(data).hexdigest()) == (line["bytes"], line["sha256"]), line
 
 
 def check_sink(sink: Path, over: set[str]) -> None:

@@ -197,7 +197,7 @@ def _number(found: dict[int, int | bytes], number: int, bits: int = 32) -> int:
     return value & (1 << bits) - 1
 
 
-def _octets(found: dict[int, int | bytes], number: int) -> bytes:
+def _bytes(found: dict[int, int | bytes], number: int) -> bytes:
     value = found.get(number, b"")
     assert isinstance(value, bytes)
     return value
@@ -211,7 +211,7 @@ def _enum(found: dict[int, int | bytes], number: int, values: int) -> int:
 
 
 def _session_id(found: dict[int, int | bytes], number: int) -> str:
-    text = _octets(found, number).decode()
+    text = _bytes(found, number).decode()
     if not SESSION_ID.fullmatch(text):
         raise protobuf.ParseError(f"{text!r} is no session ID")
     return text
@@ -224,7 +224,7 @@ def _decode_query(data: bytes) -> ClaimQuery:
 def _decode_claim(data: bytes) -> Claim:
     found = _fields(data, dict.fromkeys((1, 2, 3, 4), VARINT) | {5: LENGTH})
     numbers = (_number(found, 1, 64), _number(found, 2), _number(found, 3), _number(found, 4, 64))
-    return Claim(*numbers, _octets(found, 5) if 5 in found else None)
+    return Claim(*numbers, _bytes(found, 5) if 5 in found else None)
 
 
 def _decode_response(data: bytes) -> ClaimResponse:
@@ -232,9 +232,9 @@ def _decode_response(data: bytes) -> ClaimResponse:
     known = bool(found.get(2))
     if known != (3 in found):
         raise protobuf.ParseError("found and claim_check disagree")
-    check = _decode_claim(_octets(found, 3)) if known else None
+    check = _decode_claim(_bytes(found, 3)) if known else None
     status = _enum(found, 4, STATUSES) if 4 in found else None
-    file = _octets(found, 5).decode() if 5 in found else None
+    file = _bytes(found, 5).decode() if 5 in found else None
     return ClaimResponse(_number(found, 1, 64), known, check, status, file)
 
 
@@ -248,7 +248,7 @@ def _decode_resume(data: bytes) -> Resume:
     scope = _number(found, 1)
     if scope > 0xFFFF:
         raise WireError(Code.SCOPE_INVALID, f"scope {scope}")
-    return Resume(scope, _number(found, 2), _octets(found, 3))
+    return Resume(scope, _number(found, 2), _bytes(found, 3))
 
 
 def _decode_session(data: bytes) -> Session:
@@ -281,7 +281,7 @@ def decode(frame_type: int, message: bytes) -> Frame:
 def decode_policy(data: bytes) -> Policy:
     """A policy as a header carries it."""
     found = _fields(data, dict.fromkeys((1, 2, 3, 4, 6, 7), VARINT) | {5: FIXED32})
-    ratio = struct.unpack("<f", _octets(found, 5))[0] if 5 in found else None
+    ratio = struct.unpack("<f", _bytes(found, 5))[0] if 5 in found else None
     numbers = {number: _number(found, number) for number in (1, 2, 3, 4, 6, 7) if number in found}
     first = [numbers.get(number) for number in (1, 2, 3, 4)]
     return Policy(*first, ratio, numbers.get(6), numbers.get(7))
@@ -290,14 +290,14 @@ def decode_policy(data: bytes) -> Policy:
 def decode_validation(data: bytes) -> Validation:
     found = _fields(data, {1: LENGTH, 2: VARINT, 3: VARINT, 4: VARINT, 5: VARINT, 6: LENGTH})
     numbers = (_number(found, 2, 64), _number(found, 3), _number(found, 4))
-    return Validation(_octets(found, 1), *numbers, bool(found.get(5)), _octets(found, 6).decode())
+    return Validation(_bytes(found, 1), *numbers, bool(found.get(5)), _bytes(found, 6).decode())
 
 
 def decode_token(token: bytes) -> Token:
-    """A token of the program under test: its last octets are the HMAC, the others parse."""
+    """A token of the program under test: its last bytes are the HMAC, the others parse."""
     found = _fields(token[:-HMAC], {1: VARINT, 2: LENGTH, 3: LENGTH})
     reason = _enum(found, 1, REASONS)
-    return Token(reason, _octets(found, 2), decode_validation(_octets(found, 3)), token[-HMAC:])
+    return Token(reason, _bytes(found, 2), decode_validation(_bytes(found, 3)), token[-HMAC:])
 
 
 def yielded(reason: int, token: bytes) -> bytes:

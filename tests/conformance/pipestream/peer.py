@@ -201,7 +201,7 @@ class Peer:
             self.flush()
 
     def send(self, *frames: Frame | bytes, end: bool = False) -> None:
-        """Frames, or octets that need not be frames, on stream 0."""
+        """Frames, or bytes that need not be frames, on stream 0."""
         data = b"".join(frame if isinstance(frame, bytes) else frame.encode() for frame in frames)
         self.quic.send_stream_data(CONTROL, data, end)
         self.flush()
@@ -213,7 +213,7 @@ class Peer:
         self.send(*(Status(Stat.PENDING, entity, scope, depth) for entity in entities))
 
     def stream(self, data: bytes, end: bool = True) -> int:
-        """Opens a unidirectional stream with these octets."""
+        """Opens a unidirectional stream with these bytes."""
         stream_id = self.quic.get_next_available_stream_id(is_unidirectional=True)
         self.quic.send_stream_data(stream_id, data, end)
         self.flush()
@@ -224,11 +224,11 @@ class Peer:
         self.flush()
 
     def drip(self, stream_id: int, data: bytes) -> None:
-        """Each octet in a datagram of its own."""
-        for octet in data:
+        """Each byte in a datagram of its own."""
+        for byte in data:
             next_one = self.datagrams + 1
-            self.more(stream_id, bytes([octet]))
-            self.wait(partial(self._has_sent, next_one), "a datagram for each octet")
+            self.more(stream_id, bytes([byte]))
+            self.wait(partial(self._has_sent, next_one), "a datagram for each byte")
 
     def _has_sent(self, datagrams: int) -> bool:
         return self.datagrams >= datagrams

@@ -29,7 +29,7 @@ def work(session: Session, order: dict[str, Any], answer: dict[str, Any]) -> Non
     answer["session"] = session.id
     parts = []
     if order["children"] is None:
-        root = session.send(b"some octets")
+        root = session.send(b"some bytes")
     else:
         policy = None if order["policy"] is None else CompletionPolicy.parse(order["policy"])
         with session.dehydrate(policy=policy) as scope:

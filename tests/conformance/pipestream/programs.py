@@ -71,9 +71,9 @@ class Listening:
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"no ready line within {START} s; {self.complaint()}"
-            octets = os.read(stdout.fileno(), 4096)
-            assert octets, f"ended without a ready line; {self.complaint()}"
-            line += octets
+            data = os.read(stdout.fileno(), 4096)
+            assert data, f"ended without a ready line; {self.complaint()}"
+            line += data
         return line.decode()
 
     def complaint(self) -> str:
@@ -84,7 +84,7 @@ class Listening:
         return self.process.poll() is None
 
     def memory(self, peak: bool = False) -> int:
-        """Octets that the process holds in memory, or held at most since `forget_peak`."""
+        """Bytes that the process holds in memory, or held at most since `forget_peak`."""
         name = "VmHWM" if peak else "VmRSS"
         text = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
         match = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
@@ -210,10 +210,10 @@ class Own:
         stdout = self.process.stdout
         assert stdout is not None
         while select.select([stdout], [], [], 0)[0]:
-            octets = os.read(stdout.fileno(), 65_536)
-            if not octets:
+            data = os.read(stdout.fileno(), 65_536)
+            if not data:
                 break
-            self._said += octets
+            self._said += data
         return b"\n" in self._said
 
     def end(self) -> None:

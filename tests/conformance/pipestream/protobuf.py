@@ -12,7 +12,7 @@ Value = int | bytes
 
 
 class ParseError(ValueError):
-    """These octets are no protobuf message."""
+    """These bytes are no protobuf message."""
 
 
 def varint(value: int) -> bytes:
@@ -56,11 +56,11 @@ class _Cursor:
     def varint(self) -> int:
         value = 0
         for shift in range(0, 70, 7):
-            octet = self.take(1)[0]
-            value |= (octet & 0x7F) << shift
-            if octet < 0x80:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
                 return value & ((1 << 64) - 1)
-        raise ParseError("a number of more than ten octets")
+        raise ParseError("a number of more than ten bytes")
 
     def skip_group(self, number: int) -> None:
         open_groups = [number]

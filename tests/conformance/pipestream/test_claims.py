@@ -40,7 +40,7 @@ def micros() -> int:
 
 
 def set_aside(client: WaitingClient, children: int = 1, scope: int = 2) -> list[int]:
-    """Claim checks of children whose octets were wrong, so that they have to come again."""
+    """Claim checks of children whose bytes were wrong, so that they have to come again."""
     parent = scope // 2
     client.parent(Policy(Mode.BEST_EFFORT, on_failure=Action.DEFER), entity=parent, scope=scope)
     client.announce(*range(1, children + 1), scope=scope, depth=1)

@@ -126,9 +126,9 @@ def test_a_tree_is_sent_with_scopes_and_barriers_and_its_digests_agree(sender: S
 def check_receipt(path: Path, receiver: Receiver, document: Path) -> None:
     """The receipt says the digests that this server computed, and the session ID that both ends derived."""
     receipt = json.loads(path.read_text("utf-8"))
-    octets = document.read_bytes()
+    data = document.read_bytes()
     assert (receipt["version"], receipt["document"], receipt["status"]) == (1, document.name, "COMPLETE")
-    assert (receipt["sha256"], receipt["bytes"]) == (sha256(octets).hexdigest(), len(octets))
+    assert (receipt["sha256"], receipt["bytes"]) == (sha256(data).hexdigest(), len(data))
     assert receipt["session"] == receiver.session_id
     key = sha256(document.name.encode() + b"\0" + receipt["sha256"].encode()).hexdigest()[:32]
     assert path.name == f"{key}.json"

@@ -73,7 +73,7 @@ def _bidirectional(server: Receiver) -> None:
 SPEECHES: dict[str, tuple[Evil, Code]] = {
     "an unknown frame": (lambda server: server.send(b"\x00"), Code.ENTITY_INVALID),
     "a reserved Stat": (lambda server: server.send(bytes.fromhex("50d000000000000100000000")), Code.ENTITY_INVALID),
-    "a frame of 16777216 octets": (lambda server: server.send(bytes.fromhex("c701000000")), Code.ENTITY_TOO_LARGE),
+    "a frame of 16777216 bytes": (lambda server: server.send(bytes.fromhex("c701000000")), Code.ENTITY_TOO_LARGE),
     "the end inside a frame": (lambda server: server.send(b"\x50\x30", end=True), Code.ENTITY_INVALID),
     "stream 0 finished": (lambda server: server.send(b"", end=True), Code.CONTROL_RESET),
     "stream 0 reset": (lambda server: server.reset(CONTROL, 0), Code.CONTROL_RESET),
@@ -98,7 +98,7 @@ SPEECHES: dict[str, tuple[Evil, Code]] = {
     ),
     "BARRIER S=0 for the client's scope": (lambda server: server.send(Barrier(False, 0, 0)), Code.SCOPE_INVALID),
     "a header that does not parse": (lambda server: server.stream(b"\x00\x00\x00\x01\xff"), Code.ENTITY_INVALID),
-    "a header of 4294967295 octets": (lambda server: server.stream(b"\xff" * 4), Code.ENTITY_TOO_LARGE),
+    "a header of 4294967295 bytes": (lambda server: server.stream(b"\xff" * 4), Code.ENTITY_TOO_LARGE),
 }
 
 

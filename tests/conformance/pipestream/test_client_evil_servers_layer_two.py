@@ -214,7 +214,7 @@ def lost(does: Callable[[WaitingReceiver], object]) -> tuple[Callable[..., bool]
     def on_entity(receiver: WaitingReceiver, header: Header, payload: bytes) -> bool:
         if payload != b"second":
             return False
-        first = next(head for head, octets in receiver.entities.values() if octets == b"first")
+        first = next(head for head, data in receiver.entities.values() if data == b"first")
         if first.entity not in receiver.scopes[first.scope].statuses:
             receiver.resolve(first.scope, first.entity, Stat.COMPLETE)
         del receiver.entities[header.scope, header.entity]

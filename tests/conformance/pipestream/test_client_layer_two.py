@@ -28,11 +28,11 @@ def on(payload: bytes, does: Hook, times: int = 1) -> Hook:
     """Does so with the first `times` streams of that payload; all others are received as ever."""
     left = [times]
 
-    def on_entity(receiver: WaitingReceiver, header: Header, octets: bytes) -> bool:
-        if octets != payload or not left[0]:
+    def on_entity(receiver: WaitingReceiver, header: Header, data: bytes) -> bool:
+        if data != payload or not left[0]:
             return False
         left[0] -= 1
-        return does(receiver, header, octets)
+        return does(receiver, header, data)
 
     return on_entity
 
@@ -249,12 +249,12 @@ def test_a_part_whose_claim_check_is_gone_is_sent_like_any_other(sender: Sender,
 
 
 def test_what_the_server_skips_by_itself_is_skipped(sender: Sender, owner: Owner) -> None:
-    receiver = sender.waiting(on_entity=on(b"some octets", lambda server, header, _: server.end(header, Stat.SKIPPED)))
+    receiver = sender.waiting(on_entity=on(b"some bytes", lambda server, header, _: server.end(header, Stat.SKIPPED)))
     assert owner.answers(receiver)["status"] == "SKIPPED"
     assert closed(receiver) == Code.NO_ERROR
 
 
-@pytest.mark.parametrize("token", [b"", b"t", bytes(range(256)) * 200], ids=["empty", "one octet", "51200 octets"])
+@pytest.mark.parametrize("token", [b"", b"t", bytes(range(256)) * 200], ids=["empty", "one byte", "51200 bytes"])
 def test_a_token_comes_back_as_it_was_given(sender: Sender, owner: Owner, token: bytes) -> None:
     def wait(receiver: WaitingReceiver, header: Header, _: bytes) -> bool:
         return receiver.pause(header, 4, token)
@@ -265,7 +265,7 @@ def test_a_token_comes_back_as_it_was_given(sender: Sender, owner: Owner, token:
             receiver.resolve(0, 1, Stat.COMPLETE)
         return isinstance(frame, Resume)
 
-    receiver = sender.waiting(on_entity=on(b"some octets", wait), on_frame=on_frame)
+    receiver = sender.waiting(on_entity=on(b"some bytes", wait), on_frame=on_frame)
     answer = owner.answers(receiver, resume=1)
     assert receiver.resumes == [Resume(0, 1, token)]
     assert answer["yields"] == [{"reason": "AWAITING_APPROVAL", "refused": None}]
@@ -281,7 +281,7 @@ def test_a_refused_token_is_told(sender: Sender, owner: Owner) -> None:
             receiver.end(receiver.entities[0, 1][0], Stat.SKIPPED, Code.CLAIM_NOT_FOUND)
         return isinstance(frame, Resume)
 
-    receiver = sender.waiting(on_entity=on(b"some octets", wait), on_frame=on_frame)
+    receiver = sender.waiting(on_entity=on(b"some bytes", wait), on_frame=on_frame)
     answer = owner.answers(receiver, resume=1)
     assert answer["yields"] == [{"reason": "EXTERNAL_CALL", "refused": Code.CLAIM_NOT_FOUND}]
     assert (answer["status"], answer["error"]) == ("SKIPPED", None)

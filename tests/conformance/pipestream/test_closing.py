@@ -73,7 +73,7 @@ def test_a_whole_payload_is_not_there_before_its_checksum_holds(program: Program
     client.announce(1)
     stream = client.entity(1, b"x" * 1000, end=False)
     client.settled()
-    # Every octet is there, the end of the stream is not.
+    # Every byte is there, the end of the stream is not.
     assert not program.file(client, 1).exists()
     client.more(stream, b"", end=True)
     client.completes(1)

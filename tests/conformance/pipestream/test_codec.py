@@ -27,12 +27,12 @@ YIELD_REASONS = ["", "EXTERNAL_CALL", "RATE_LIMITED", "AWAITING_SIBLING", "AWAIT
 
 
 def extension(status: wire.Status) -> Vector | None:
-    octets = status.extension
-    if octets is None:
+    data = status.extension
+    if data is None:
         return None
     if status.stat == Stat.YIELDED:
-        return {"reason": YIELD_REASONS[octets[0]], "token": octets[4:].hex()}
-    return {"claim_id": int.from_bytes(octets[:8]), "expiry_micros": int.from_bytes(octets[8:])}
+        return {"reason": YIELD_REASONS[data[0]], "token": data[4:].hex()}
+    return {"claim_id": int.from_bytes(data[:8]), "expiry_micros": int.from_bytes(data[8:])}
 
 
 def found(response: layer2.ClaimResponse) -> Vector | None:
@@ -105,7 +105,7 @@ def test_frames_are_read_as_the_vectors_say(vector: Vector) -> None:
     frame, used = decoded
     assert (describe(frame), used) == (vector["frame"], len(data))
     for end in range(len(data)):
-        assert wire.decode_frame(data[:end]) is None, f"a frame in {end} of {len(data)} octets"
+        assert wire.decode_frame(data[:end]) is None, f"a frame in {end} of {len(data)} bytes"
     again = wire.decode_frame(frame.encode())
     assert again is not None
     assert again[0] == frame
@@ -132,7 +132,7 @@ def test_frames_of_layer_2_are_read_as_the_vectors_say(vector: Vector) -> None:
     frame, used = decoded
     assert (describe(frame), used) == (vector["frame"], len(data))
     for end in range(len(data)):
-        assert wire.decode_frame(data[:end], with_layer_2=True) is None, f"a frame in {end} of {len(data)} octets"
+        assert wire.decode_frame(data[:end], with_layer_2=True) is None, f"a frame in {end} of {len(data)} bytes"
     assert wire.decode_frame(frame.encode(), with_layer_2=True) == (frame, len(frame.encode()))
     if not vector.get("decode_only"):
         assert frame.encode() == data

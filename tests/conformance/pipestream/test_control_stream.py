@@ -65,9 +65,9 @@ def test_another_bidirectional_stream_is_invalid(connect: Connect) -> None:
     client.closes(Code.ENTITY_INVALID)
 
 
-def test_frames_may_be_split_at_every_octet(connect: Connect) -> None:
+def test_frames_may_be_split_at_every_byte(connect: Connect) -> None:
     client = connect(capabilities=None)
-    payload = b"octet by octet"
+    payload = b"byte by byte"
     frames: list[Frame | bytes] = [
         Capabilities(),
         Status(Stat.PENDING, 1),
@@ -79,8 +79,8 @@ def test_frames_may_be_split_at_every_octet(connect: Connect) -> None:
         Barrier(False, 2, 2),
         Checkpoint("a checkpoint", 7, 1, 0, 0, 5000),
     ]
-    octets = b"".join(frame if isinstance(frame, bytes) else frame.encode() for frame in frames)
-    client.drip(CONTROL, octets)
+    data = b"".join(frame if isinstance(frame, bytes) else frame.encode() for frame in frames)
+    client.drip(CONTROL, data)
     client.expect(Capabilities)
     stream = client.entity(1, payload, end=False, payload_length=len(payload))
     client.more(stream, b"", end=True)
@@ -89,7 +89,7 @@ def test_frames_may_be_split_at_every_octet(connect: Connect) -> None:
     assert client.expect(Checkpoint).flags == 1
 
 
-def test_headers_and_payloads_may_be_split_at_every_octet(program: Program, connect: Connect) -> None:
+def test_headers_and_payloads_may_be_split_at_every_byte(program: Program, connect: Connect) -> None:
     client = connect()
     client.announce(1)
     payload = bytes(range(100))
@@ -107,7 +107,7 @@ def test_private_frames_from_0xc6_are_skipped_by_their_length(connect: Connect) 
     goes_on(client)
 
 
-def test_a_private_frame_of_many_octets_is_skipped_without_being_kept(program: Program, connect: Connect) -> None:
+def test_a_private_frame_of_many_bytes_is_skipped_without_being_kept(program: Program, connect: Connect) -> None:
     client = connect()
     size = (16 << 20) - 1 if LONG else 3 << 20
     client.send(variable(0xC7, bytes(size)))

@@ -50,12 +50,12 @@ def test_a_barrier_is_answered_by_digest_release_and_the_parents_status(program:
     release = index(client, lambda frame: isinstance(frame, Barrier))
     assert index(client, lambda frame: isinstance(frame, Status) and frame.scope == 0) > release
     assert program.file(client, 2, scope=2).read_bytes() == b"a child"
-    # The parent has no octets of its own, and so no file.
+    # The parent has no bytes of its own, and so no file.
     assert not program.file(client, 1).exists()
     assert {frame.depth for frame in client.frames if isinstance(frame, Status) and frame.scope == 2} == {1}
 
 
-def test_a_dehydrated_parent_may_have_octets_of_its_own(program: Program, connect: Connect) -> None:
+def test_a_dehydrated_parent_may_have_bytes_of_its_own(program: Program, connect: Connect) -> None:
     client = connect()
     client.dehydrate(1, 2, b"its own")
     client.deliver(1, b"a child", scope=2, parent=1, depth=1)
@@ -426,9 +426,9 @@ def test_more_than_1000_children_of_a_small_original_fail_the_parent(connect: Co
     assert client.terminal(1).stat == Stat.FAILED
 
 
-def test_1000_children_for_each_mebioctet_of_the_original_are_allowed(connect: Connect) -> None:
+def test_1000_children_for_each_mebibyte_of_the_original_are_allowed(connect: Connect) -> None:
     client = connect()
-    # Rounded up: one octet more is another thousand children.
+    # Rounded up: one byte more is another thousand children.
     client.dehydrate(1, 2, metadata={"pipestream.original-length": str((1 << 20) + 1)})
     client.announce(*range(1, 2001), scope=2, depth=1)
     client.settled()

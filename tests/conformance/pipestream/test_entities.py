@@ -14,9 +14,9 @@ Evil = Callable[[Client], object]
 def test_an_announced_entity_is_received_and_completed_with_the_cursor(program: Program, connect: Connect) -> None:
     client = connect()
     metadata = {"penstock.document": "a/ü.txt", "x": ""}
-    client.deliver(1, b"some octets", content_type="text/plain", metadata=metadata, layer=2)
+    client.deliver(1, b"some bytes", content_type="text/plain", metadata=metadata, layer=2)
     assert client.terminal(1) == Status(Stat.COMPLETE, 1, cursor=2)
-    assert program.file(client, 1).read_bytes() == b"some octets"
+    assert program.file(client, 1).read_bytes() == b"some bytes"
     (line,) = program.entities(client)
     expected = {"scope": 0, "entity": 1, "parent": None, "layer": 2, "content_type": "text/plain", "bytes": 11}
     assert {name: line[name] for name in expected} == expected
@@ -24,14 +24,14 @@ def test_an_announced_entity_is_received_and_completed_with_the_cursor(program: 
     assert line["file"] == f"{client.session_id}/0/1"
 
 
-def test_an_entity_without_octets_is_an_entity(program: Program, connect: Connect) -> None:
+def test_an_entity_without_bytes_is_an_entity(program: Program, connect: Connect) -> None:
     client = connect()
     client.deliver(1)
     client.completes(1)
     assert program.file(client, 1).read_bytes() == b""
 
 
-def test_a_payload_of_some_mebioctets_arrives_as_it_is(program: Program, connect: Connect) -> None:
+def test_a_payload_of_some_mebibytes_arrives_as_it_is(program: Program, connect: Connect) -> None:
     client = connect()
     payload = bytes(range(256)) * (3 << 12)
     client.deliver(1, payload)

@@ -41,7 +41,7 @@ def test_a_header_that_does_not_parse_closes_with_the_vectors_code(connect: Conn
     client.closes(Code[vector["code"]])
 
 
-def test_a_header_of_one_mebioctet_is_taken(connect: Connect) -> None:
+def test_a_header_of_one_mebibyte_is_taken(connect: Connect) -> None:
     client = connect()
     client.announce(1)
     room = (1 << 20) - len(Header(1, metadata={"m": "m" * 1_048_000}).message())
@@ -52,14 +52,14 @@ def test_a_header_of_one_mebioctet_is_taken(connect: Connect) -> None:
 
 
 HEADERS: dict[str, tuple[dict[str, Any], Code]] = {
-    "a checksum of 31 octets": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
-    "a checksum of 33 octets": ({"checksum": bytes(33)}, Code.ENTITY_INVALID),
+    "a checksum of 31 bytes": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
+    "a checksum of 33 bytes": ({"checksum": bytes(33)}, Code.ENTITY_INVALID),
     "an empty checksum": ({"checksum": b""}, Code.ENTITY_INVALID),
     "no checksum": ({"checksum": None}, Code.ENTITY_INVALID),
     "data layer 4": ({"layer": 4}, Code.ENTITY_INVALID),
     "data layer 4294967295": ({"layer": 0xFFFF_FFFF}, Code.ENTITY_INVALID),
-    "more octets than payload_length": ({"payload_length": len(PAYLOAD) - 1}, Code.ENTITY_INVALID),
-    "octets where payload_length is 0": ({"payload_length": 0}, Code.ENTITY_INVALID),
+    "more bytes than payload_length": ({"payload_length": len(PAYLOAD) - 1}, Code.ENTITY_INVALID),
+    "bytes where payload_length is 0": ({"payload_length": 0}, Code.ENTITY_INVALID),
     "a checksum that does not match": ({"checksum": EMPTY_SHA256}, Code.INTEGRITY_ERROR),
 }
 
@@ -73,9 +73,9 @@ def test_only_the_entity_fails(program: Program, connect: Connect, fields: dict[
 
 
 STOPPED: dict[str, tuple[dict[str, Any], Code]] = {
-    "a checksum of 31 octets": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
+    "a checksum of 31 bytes": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
     "data layer 4": ({"layer": 4}, Code.ENTITY_INVALID),
-    "more octets than payload_length": ({"payload_length": len(PAYLOAD) - 1}, Code.ENTITY_INVALID),
+    "more bytes than payload_length": ({"payload_length": len(PAYLOAD) - 1}, Code.ENTITY_INVALID),
     "no chunks": ({"chunk": Chunk(0, 0, 0)}, Code.ENTITY_INVALID),
 }
 
@@ -90,7 +90,7 @@ def test_a_failed_entitys_stream_is_stopped_with_the_code(connect: Connect, fiel
     assert Code(client.stopped[stream]) is code
 
 
-def test_fewer_octets_than_payload_length_fail_the_entity(program: Program, connect: Connect) -> None:
+def test_fewer_bytes_than_payload_length_fail_the_entity(program: Program, connect: Connect) -> None:
     client = connect()
     client.announce(1)
     client.entity(1, PAYLOAD[:-1], **WHOLE)
@@ -114,7 +114,7 @@ def test_a_payload_at_the_limit_is_taken(connect: Connect) -> None:
     client.completes(1)
 
 
-@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1], ids=["a tebioctet", "2^64-1"])
+@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1], ids=["a tebibyte", "2^64-1"])
 def test_no_memory_is_taken_for_a_length_that_is_only_said(program: Program, connect: Connect, length: int) -> None:
     client = connect()
     client.announce(1)
@@ -131,8 +131,8 @@ def client_code(client: Client) -> Code:
 
 def send_chunks(client: Client, pieces: Pieces, **fields: Any) -> None:
     client.announce(1)
-    for chunk, octets in pieces:
-        client.entity(1, octets, chunk=chunk, **(WHOLE | fields))
+    for chunk, data in pieces:
+        client.entity(1, data, chunk=chunk, **(WHOLE | fields))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)
@@ -169,7 +169,7 @@ BAD_CHUNKS: dict[str, Pieces] = {
     "a gap at the beginning": [(Chunk(1, 0, 1), PAYLOAD[1:])],
     "a gap at the end": [(Chunk(2, 0, 0), PAYLOAD[:4]), (Chunk(2, 1, 4), PAYLOAD[4:9])],
     "an overlap": [(Chunk(2, 0, 0), PAYLOAD[:6]), (Chunk(2, 1, 5), PAYLOAD[5:])],
-    "more octets than payload_length": [(Chunk(2, 0, 0), PAYLOAD), (Chunk(2, 1, 10), b"more")],
+    "more bytes than payload_length": [(Chunk(2, 0, 0), PAYLOAD), (Chunk(2, 1, 10), b"more")],
     "an offset beyond the payload": [(Chunk(2, 0, 11), b"x")],
     "an offset that overflows": [(Chunk(2, 1, (1 << 64) - 1), PAYLOAD)],
     "totals that disagree": [(Chunk(2, 0, 0), PAYLOAD[:4]), (Chunk(3, 1, 4), PAYLOAD[4:6])],
@@ -213,7 +213,7 @@ def test_chunks_that_are_whole_and_wrong_fail_the_entity(program: Program, conne
 def test_many_empty_chunks_are_bounded(program: Program, connect: Connect) -> None:
     client = connect()
     client.announce(1)
-    # More chunks than octets: nothing may be kept for each of them.
+    # More chunks than bytes: nothing may be kept for each of them.
     client.entity(1, b"x", chunk=Chunk(0xFFFF_FFFF, 0, 0), **WHOLE)
     only_the_entity_failed(program, client, Code.ENTITY_INVALID)
 

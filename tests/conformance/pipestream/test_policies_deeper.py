@@ -105,9 +105,9 @@ def test_chunks_that_never_come_take_too_long(join: Join) -> None:
 
 FAILURES: dict[str, tuple[dict[str, Any], Code]] = {
     "a wrong checksum": (BAD, Code.INTEGRITY_ERROR),
-    "a checksum of 31 octets": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
-    "more octets than it says": ({"payload_length": 1}, Code.ENTITY_INVALID),
-    "fewer octets than it says": ({"payload_length": 1000}, Code.ENTITY_INVALID),
+    "a checksum of 31 bytes": ({"checksum": bytes(31)}, Code.ENTITY_INVALID),
+    "more bytes than it says": ({"payload_length": 1}, Code.ENTITY_INVALID),
+    "fewer bytes than it says": ({"payload_length": 1000}, Code.ENTITY_INVALID),
     "data layer 4": ({"layer": 4}, Code.ENTITY_INVALID),
     "chunk 2 of 2": ({"chunk": Chunk(2, 2, 0)}, Code.ENTITY_INVALID),
     "too large": ({"payload_length": 1 << 62}, Code.ENTITY_TOO_LARGE),

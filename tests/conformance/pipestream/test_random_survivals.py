@@ -94,7 +94,7 @@ class Play:
     def stream(self, parent: Parent, child: Child) -> None:
         fields: dict[str, Any] = {"checksum": bytes(32)} if child.attempt < child.bad else {}
         fields["metadata"] = {"pipestream.attempt": str(child.attempt + 1)}
-        self.client.child(child.entity, b"octets", scope=parent.scope, parent=parent.entity, **fields)
+        self.client.child(child.entity, b"bytes", scope=parent.scope, parent=parent.entity, **fields)
 
     def heard(self, parent: Parent, child: Child) -> list[int]:
         return [status.stat for status in self.client.statuses(child.entity, parent.scope)]

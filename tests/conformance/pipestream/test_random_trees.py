@@ -141,7 +141,7 @@ class Tree:
 
 
 def expected_file(node: Node) -> bool:
-    """Own octets that arrived whole are kept, of a leaf only if it is COMPLETE; a container without any has none."""
+    """Own bytes that arrived whole are kept, of a leaf only if it is COMPLETE; a container without any has none."""
     return node.child_scope is None and node.outcome == Stat.COMPLETE
 
 

@@ -87,13 +87,13 @@ def flip(token: bytes, at: int) -> bytes:
 
 
 ALTERED: dict[str, Callable[[bytes], bytes]] = {
-    "its first octet": lambda token: flip(token, 0),
+    "its first byte": lambda token: flip(token, 0),
     "the middle of its message": lambda token: flip(token, (len(token) - HMAC) // 2),
-    "the last octet of its message": lambda token: flip(token, -HMAC - 1),
-    "the first octet of its HMAC": lambda token: flip(token, -HMAC),
-    "its last octet": lambda token: flip(token, -1),
-    "without its last octet": lambda token: token[:-1],
-    "with one octet more": lambda token: token + b"\0",
+    "the last byte of its message": lambda token: flip(token, -HMAC - 1),
+    "the first byte of its HMAC": lambda token: flip(token, -HMAC),
+    "its last byte": lambda token: flip(token, -1),
+    "without its last byte": lambda token: token[:-1],
+    "with one byte more": lambda token: token + b"\0",
     "an unknown field more": lambda token: token[:-HMAC] + bytes.fromhex("7801") + token[-HMAC:],
     "only its message": lambda token: token[:-HMAC],
     "only its HMAC": lambda token: token[-HMAC:],
@@ -102,7 +102,7 @@ ALTERED: dict[str, Callable[[bytes], bytes]] = {
     "at random": lambda token: os.urandom(len(token)),
     "empty": lambda _: b"",
     "twice": lambda token: token * 2,
-    "of a mebioctet": lambda token: token + bytes(1 << 20),
+    "of a mebibyte": lambda token: token + bytes(1 << 20),
 }
 
 
@@ -170,7 +170,7 @@ def test_an_owner_may_give_up_what_waits(waits: Waits, stat: Stat) -> None:
 
 def test_what_waits_too_long_is_abandoned(waits: Waits) -> None:
     client = waits()
-    # Long enough for a few octets to be whole, and if not: it is over all the same.
+    # Long enough for a few bytes to be whole, and if not: it is over all the same.
     client.parent(Policy(timeout_ms=300))
     client.announce(1, scope=2, depth=1)
     client.child(1, metadata=WAITS)

@@ -35,12 +35,12 @@ CONNECTION_LEVEL = 0xFFFF_FFFF
 
 
 class _Short(Exception):
-    """More octets are needed."""
+    """More bytes are needed."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """0x50. `extension` holds the octets after the cursor; `e` says otherwise than they do."""
+    """0x50. `extension` holds the bytes after the cursor; `e` says otherwise than they do."""
 
     stat: int
     entity: int
@@ -54,9 +54,9 @@ class Status:
 
     def encode(self) -> bytes:
         extended = self.extension is not None if self.e is None else self.e
-        octet = self.stat << 4 | extended << 3 | (self.cursor is not None) << 2 | self.depth >> 1
+        byte = self.stat << 4 | extended << 3 | (self.cursor is not None) << 2 | self.depth >> 1
         low = (self.depth & 1) << 15 | self.flags
-        out = struct.pack(">BBHIHH", 0x50, octet, low, self.entity, self.scope, self.reserved)
+        out = struct.pack(">BBHIHH", 0x50, byte, low, self.entity, self.scope, self.reserved)
         if self.cursor is not None:
             out += struct.pack(">I", self.cursor)
         return out + (self.extension or b"")
@@ -209,7 +209,7 @@ def _decode_variable(data: bytes, with_layer_2: bool) -> tuple[Frame, int]:
         raise _Short
     (length,) = struct.unpack_from(">I", data, 1)
     if length > MAX_LENGTH:
-        raise WireError(Code.ENTITY_TOO_LARGE, f"a frame of {length} octets")
+        raise WireError(Code.ENTITY_TOO_LARGE, f"a frame of {length} bytes")
     if len(data) < 5 + length:
         raise _Short
     message = data[5 : 5 + length]
@@ -246,8 +246,8 @@ def _decode_status(data: bytes) -> tuple[Status, int]:
     size = 16 if has_cursor else 12
     if len(data) < size:
         raise _Short
-    _, octet, low, entity, scope, _ = struct.unpack_from(">BBHIHH", data)
-    depth = (octet & 3) << 1 | low >> 15
+    _, byte, low, entity, scope, _ = struct.unpack_from(">BBHIHH", data)
+    depth = (byte & 3) << 1 | low >> 15
     cursor = int.from_bytes(data[12:16]) if has_cursor else None
     extension = None
     if extended:
@@ -260,7 +260,7 @@ def _decode_status(data: bytes) -> tuple[Status, int]:
 
 
 def decode_frame(data: bytes, *, with_layer_2: bool = False) -> tuple[Frame, int] | None:
-    """The first frame and how many octets it took; None when more must come. Without layer 2 its frames are private."""
+    """The first frame and how many bytes it took; None when more must come. Without layer 2 its frames are private."""
     if not data:
         return None
     try:

@@ -24,7 +24,7 @@ class Met:
     """Its process, where it is ours."""
 
     def resident(self) -> int:
-        """Octets of its memory."""
+        """Bytes of its memory."""
         fields = Path(f"/proc/{self.process}/status").read_text().split("VmRSS:")[1].split()
         return int(fields[0]) << 10
 

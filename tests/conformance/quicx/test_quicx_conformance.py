@@ -12,7 +12,7 @@ import pytest
 from quicx_wire import Peer
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "quicx" / "frames-invalid.json"
-# Octets of a daemon's memory for each connection, whatever it does: what docs/quicx.md states.
+# Bytes of a daemon's memory for each connection, whatever it does: what docs/quicx.md states.
 EACH = 256 << 10
 IDLE = 16 << 10
 

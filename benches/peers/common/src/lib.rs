@@ -140,8 +140,8 @@ impl Mark {
         Self { at: Instant::now(), receiver: theirs, cpu: [ours, theirs].map(cpu), peak }
     }
 
-    /// What `count` entities with `octets` of payload altogether have taken since.
-    pub fn report(&self, count: u64, octets: u64) -> Value {
+    /// What `count` entities with `bytes` of payload altogether have taken since.
+    pub fn report(&self, count: u64, bytes: u64) -> Value {
         let seconds = self.at.elapsed().as_secs_f64();
         let processes = [std::process::id(), self.receiver];
         let cpu: Vec<f64> = processes.iter().zip(self.cpu).map(|(process, before)| cpu(*process) - before).collect();
@@ -151,7 +151,7 @@ impl Mark {
             "count": count,
             "seconds": seconds,
             "per_second": count as f64 / seconds,
-            "mb_per_second": octets as f64 / seconds / 1e6,
+            "mb_per_second": bytes as f64 / seconds / 1e6,
             "sender_cpu_us": cpu[0] * 1e6 / count as f64,
             "receiver_cpu_us": cpu[1] * 1e6 / count as f64,
             "sender_growth_mib": grown[0],
@@ -170,16 +170,16 @@ pub fn percentiles(mut samples: Vec<Duration>) -> Value {
     json!({ "samples": samples.len(), "p50_us": at(0.5), "p90_us": at(0.9), "p99_us": at(0.99), "max_us": at(1.0) })
 }
 
-/// Octets that no compression or cache makes anything of, the same in every run.
+/// Bytes that no compression or cache makes anything of, the same in every run.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut octets = Vec::with_capacity(length + 8);
-    while octets.len() < length {
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        octets.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&state.to_le_bytes());
     }
-    octets.truncate(length);
-    octets
+    bytes.truncate(length);
+    bytes
 }

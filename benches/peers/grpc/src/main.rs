@@ -70,14 +70,14 @@ async fn send(arguments: &Arguments) -> Value {
         .await
         .expect("a connection");
     let (size, part) = (arguments.get("size", 8_usize << 20), arguments.get("part", 64_usize << 10));
-    let octets = Bytes::from(noise(part));
-    document(&channel, size, &octets).await;
+    let bytes = Bytes::from(noise(part));
+    document(&channel, size, &bytes).await;
     let count = arguments.get("count", 1_u64);
     let mark = Mark::now(&receiver);
     let mut seconds = Vec::new();
     for _ in 0..count {
         let began = Instant::now();
-        document(&channel, size, &octets).await;
+        document(&channel, size, &bytes).await;
         seconds.push(began.elapsed().as_secs_f64());
     }
     let mut report = mark.report(count, count * size as u64);
@@ -85,13 +85,13 @@ async fn send(arguments: &Arguments) -> Value {
     report
 }
 
-async fn document(channel: &Channel, size: usize, octets: &Bytes) {
+async fn document(channel: &Channel, size: usize, bytes: &Bytes) {
     let (sender, parts) = tokio::sync::mpsc::channel(32);
-    let octets = octets.clone();
+    let bytes = bytes.clone();
     tokio::spawn(async move {
         let mut left = size;
         while left > 0 {
-            let data = octets.slice(..left.min(octets.len()));
+            let data = bytes.slice(..left.min(bytes.len()));
             left -= data.len();
             let sha256 = Bytes::copy_from_slice(&Sha256::digest(&data));
             if sender.send(Part { data, sha256 }).await.is_err() {
@@ -101,8 +101,8 @@ async fn document(channel: &Channel, size: usize, octets: &Bytes) {
     });
     let mut answers = call(channel, ReceiverStream::new(parts)).await;
     let mut received = 0;
-    while let Some(Answer { octets }) = answers.message().await.expect("an answer") {
-        received += octets;
+    while let Some(Answer { bytes }) = answers.message().await.expect("an answer") {
+        received += bytes;
     }
     assert_eq!(received, size as u64, "not every part was answered");
 }

@@ -30,7 +30,7 @@ pub struct Part {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answer {
     #[prost(uint64, tag = "1")]
-    pub octets: u64,
+    pub data: u64,
 }
 
 /// The client's side.
@@ -85,7 +85,7 @@ impl StreamingService<Part> for SendDocument {
             if Sha256::digest(&data)[..] != sha256[..] {
                 return Err(Status::data_loss("the part is not what its checksum says"));
             }
-            Ok(Answer { octets: data.len() as u64 })
+            Ok(Answer { bytes: data.len() as u64 })
         });
         Box::pin(async move { Ok(Response::new(Box::pin(answers) as Self::ResponseStream)) })
     }

@@ -1,4 +1,4 @@
-//! The octets: an entity's header as protobuf writes it, and STATUS frames.
+//! The bytes: an entity's header as protobuf writes it, and STATUS frames.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -19,17 +19,17 @@ pub fn header(id: u32, payload: &[u8]) -> Bytes {
         message.push(field << 3);
         varint(&mut message, value);
     }
-    octets(&mut message, 5, CONTENT_TYPE);
+    bytes(&mut message, 5, CONTENT_TYPE);
     message.push(6 << 3);
     varint(&mut message, payload.len() as u64);
-    octets(&mut message, 7, &Sha256::digest(payload));
+    bytes(&mut message, 7, &Sha256::digest(payload));
     let mut framed = Vec::with_capacity(4 + message.len());
     framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
     framed.append(&mut message);
     framed.into()
 }
 
-fn octets(message: &mut Vec<u8>, field: u8, value: &[u8]) {
+fn bytes(message: &mut Vec<u8>, field: u8, value: &[u8]) {
     message.push(field << 3 | 2);
     varint(message, value.len() as u64);
     message.extend_from_slice(value);
@@ -57,8 +57,8 @@ pub fn status(kind: u8, id: u32, length: usize) -> [u8; STATUS_WITH_CURSOR] {
     frame
 }
 
-pub fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub fn unhex(text: &str) -> Vec<u8> {

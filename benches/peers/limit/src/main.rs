@@ -1,9 +1,9 @@
-//! The limit: what quinn alone can do on this machine with the same octets, in the same two processes.
+//! The limit: what quinn alone can do on this machine with the same bytes, in the same two processes.
 //!
 //! ```text
-//! limit streams --size N --count N    entities of N octets: header, SHA-256 on both sides, PENDING and COMPLETE
-//! limit bare --size N --count N       streams of N octets and nothing else
-//! limit control --size N --count N    round trips on stream 0 while entities of N octets are sent
+//! limit streams --size N --count N    entities of N bytes: header, SHA-256 on both sides, PENDING and COMPLETE
+//! limit bare --size N --count N       streams of N bytes and nothing else
+//! limit control --size N --count N    round trips on stream 0 while entities of N bytes are sent
 //! limit header --size N               the header of entity 1, in hex
 //! ```
 //!

@@ -34,10 +34,10 @@ impl Control {
     pub async fn write(&self, mut stream: SendStream) {
         let _ = stream.set_priority(i32::MAX);
         loop {
-            let octets = self.queue.borrow_mut().split().freeze();
-            if octets.is_empty() {
+            let bytes = self.queue.borrow_mut().split().freeze();
+            if bytes.is_empty() {
                 self.changed.notified().await;
-            } else if stream.write_chunk(octets).await.is_err() {
+            } else if stream.write_chunk(bytes).await.is_err() {
                 return;
             }
         }
@@ -119,7 +119,7 @@ async fn receive(mut stream: RecvStream, control: &Control, hasher: Option<&Hash
                     let header =
                         if whole.is_some() { &piece[..end] } else { &head[..head.len() - (piece.len() - end)] };
                     expected.copy_from_slice(&header[header.len() - 32..]);
-                    // The entity's ID is one octet here or more; the status only has to be as long as ours.
+                    // The entity's ID is one byte here or more; the status only has to be as long as ours.
                     id = u32::from(header[5]);
                     in_header = false;
                     body.push(piece.slice(end..));

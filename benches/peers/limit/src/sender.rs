@@ -24,7 +24,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Counts statuses and echoes. Both kinds begin with their first octet; a probe is shorter.
+    /// Counts statuses and echoes. Both kinds begin with their first byte; a probe is shorter.
     async fn listen(&self, mut stream: RecvStream) {
         let mut buffer = BytesMut::new();
         while let Ok(Some(chunk)) = stream.read_chunk(64 << 10, true).await {

@@ -47,8 +47,8 @@ pub fn run(mut arguments: Arguments) -> Value {
         }
         let again = received(receiver.text("metrics")) - ((count - announced) * size) as f64;
         json!({
-            "in_flight_octets": in_flight * size,
-            "again_octets": again,
+            "in_flight_bytes": in_flight * size,
+            "again_bytes": again,
             "completed_before": before,
             "back_seconds": (back - SILENCE).as_secs_f64(),
         })
@@ -88,12 +88,12 @@ impl Run {
     }
 }
 
-/// Payload octets that a receiver says to have received whole.
+/// Payload bytes that a receiver says to have received whole.
 fn received(metrics: &str) -> f64 {
     let mut stream = TcpStream::connect(metrics).expect("metrics");
     stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("metrics");
     let mut page = String::new();
     stream.read_to_string(&mut page).expect("metrics");
-    let value = page.lines().find_map(|line| line.strip_prefix("penstock_pipestream_payload_octets_total "));
+    let value = page.lines().find_map(|line| line.strip_prefix("penstock_pipestream_payload_bytes_total "));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no such counter in {page}"))
 }

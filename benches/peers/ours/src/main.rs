@@ -1,11 +1,11 @@
 //! The same work by penstock's sessions: announcements, statuses, cursor and manifest on.
 //!
 //! ```text
-//! ours streams --size N --count N      entities of N octets
-//! ours control --size N --count N      CHECKPOINT round trips while entities of N octets are sent
-//! ours document --size N --part N      documents: one entity each, or with `--part` a parent and parts of N octets
+//! ours streams --size N --count N      entities of N bytes
+//! ours control --size N --count N      CHECKPOINT round trips while entities of N bytes are sent
+//! ours document --size N --part N      documents: one entity each, or with `--part` a parent and parts of N bytes
 //! ours flat --count N --repeat N       sessions of N entities, one after another
-//! ours killed --size N --count N       entities of N octets; in the middle of them the receiver is killed and started again
+//! ours killed --size N --count N       entities of N bytes; in the middle of them the receiver is killed and started again
 //! ```
 //!
 //! Each takes `--mtu` (largest UDP payload; 0: the default profile), `--warmup` (entities before the clock starts),

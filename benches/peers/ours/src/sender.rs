@@ -123,13 +123,13 @@ impl Bench {
         })
     }
 
-    /// Documents of `size` octets, one after another: as one entity, or as a parent with parts of `part` octets.
+    /// Documents of `size` bytes, one after another: as one entity, or as a parent with parts of `part` bytes.
     async fn documents(&self, arguments: &Arguments) -> Value {
         let (size, part) = (arguments.get("size", 8_usize << 20), arguments.get("part", 64_usize << 10));
         let count = arguments.get("count", 1_u64);
-        // A large document lies in a file, as it would; its octets are not what is measured.
+        // A large document lies in a file, as it would; its bytes are not what is measured.
         let file = (part == 0).then(|| tempfile(size));
-        let octets = if part == 0 { Bytes::new() } else { Bytes::from(noise(part)) };
+        let bytes = if part == 0 { Bytes::new() } else { Bytes::from(noise(part)) };
         let mark = Mark::now(&self.receiver);
         let mut seconds = Vec::new();
         for _ in 0..count {
@@ -139,7 +139,7 @@ impl Bench {
                     let payload = Payload::file(file.try_clone().expect("a file")).expect("readable");
                     self.session.send(draft(), payload).await.expect("announced").key
                 }
-                None => self.parts(size, &octets).await,
+                None => self.parts(size, &bytes).await,
             };
             let resolution = self.session.wait_resolved(key).await.expect("an outcome");
             assert_eq!(resolution.status, Status::Complete);
@@ -151,7 +151,7 @@ impl Bench {
     }
 
     /// A parent and its parts, handed over in batches, each part with a hash of its own.
-    async fn parts(&self, size: usize, octets: &Bytes) -> EntityKey {
+    async fn parts(&self, size: usize, data: &Bytes) -> EntityKey {
         let metadata = [("pipestream.original-length".to_owned(), size.to_string())].into();
         let parent = EntityDraft { dehydrate: true, metadata, ..draft() };
         let parent = self.session.send(parent, Payload::empty()).await.expect("announced").key;
@@ -159,9 +159,9 @@ impl Bench {
         while left > 0 {
             let mut batch = Vec::new();
             while left > 0 && batch.len() < 32 {
-                let length = left.min(octets.len());
+                let length = left.min(data.len());
                 left -= length;
-                batch.push((EntityDraft { parent: Some(parent), ..draft() }, Payload::bytes(octets.slice(..length))));
+                batch.push((EntityDraft { parent: Some(parent), ..draft() }, Payload::bytes(data.slice(..length))));
             }
             for ticket in self.session.send_many(batch).await {
                 ticket.expect("announced");
@@ -207,7 +207,7 @@ pub async fn connect(client: &Client, receiver: &Receiver, options: &SessionOpti
     client.connect(address, "localhost", options.clone()).await.expect("a session")
 }
 
-/// A file of so many octets that takes no room on disk and has no name.
+/// A file of so many bytes that takes no room on disk and has no name.
 fn tempfile(size: usize) -> File {
     let path = std::env::temp_dir().join(format!("penstock-bench-{}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::jobs::{JOB, chunks, poll};
 
-/// Octets of a piece of a download: what a value may have.
+/// Bytes of a piece of a download: what a value may have.
 const PIECE: usize = 256 << 10;
 
 /// Serves until it is killed.
@@ -42,8 +42,8 @@ type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 async fn respond(request: Request<Incoming>, found: Bytes, none: Bytes) -> Result<Answer, hyper::Error> {
     let path = request.uri().path().to_owned();
-    if let Some(octets) = path.strip_prefix("/download/").and_then(|octets| octets.parse::<usize>().ok()) {
-        let pieces = (0..octets).step_by(PIECE).map(move |at| vec![b'x'; PIECE.min(octets - at)]);
+    if let Some(bytes) = path.strip_prefix("/download/").and_then(|bytes| bytes.parse::<usize>().ok()) {
+        let pieces = (0..bytes).step_by(PIECE).map(move |at| vec![b'x'; PIECE.min(bytes - at)]);
         let frames = pieces.map(|piece| Ok(Frame::data(Bytes::from(piece))));
         return Ok(Response::new(StreamBody::new(Pieces(frames)).boxed()));
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a load generator needs it: a connection that is kept, requests that are octets, answers of a known length.
+//! HTTP/1.1 as a load generator needs it: a connection that is kept, requests that are bytes, answers of a known length.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,17 +27,17 @@ impl Client {
         Ok(Self { stream, buffer: vec![0; 256 << 10], filled: 0, host: address.to_owned() })
     }
 
-    /// The octets of a request.
+    /// The bytes of a request.
     pub fn request(&self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Vec<u8> {
-        let mut octets = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
+        let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         if let Some(key) = key {
-            octets.push_str(&format!("Authorization: Bearer {key}\r\n"));
+            bytes.push_str(&format!("Authorization: Bearer {key}\r\n"));
         }
         if !body.is_empty() || method != "GET" {
-            octets.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+            bytes.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
         }
-        octets.push_str("\r\n");
-        [octets.as_bytes(), body].concat()
+        bytes.push_str("\r\n");
+        [bytes.as_bytes(), body].concat()
     }
 
     pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
@@ -92,13 +92,13 @@ impl Client {
         Ok(Answer { status, body })
     }
 
-    /// Reads an answer in pieces to its end; gives its octets without the pieces' lengths.
+    /// Reads an answer in pieces to its end; gives its bytes without the pieces' lengths.
     pub fn download(&mut self) -> io::Result<Vec<u8>> {
         let (_, length, head) = self.head()?;
         if length.is_some() {
             return Err(io::Error::other("an answer of a known length"));
         }
-        let (mut at, mut octets) = (head, Vec::new());
+        let (mut at, mut bytes) = (head, Vec::new());
         loop {
             let line = loop {
                 match self.buffer[at..self.filled].windows(2).position(|window| window == b"\r\n") {
@@ -112,12 +112,12 @@ impl Client {
             while self.filled < at + size + 2 {
                 self.fill()?;
             }
-            octets.extend_from_slice(&self.buffer[at..at + size]);
+            bytes.extend_from_slice(&self.buffer[at..at + size]);
             self.buffer.copy_within(at + size + 2..self.filled, 0);
             self.filled -= at + size + 2;
             at = 0;
             if size == 0 {
-                return Ok(octets);
+                return Ok(bytes);
             }
         }
     }

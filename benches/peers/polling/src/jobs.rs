@@ -34,10 +34,10 @@ pub fn push(job: &str, chunks: &[String]) -> String {
     let mut body = format!("RPUSH/{job}");
     for chunk in chunks {
         body.push('/');
-        for octet in chunk.bytes() {
-            match octet {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => body.push(octet as char),
-                _ => body.push_str(&format!("%{octet:02x}")),
+        for byte in chunk.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => body.push(byte as char),
+                _ => body.push_str(&format!("%{byte:02x}")),
             }
         }
     }

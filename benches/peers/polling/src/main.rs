@@ -130,7 +130,7 @@ fn poll(arguments: &Arguments) -> io::Result<Value> {
     let body = expect(&mut client, &request, 200)?;
     let least = if empty { 0 } else { TEN * size };
     if body.len() < least || (empty && body.len() > 100) {
-        return Err(io::Error::other(format!("{} octets came", body.len())));
+        return Err(io::Error::other(format!("{} bytes came", body.len())));
     }
     rate(arguments, |client, _, _| expect(client, &request, 200).map(drop))
 }
@@ -222,14 +222,14 @@ fn idle(arguments: &Arguments) -> io::Result<()> {
 }
 
 fn download(arguments: &Arguments) -> io::Result<Value> {
-    let (address, octets) = (arguments.get("address", String::new()), arguments.get("octets", 1_usize << 20));
+    let (address, bytes) = (arguments.get("address", String::new()), arguments.get("bytes", 1_usize << 20));
     let mut client = Client::connect(&address)?;
     let began = Instant::now();
-    client.send(&client.request("GET", &format!("/download/{octets}"), None, b""))?;
+    client.send(&client.request("GET", &format!("/download/{bytes}"), None, b""))?;
     let found = client.download()?;
     let seconds = began.elapsed().as_secs_f64();
-    if found.len() != octets {
-        return Err(io::Error::other(format!("{} octets came", found.len())));
+    if found.len() != bytes {
+        return Err(io::Error::other(format!("{} bytes came", found.len())));
     }
-    Ok(json!({"octets": octets, "seconds": seconds}))
+    Ok(json!({"bytes": bytes, "seconds": seconds}))
 }

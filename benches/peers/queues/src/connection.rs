@@ -34,8 +34,8 @@ impl Connection {
         self.stream.try_clone().map(Closer)
     }
 
-    pub(crate) fn write(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.stream.write_all(octets)
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -51,7 +51,7 @@ impl Connection {
         Ok(())
     }
 
-    /// So many octets. They are at most 64 KiB.
+    /// So many bytes. They are at most 64 KiB.
     pub(crate) fn exactly(&mut self, count: usize) -> io::Result<&[u8]> {
         while self.end - self.start < count {
             self.fill()?;
@@ -65,7 +65,7 @@ impl Connection {
         let mut looked = 0;
         loop {
             let waiting = &self.buffer[self.start + looked..self.end];
-            if let Some(at) = waiting.iter().position(|octet| *octet == b'\n') {
+            if let Some(at) = waiting.iter().position(|byte| *byte == b'\n') {
                 let start = self.start;
                 self.start += looked + at + 1;
                 return Ok(&self.buffer[start..self.start - 2]);

@@ -62,15 +62,15 @@ fn payload(number: usize, size: usize) -> Vec<u8> {
 fn submit(system: System, connection: &mut Connection, count: usize, size: usize, window: usize) -> io::Result<()> {
     let (mut sent, mut answered) = (0, 0);
     let together = (window / 8).max(1);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while answered < count {
         while sent < count && sent - answered + together <= window {
-            octets.clear();
+            bytes.clear();
             for number in sent..count.min(sent + together) {
-                system.submit(&payload(number, size), &mut octets);
+                system.submit(&payload(number, size), &mut bytes);
                 sent += 1;
             }
-            connection.write(&octets)?;
+            connection.write(&bytes)?;
         }
         system.submitted(connection)?;
         answered += 1;
@@ -82,13 +82,13 @@ fn submit(system: System, connection: &mut Connection, count: usize, size: usize
 fn one_by_one(system: System, address: &str, count: usize, size: usize) -> io::Result<serde_json::Value> {
     let mut connection = Connection::open(address)?;
     let mut times = Vec::with_capacity(count);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let began = Instant::now();
     for number in 0..count {
-        octets.clear();
-        system.submit(&payload(number, size), &mut octets);
+        bytes.clear();
+        system.submit(&payload(number, size), &mut bytes);
         let at = Instant::now();
-        connection.write(&octets)?;
+        connection.write(&bytes)?;
         system.submitted(&mut connection)?;
         times.push(at.elapsed().as_secs_f64() * 1e6);
     }

@@ -139,7 +139,7 @@ impl System {
                     (GEARMAN_NO_JOB, _) => connection.write(b"\0REQ\0\0\0\x04\0\0\0\0")?,
                     (GEARMAN_NOOP, _) => connection.write(GRAB_JOB)?,
                     (GEARMAN_JOB_ASSIGN, job) => {
-                        let handle = job.split(|octet| *octet == 0).next().unwrap_or_default().to_vec();
+                        let handle = job.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
                         gearman(13, &[&handle, b"\0"], &mut out);
                         out.extend_from_slice(GRAB_JOB);
                         break;

@@ -7,7 +7,7 @@
 //! open N                    memory of N entities that are announced and not resolved, at each end
 //! manifest N CHILDREN       memory and time of N open parents
 //! ids N                     N entity IDs assigned and resolved, across the wrap of the ID space
-//! hash N                    SHA-256 over N octets
+//! hash N                    SHA-256 over N bytes
 //! disk N DIR                N files of 1 KiB made durable one by one, and as many in batches
 //! ```
 
@@ -29,7 +29,7 @@ pub(crate) type Failure = Box<dyn std::error::Error>;
 
 const USAGE: &str = "usage: scaling flat|documents|fleet|open|manifest|ids|hash|disk N [EACH|CHILDREN|DIR]";
 
-/// Octets on the heap now.
+/// Bytes on the heap now.
 pub(crate) fn heap() -> i64 {
     let stats = ALLOCATOR.stats();
     // Reallocations count what they added, which is negative where they shrank.

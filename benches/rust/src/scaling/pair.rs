@@ -21,7 +21,7 @@ const LATENCY: Duration = Duration::from_millis(1);
 pub(crate) struct End {
     pub(crate) session: Session,
     pub(crate) seconds: f64,
-    pub(crate) control_octets: u64,
+    pub(crate) control_bytes: u64,
     pub(crate) completed: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Pair {
     pub(crate) clock: FakeClock,
     pub(crate) client: End,
     pub(crate) server: End,
-    pub(crate) header_octets: u64,
+    pub(crate) header_bytes: u64,
     pub(crate) announced: u64,
     shape: Shape,
     /// The document that is being announced, and its children so far.
@@ -53,10 +53,10 @@ pub(crate) struct Pair {
 impl End {
     fn new(role: Role, clock: &FakeClock) -> Result<Self, Failure> {
         let session = Session::new(role, SessionConfig::default(), now(clock))?;
-        Ok(Self { session, seconds: 0.0, control_octets: 0, completed: 0 })
+        Ok(Self { session, seconds: 0.0, control_bytes: 0, completed: 0 })
     }
 
-    /// Takes all events and gives the octets for stream 0.
+    /// Takes all events and gives the bytes for stream 0.
     fn poll(&mut self) -> Result<Bytes, Failure> {
         while let Some(event) = self.session.poll_event() {
             match event {
@@ -77,16 +77,16 @@ impl End {
                 | Event::Closed { .. } => {}
             }
         }
-        let mut octets = BytesMut::new();
+        let mut bytes = BytesMut::new();
         while let Some(transmit) = self.session.poll_transmit(16 << 10) {
             match transmit {
-                Transmit::Control(control) => octets.extend_from_slice(&control),
+                Transmit::Control(control) => bytes.extend_from_slice(&control),
                 Transmit::StopStream { code, .. } => return Err(format!("a stream was stopped: {code:?}").into()),
                 Transmit::Close { .. } => {}
             }
         }
-        self.control_octets += octets.len() as u64;
-        Ok(octets.freeze())
+        self.control_bytes += bytes.len() as u64;
+        Ok(bytes.freeze())
     }
 
     fn timeouts(&mut self, now: Now) {
@@ -104,7 +104,7 @@ impl Pair {
             clock,
             client,
             server,
-            header_octets: 0,
+            header_bytes: 0,
             announced: 0,
             shape,
             document: None,
@@ -179,7 +179,7 @@ impl Pair {
             }
             self.announced += 1;
             let header = header(&self.client.session, &ticket);
-            self.header_octets += header.len() as u64;
+            self.header_bytes += header.len() as u64;
             streams.push(header);
         }
         Ok(streams)
@@ -189,9 +189,9 @@ impl Pair {
         let (time, server) = (now(&self.clock), &mut self.server);
         server.timeouts(time);
         server.session.handle_control(time, control)?;
-        for octets in streams {
+        for bytes in streams {
             server.session.handle_stream_opened(time)?;
-            let header = HeaderDecoder::new().push(octets)?.ok_or("a header is not whole")?;
+            let header = HeaderDecoder::new().push(bytes)?.ok_or("a header is not whole")?;
             // The stream's number matters only where a stream is held or stopped, which poll() refuses.
             let Admission::Accepted(accepted) = server.session.handle_header(time, 2, &header)? else {
                 return Err("a stream was not accepted".into());

@@ -29,11 +29,11 @@ pub(crate) fn pass(shape: Shape, entities: u64) -> Result<Value, Failure> {
         "entities": count,
         "client_ns": pair.client.seconds * 1e9 / each,
         "server_ns": pair.server.seconds * 1e9 / each,
-        "announce_octets": pair.client.control_octets as f64 / each,
-        "status_octets": pair.server.control_octets as f64 / each,
-        "header_octets": pair.header_octets as f64 / each,
+        "announce_bytes": pair.client.control_bytes as f64 / each,
+        "status_bytes": pair.server.control_bytes as f64 / each,
+        "header_bytes": pair.header_bytes as f64 / each,
         "simulated_seconds": pair.clock.elapsed().as_secs_f64(),
-        "octets_kept": heap() - before,
+        "bytes_kept": heap() - before,
     }))
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn fleet(sessions: u64, each: u64) -> Result<Value, Failure> {
         "client_ns": pairs.iter().map(|pair| pair.client.seconds).sum::<f64>() * 1e9 / entities,
         "server_ns": pairs.iter().map(|pair| pair.server.seconds).sum::<f64>() * 1e9 / entities,
         // Two ends each.
-        "idle_octets": idle as f64 / sessions as f64 / 2.0,
-        "busy_octets": most as f64 / sessions as f64 / 2.0,
+        "idle_bytes": idle as f64 / sessions as f64 / 2.0,
+        "busy_bytes": most as f64 / sessions as f64 / 2.0,
     }))
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn open(entities: u64) -> Result<Value, Failure> {
     if client != pair.announced || server != pair.announced {
         return Err(format!("{} announced, {client} and {server} open", pair.announced).into());
     }
-    let octets = (heap() - before) as f64 / pair.announced as f64;
-    Ok(json!({"open": pair.announced, "blocked": pair.blocked, "octets_both_ends": octets}))
+    let bytes = (heap() - before) as f64 / pair.announced as f64;
+    Ok(json!({"open": pair.announced, "blocked": pair.blocked, "bytes_both_ends": bytes}))
 }
 
 /// Parents with children each, opened, sealed and then resolved.
@@ -100,7 +100,7 @@ pub(crate) fn manifest(parents: u32, children: u32) -> Result<Value, Failure> {
         }
         manifest.seal(key)?;
     }
-    let octets = (heap() - before) as f64 / f64::from(parents);
+    let bytes = (heap() - before) as f64 / f64::from(parents);
     let opened = cpu() - started;
     for entity in 1..=parents {
         for child in 1..=children {
@@ -118,7 +118,7 @@ pub(crate) fn manifest(parents: u32, children: u32) -> Result<Value, Failure> {
     let seconds = cpu() - started;
     let refused = manifest_limit(&clock)?;
     Ok(json!({
-        "parents": parents, "children": children, "octets": octets, "open_ns": opened * each, "total_ns": seconds * each,
+        "parents": parents, "children": children, "bytes": bytes, "open_ns": opened * each, "total_ns": seconds * each,
         "refused_at": refused,
     }))
 }
@@ -162,17 +162,17 @@ pub(crate) fn ids(count: u64) -> Result<Value, Failure> {
     Ok(json!({"ids": walked, "wraps": wraps, "ns": seconds * 1e9 / walked as f64}))
 }
 
-/// What each end hashes for each octet.
-pub(crate) fn hash(octets: u64) -> Value {
+/// What each end hashes for each byte.
+pub(crate) fn hash(bytes: u64) -> Value {
     let piece = vec![0x5a; 64 << 10];
     let started = cpu();
     let mut hasher = Sha256::new();
-    let pieces = octets / piece.len() as u64;
+    let pieces = bytes / piece.len() as u64;
     for _ in 0..pieces {
         hasher.update(black_box(&piece));
     }
     black_box(hasher.finalize());
-    json!({"octets": octets, "ns": (cpu() - started) * 1e9 / (pieces * piece.len() as u64) as f64})
+    json!({"bytes": bytes, "ns": (cpu() - started) * 1e9 / (pieces * piece.len() as u64) as f64})
 }
 
 /// Files as a sink writes them: each durable by itself, and all of a batch by one call after they were written.

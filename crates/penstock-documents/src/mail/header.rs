@@ -7,9 +7,9 @@ use mail_parser::{Address, ContentType, HeaderName, HeaderValue, MessageParser, 
 use super::transfer::Encoding;
 use crate::name;
 
-/// How many octets of one header become metadata.
+/// How many bytes of one header become metadata.
 const MAX_VALUE: usize = 32 * 1024;
-/// Octets that are not UTF-8 pass through the library as characters of this private plane, since it would replace
+/// Bytes that are not UTF-8 pass through the library as characters of this private plane, since it would replace
 /// them all by one and the same.
 const PRIVATE: u32 = 0x10_ff00;
 
@@ -29,8 +29,8 @@ pub(crate) struct Headers {
 
 impl Headers {
     /// Reads a block of headers without the blank line behind it.
-    pub(crate) fn decode(octets: &[u8], name_limit: usize) -> Self {
-        let mut block = escape(octets);
+    pub(crate) fn decode(bytes: &[u8], name_limit: usize) -> Self {
+        let mut block = escape(bytes);
         block.push_str("\r\n\r\n");
         let Some(message) = MessageParser::new().parse_headers(block.as_bytes()) else { return Self::default() };
         let Some(part) = message.parts.first() else { return Self::default() };
@@ -77,28 +77,28 @@ impl Headers {
     }
 }
 
-fn escape(octets: &[u8]) -> String {
-    let mut text = String::with_capacity(octets.len() + 4);
-    for chunk in octets.utf8_chunks() {
+fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 4);
+    for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().filter_map(|&octet| char::from_u32(PRIVATE + u32::from(octet))));
+        text.extend(chunk.invalid().iter().filter_map(|&byte| char::from_u32(PRIVATE + u32::from(byte))));
     }
     text
 }
 
-/// `text` with the octets that [`escape`] hid written `\xhh`, cut at `limit`.
+/// `text` with the bytes that [`escape`] hid written `\xhh`, cut at `limit`.
 fn bounded(text: &str, limit: usize) -> String {
-    let mut octets = Vec::with_capacity(text.len().min(limit));
+    let mut bytes = Vec::with_capacity(text.len().min(limit));
     for c in text.chars() {
         match u8::try_from(u32::from(c).wrapping_sub(PRIVATE)) {
-            Ok(octet) => octets.push(octet),
-            Err(_) => octets.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            Ok(byte) => bytes.push(byte),
+            Err(_) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
-        if octets.len() > limit {
+        if bytes.len() > limit {
             break;
         }
     }
-    name::decode(&octets, limit)
+    name::decode(&bytes, limit)
 }
 
 fn text(value: &HeaderValue<'_>) -> Option<String> {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_octets_in_a_file_name_are_written_in_hex() {
+    fn raw_bytes_in_a_file_name_are_written_in_hex() {
         let headers = Headers::decode(b"Content-Disposition: attachment; filename=\"caf\xe9.txt\"", 4096);
         assert_eq!(headers.file_name.as_deref(), Some(r"caf\xe9.txt"));
     }

@@ -37,7 +37,7 @@ const OTHERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version",
 /// multipart. Any line that is no header, or a continuation of one, before the first blank line says no.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
     let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
-    for line in head.split(|&octet| octet == b'\n') {
+    for line in head.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             break;
@@ -58,11 +58,11 @@ pub(crate) fn is_mail(head: &[u8]) -> bool {
 
 /// Whether the first line is a header: enough where the container says that this is a mail.
 pub(crate) fn begins_with_header(head: &[u8]) -> bool {
-    head.split(|&octet| octet == b'\n').next().is_some_and(|line| header_name(line).is_some())
+    head.split(|&byte| byte == b'\n').next().is_some_and(|line| header_name(line).is_some())
 }
 
 fn header_name(line: &[u8]) -> Option<&[u8]> {
-    let colon = line.iter().position(|&octet| octet == b':')?;
+    let colon = line.iter().position(|&byte| byte == b':')?;
     let name = line.get(..colon)?.trim_ascii_end();
     (!name.is_empty() && name.iter().all(u8::is_ascii_graphic)).then_some(name)
 }
@@ -135,7 +135,7 @@ impl MailWalker {
     fn read_headers(&mut self, name_limit: usize) -> Result<Headers, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let start = self.lines.position();
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(line) = self.lines.next_line().map_err(failed)? {
             if line.is_blank() {
                 break;
@@ -145,12 +145,12 @@ impl MailWalker {
                 break;
             }
             if line.end - start > MAX_HEADERS {
-                return Err(Failure::limit(format!("the headers have more than {MAX_HEADERS} octets")));
+                return Err(Failure::limit(format!("the headers have more than {MAX_HEADERS} bytes")));
             }
-            octets.extend_from_slice(&line.text);
-            octets.extend_from_slice(b"\r\n");
+            bytes.extend_from_slice(&line.text);
+            bytes.extend_from_slice(b"\r\n");
         }
-        Ok(Headers::decode(&octets, name_limit))
+        Ok(Headers::decode(&bytes, name_limit))
     }
 
     fn delimiter(&self, line: &Line) -> Option<Delimiter> {
@@ -295,7 +295,7 @@ fn result(step: Result<Option<Child>, Failure>) -> Option<Child> {
 }
 
 impl Child {
-    /// The same child, but failed: its octets are what the container has, and `failure` says what is wrong with them.
+    /// The same child, but failed: its bytes are what the container has, and `failure` says what is wrong with them.
     fn damaged(mut self, failure: Failure) -> Self {
         self.content = match self.content {
             Content::Whole(fetched) | Content::Damaged(fetched, _) | Content::Typed(fetched, _, _) => {

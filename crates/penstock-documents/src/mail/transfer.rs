@@ -1,4 +1,4 @@
-//! Transfer encodings (RFC 2045, section 6), decoded as the octets go by.
+//! Transfer encodings (RFC 2045, section 6), decoded as the bytes go by.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,7 @@ use super::uu::Uu;
 /// How a part of a mail is encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Encoding {
-    /// 7bit, 8bit, binary: the octets are what they are.
+    /// 7bit, 8bit, binary: the bytes are what they are.
     #[default]
     Identity,
     Base64,
@@ -45,43 +45,43 @@ impl Encoding {
     }
 }
 
-/// Octets in, octets out, with what lies between two calls kept inside.
+/// Bytes in, bytes out, with what lies between two calls kept inside.
 pub(super) trait Machine {
-    /// Takes octets off the front of `input` and gives others to `buffer` as long as that is simple, and tells how many;
+    /// Takes bytes off the front of `input` and gives others to `buffer` as long as that is simple, and tells how many;
     /// the next one then goes to [`Self::step`].
     fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
         (0, 0)
     }
 
-    fn step(&mut self, octet: u8, out: &mut Out);
+    fn step(&mut self, byte: u8, out: &mut Out);
     fn finish(&mut self, out: &mut Out) -> io::Result<()>;
 }
 
-/// How many octets one step gives at most: what is missing of a uuencoded line.
+/// How many bytes one step gives at most: what is missing of a uuencoded line.
 const STEP: usize = 64;
 
-/// The octets that steps gave and that were not read yet.
+/// The bytes that steps gave and that were not read yet.
 pub(super) struct Out {
-    octets: [u8; STEP],
+    bytes: [u8; STEP],
     length: usize,
     given: usize,
 }
 
 impl Out {
-    pub(super) fn push(&mut self, octet: u8) {
-        if let Some(place) = self.octets.get_mut(self.length) {
-            *place = octet;
+    pub(super) fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
             self.length += 1;
         }
     }
 
     fn pop(&mut self) -> Option<u8> {
-        let octet = self.octets.get(..self.length)?.get(self.given).copied();
-        match octet {
+        let byte = self.bytes.get(..self.length)?.get(self.given).copied();
+        match byte {
             Some(_) => self.given += 1,
             None => (self.length, self.given) = (0, 0),
         }
-        octet
+        byte
     }
 }
 
@@ -94,7 +94,7 @@ struct Decoder<R, M> {
 
 impl<R: Read, M: Machine> Decoder<R, M> {
     fn new(input: R, machine: M) -> Self {
-        let out = Out { octets: [0; STEP], length: 0, given: 0 };
+        let out = Out { bytes: [0; STEP], length: 0, given: 0 };
         Self { input: BufReader::new(input), machine, out, ended: false }
     }
 }
@@ -103,8 +103,8 @@ impl<R: Read, M: Machine> Read for Decoder<R, M> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut given = 0;
         while let Some(place) = buffer.get_mut(given) {
-            if let Some(octet) = self.out.pop() {
-                *place = octet;
+            if let Some(byte) = self.out.pop() {
+                *place = byte;
                 given += 1;
                 continue;
             }
@@ -114,8 +114,8 @@ impl<R: Read, M: Machine> Read for Decoder<R, M> {
             let ahead = self.input.fill_buf()?;
             let (taken, made) = self.machine.run(ahead, buffer.get_mut(given..).unwrap_or_default());
             given += made;
-            if let Some(&octet) = ahead.get(taken) {
-                self.machine.step(octet, &mut self.out);
+            if let Some(&byte) = ahead.get(taken) {
+                self.machine.step(byte, &mut self.out);
                 self.input.consume(taken + 1);
             } else if taken > 0 {
                 self.input.consume(taken);
@@ -128,13 +128,13 @@ impl<R: Read, M: Machine> Read for Decoder<R, M> {
     }
 }
 
-/// Base64. Octets outside of the alphabet are skipped (RFC 2045, 6.8); padding ends a group, so that encoded texts
+/// Base64. Bytes outside of the alphabet are skipped (RFC 2045, 6.8); padding ends a group, so that encoded texts
 /// that were put one behind the other decode.
 #[derive(Default)]
 struct Base64 {
     bits: u32,
     sextets: u8,
-    /// A group ended after one sextet, which is no octet.
+    /// A group ended after one sextet, which is no byte.
     cut: bool,
 }
 
@@ -154,12 +154,12 @@ impl Base64 {
     }
 }
 
-/// The value of an octet of the alphabet.
-fn sextet(octet: u8) -> Option<u8> {
-    match octet {
-        b'A'..=b'Z' => Some(octet - b'A'),
-        b'a'..=b'z' => Some(octet - b'a' + 26),
-        b'0'..=b'9' => Some(octet - b'0' + 52),
+/// The value of a byte of the alphabet.
+fn sextet(byte: u8) -> Option<u8> {
+    match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
         b'+' => Some(62),
         b'/' => Some(63),
         _ => None,
@@ -181,9 +181,9 @@ impl Machine for Base64 {
         (groups * 4, groups * 3)
     }
 
-    fn step(&mut self, octet: u8, out: &mut Out) {
-        let Some(value) = sextet(octet) else {
-            if octet == b'=' {
+    fn step(&mut self, byte: u8, out: &mut Out) {
+        let Some(value) = sextet(byte) else {
+            if byte == b'=' {
                 self.flush(out);
             }
             return;
@@ -192,7 +192,7 @@ impl Machine for Base64 {
         self.sextets += 1;
         if self.sextets == 4 {
             let [_, a, b, c] = self.bits.to_be_bytes();
-            [a, b, c].into_iter().for_each(|octet| out.push(octet));
+            [a, b, c].into_iter().for_each(|byte| out.push(byte));
             (self.bits, self.sextets) = (0, 0);
         }
     }
@@ -222,28 +222,28 @@ impl Machine for Quoted {
         if !matches!(self, Self::Plain) {
             return (0, 0);
         }
-        let end = input.iter().position(|&octet| octet == b'=').unwrap_or(input.len()).min(buffer.len());
-        if let (Some(places), Some(octets)) = (buffer.get_mut(..end), input.get(..end)) {
-            places.copy_from_slice(octets);
+        let end = input.iter().position(|&byte| byte == b'=').unwrap_or(input.len()).min(buffer.len());
+        if let (Some(places), Some(bytes)) = (buffer.get_mut(..end), input.get(..end)) {
+            places.copy_from_slice(bytes);
         }
         (end, end)
     }
 
-    fn step(&mut self, octet: u8, out: &mut Out) {
-        let hex = |octet: u8| char::from(octet).to_digit(16).map(|digit| digit as u8);
+    fn step(&mut self, byte: u8, out: &mut Out) {
+        let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
         let state = std::mem::take(self);
-        match (state, octet) {
+        match (state, byte) {
             (Self::Equals, b'\r') => *self = Self::EqualsCr,
             (Self::Equals | Self::EqualsCr, b'\n') => {}
             (Self::Equals, first) if hex(first).is_some() => *self = Self::EqualsHex(first),
             (Self::EqualsHex(first), second) if hex(second).is_some() => {
                 out.push(hex(first).unwrap_or_default() << 4 | hex(second).unwrap_or_default());
             }
-            (state, octet) => {
+            (state, byte) => {
                 state.give_back(out);
-                match octet {
+                match byte {
                     b'=' => *self = Self::Equals,
-                    _ => out.push(octet),
+                    _ => out.push(byte),
                 }
             }
         }
@@ -256,13 +256,13 @@ impl Machine for Quoted {
 }
 
 impl Quoted {
-    /// Gives the octets of an escape that turned out to be none.
+    /// Gives the bytes of an escape that turned out to be none.
     fn give_back(self, out: &mut Out) {
         match self {
             Self::Plain => {}
             Self::Equals => out.push(b'='),
-            Self::EqualsCr => [b'=', b'\r'].into_iter().for_each(|octet| out.push(octet)),
-            Self::EqualsHex(first) => [b'=', first].into_iter().for_each(|octet| out.push(octet)),
+            Self::EqualsCr => [b'=', b'\r'].into_iter().for_each(|byte| out.push(byte)),
+            Self::EqualsHex(first) => [b'=', first].into_iter().for_each(|byte| out.push(byte)),
         }
     }
 }
@@ -274,9 +274,9 @@ mod tests {
     use super::*;
 
     fn decode(encoding: &Encoding, text: &[u8]) -> io::Result<Vec<u8>> {
-        let mut octets = Vec::new();
-        encoding.decode(text).read_to_end(&mut octets)?;
-        Ok(octets)
+        let mut bytes = Vec::new();
+        encoding.decode(text).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(decode(&Encoding::Uuencode, text).unwrap(), b"hello world");
         // Spaces that were lost at a line's end stand for zeros.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n(:0\n`\nend\n").unwrap(), b"i\0\0\0\0\0\0\0");
-        // The line of no octets may have lost its only one.
+        // The line of no bytes may have lost its only one.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n!:0\n\nend\n").unwrap(), b"i");
         assert!(decode(&Encoding::Uuencode, b"begin 644 x\n+:&5L;&\\@=V]R;&0\n").is_err());
         assert!(decode(&Encoding::Uuencode, b"nothing").is_err());
@@ -315,18 +315,18 @@ mod tests {
         fn base64_decodes_however_its_lines_are_broken(lines in prop::collection::vec("[A-Za-z0-9+/]{0,90}", 0..9)) {
             let text = lines.join("\r\n");
             let mut machine = Base64::default();
-            let mut out = Out { octets: [0; STEP], length: 0, given: 0 };
+            let mut out = Out { bytes: [0; STEP], length: 0, given: 0 };
             let mut slowly = Vec::new();
-            for octet in text.bytes() {
-                machine.step(octet, &mut out);
+            for byte in text.bytes() {
+                machine.step(byte, &mut out);
                 slowly.extend(std::iter::from_fn(|| out.pop()));
             }
             let ended = machine.finish(&mut out);
             slowly.extend(std::iter::from_fn(|| out.pop()));
             let decoded = decode(&Encoding::Base64, text.as_bytes());
             prop_assert_eq!(decoded.is_ok(), ended.is_ok());
-            if let Ok(octets) = decoded {
-                prop_assert_eq!(octets, slowly);
+            if let Ok(bytes) = decoded {
+                prop_assert_eq!(bytes, slowly);
             }
         }
 
@@ -336,10 +336,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(octets: Vec<u8>) {
-            let _ = decode(&Encoding::Base64, &octets);
-            let _ = decode(&Encoding::QuotedPrintable, &octets);
-            let _ = decode(&Encoding::Uuencode, &[b"begin 6\n", octets.as_slice()].concat());
+        fn nothing_panics(bytes: Vec<u8>) {
+            let _ = decode(&Encoding::Base64, &bytes);
+            let _ = decode(&Encoding::QuotedPrintable, &bytes);
+            let _ = decode(&Encoding::Uuencode, &[b"begin 6\n", bytes.as_slice()].concat());
         }
     }
 }

@@ -6,7 +6,7 @@ use super::transfer::{Machine, Out};
 
 const BEGIN: &[u8] = b"begin ";
 const END: &[u8] = b"end";
-/// The first octet of the alphabet; the grave accent stands for it too.
+/// The first byte of the alphabet; the grave accent stands for it too.
 const ZERO: u8 = b' ';
 
 /// Decodes the first uuencoded file; what stands around it is skipped.
@@ -17,7 +17,7 @@ pub(super) struct Uu {
 
 #[derive(Default, Clone, Copy)]
 enum State {
-    /// At a line's beginning, so many octets of which are those of `begin`.
+    /// At a line's beginning, so many bytes of which are those of `begin`.
     #[default]
     Search,
     Begin(usize),
@@ -27,32 +27,32 @@ enum State {
     Name,
     /// A line's length comes next.
     Length,
-    /// So many octets are left in the line; so many sextets of the next group are there.
+    /// So many bytes are left in the line; so many sextets of the next group are there.
     Data {
         left: u8,
         sextets: u8,
         bits: u32,
     },
-    /// Where a length should be, so many octets of `end` are.
+    /// Where a length should be, so many bytes of `end` are.
     End(usize),
     Ended,
 }
 
 impl Machine for Uu {
-    fn step(&mut self, octet: u8, out: &mut Out) {
-        self.state = match (self.state, octet) {
+    fn step(&mut self, byte: u8, out: &mut Out) {
+        self.state = match (self.state, byte) {
             (State::Ended, _) => State::Ended,
             (State::Search | State::Begin(_) | State::Skip, b'\n') => State::Search,
-            (State::Search, _) => begin(0, octet),
-            (State::Begin(matched), _) => begin(matched, octet),
+            (State::Search, _) => begin(0, byte),
+            (State::Begin(matched), _) => begin(matched, byte),
             (State::Skip, _) => State::Skip,
             (State::Name, b'\n') => State::Length,
             (State::Name, _) => State::Name,
             (State::Length, b'\r' | b'\n') => State::Length,
             (State::Length, b'`' | ZERO) => State::Ended,
-            (State::Length, b'!'..=b'_') => State::Data { left: octet - ZERO, sextets: 0, bits: 0 },
+            (State::Length, b'!'..=b'_') => State::Data { left: byte - ZERO, sextets: 0, bits: 0 },
             (State::Length, b'e') => State::End(1),
-            (State::End(matched), _) if END.get(matched) != Some(&octet) => State::Skip,
+            (State::End(matched), _) if END.get(matched) != Some(&byte) => State::Skip,
             (State::End(matched), _) if matched + 1 == END.len() => State::Ended,
             (State::End(matched), _) => State::End(matched + 1),
             // No length: what follows is no line of the file.
@@ -62,7 +62,7 @@ impl Machine for Uu {
                 State::Length
             }
             (State::Data { .. }, b'\r') => self.state,
-            (State::Data { left, sextets, bits }, _) => group(left, sextets, bits, octet, out),
+            (State::Data { left, sextets, bits }, _) => group(left, sextets, bits, byte, out),
         }
     }
 
@@ -74,10 +74,10 @@ impl Machine for Uu {
     }
 }
 
-fn begin(matched: usize, octet: u8) -> State {
+fn begin(matched: usize, byte: u8) -> State {
     match BEGIN.get(matched) {
-        Some(&wanted) if wanted == octet && matched + 1 == BEGIN.len() => State::Name,
-        Some(&wanted) if wanted == octet => State::Begin(matched + 1),
+        Some(&wanted) if wanted == byte && matched + 1 == BEGIN.len() => State::Name,
+        Some(&wanted) if wanted == byte => State::Begin(matched + 1),
         _ => State::Skip,
     }
 }
@@ -85,19 +85,19 @@ fn begin(matched: usize, octet: u8) -> State {
 /// Ends a line. Mail systems drop spaces at a line's end, which stand for zeros: these are given back.
 fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) {
     let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
-    let [_, octets @ ..] = bits.to_be_bytes();
-    octets.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|octet| out.push(octet));
+    let [_, bytes @ ..] = bits.to_be_bytes();
+    bytes.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|byte| out.push(byte));
 }
 
-/// Takes one sextet in; four of them give three octets, or as many as the line still has.
-fn group(mut left: u8, sextets: u8, bits: u32, octet: u8, out: &mut Out) -> State {
-    let bits = (bits << 6) | u32::from(octet.wrapping_sub(ZERO) & 0x3f);
+/// Takes one sextet in; four of them give three bytes, or as many as the line still has.
+fn group(mut left: u8, sextets: u8, bits: u32, byte: u8, out: &mut Out) -> State {
+    let bits = (bits << 6) | u32::from(byte.wrapping_sub(ZERO) & 0x3f);
     if sextets < 3 {
         return State::Data { left, sextets: sextets + 1, bits };
     }
-    let [_, octets @ ..] = bits.to_be_bytes();
-    for octet in octets.into_iter().take(usize::from(left)) {
-        out.push(octet);
+    let [_, bytes @ ..] = bits.to_be_bytes();
+    for byte in bytes.into_iter().take(usize::from(left)) {
+        out.push(byte);
         left -= 1;
     }
     State::Data { left, sextets: 0, bits: 0 }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// The unit of a tar archive.
 pub(crate) const BLOCK: u64 = 512;
 
-/// Whether `block` is a header: the sum over its octets is in it (POSIX ustar; some old writers summed signed octets).
+/// Whether `block` is a header: the sum over its bytes is in it (POSIX ustar; some old writers summed signed bytes).
 pub(crate) fn is_header(block: &[u8]) -> bool {
     decode(block).is_some()
 }
@@ -21,8 +21,8 @@ pub(crate) fn decode(block: &[u8]) -> Option<Header> {
     // The checksum's own field counts as spaces.
     let blank = (148..156).fold(0, |sum, _| sum + i64::from(b' '));
     let counted = || block.iter().take(BLOCK as usize).enumerate().filter(|(at, _)| !(148..156).contains(at));
-    let unsigned = counted().fold(blank, |sum, (_, octet)| sum + i64::from(*octet));
-    let signed = counted().fold(blank, |sum, (_, octet)| sum + i64::from(octet.cast_signed()));
+    let unsigned = counted().fold(blank, |sum, (_, byte)| sum + i64::from(*byte));
+    let signed = counted().fold(blank, |sum, (_, byte)| sum + i64::from(byte.cast_signed()));
     (expected != 0 && (expected == unsigned || expected == signed)).then_some(header)
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Takes in the octets of a GNU long name (`L`) or long link (`K`).
-    pub(crate) fn take_long(&mut self, kind: EntryType, octets: &[u8]) {
-        let text = octets.split(|&octet| octet == 0).next().unwrap_or_default().to_vec();
+    /// Takes in the bytes of a GNU long name (`L`) or long link (`K`).
+    pub(crate) fn take_long(&mut self, kind: EntryType, bytes: &[u8]) {
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
         if kind.is_gnu_longlink() {
             self.link = Some(text);
         } else {
@@ -50,10 +50,10 @@ impl Ahead {
 
     /// Takes in a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length counts, since a value may
     /// hold line feeds itself.
-    pub(crate) fn take_pax(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() && octets.first() != Some(&0) {
-            let taken = record(octets).ok_or(()).and_then(|(key, value, rest)| {
-                octets = rest;
+    pub(crate) fn take_pax(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && bytes.first() != Some(&0) {
+            let taken = record(bytes).ok_or(()).and_then(|(key, value, rest)| {
+                bytes = rest;
                 self.take_record(key, value)
             });
             if taken.is_err() {
@@ -76,12 +76,12 @@ impl Ahead {
 }
 
 /// The first record's key and value, and what follows it.
-fn record(octets: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let space = octets.iter().position(|&octet| octet == b' ')?;
-    let length = usize::try_from(number(octets.get(..space)?)?).ok()?;
-    let (record, rest) = octets.split_at_checked(length)?;
+fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().position(|&byte| byte == b' ')?;
+    let length = usize::try_from(number(bytes.get(..space)?)?).ok()?;
+    let (record, rest) = bytes.split_at_checked(length)?;
     let record = record.get(space + 1..)?.strip_suffix(b"\n")?;
-    let equals = record.iter().position(|&octet| octet == b'=')?;
+    let equals = record.iter().position(|&byte| byte == b'=')?;
     Some((record.get(..equals)?, record.get(equals + 1..)?, rest))
 }
 

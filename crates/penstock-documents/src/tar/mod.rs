@@ -65,11 +65,11 @@ impl TarWalker {
         let at = self.next;
         let block = self.read(at, BLOCK)?;
         if (block.len() as u64) < BLOCK {
-            return Err(Failure::broken(format!("the archive ends within the header at octet {at}")));
+            return Err(Failure::broken(format!("the archive ends within the header at byte {at}")));
         }
         let Some(header) = header::decode(&block) else {
             let rest = self.length - at;
-            let reason = format!("no header at octet {at}; the remaining {rest} octets cannot be read");
+            let reason = format!("no header at byte {at}; the remaining {rest} bytes cannot be read");
             return Err(Failure::broken(reason));
         };
         self.ended = false;
@@ -81,7 +81,7 @@ impl TarWalker {
         loop {
             let at = self.next;
             let piece = self.read(at, PIECE as u64)?;
-            let blocks = piece.chunks(BLOCK as usize).take_while(|block| block.iter().all(|&octet| octet == 0)).count();
+            let blocks = piece.chunks(BLOCK as usize).take_while(|block| block.iter().all(|&byte| byte == 0)).count();
             self.ended |= blocks > 0;
             self.next = at.saturating_add(blocks as u64 * BLOCK).min(self.length);
             if blocks < PIECE / BLOCK as usize {
@@ -91,20 +91,20 @@ impl TarWalker {
     }
 
     fn read(&mut self, at: u64, length: u64) -> Result<Vec<u8>, Failure> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let sought = self.source.seek(SeekFrom::Start(at));
         sought
-            .and_then(|_| (&mut self.source).take(length).read_to_end(&mut octets))
+            .and_then(|_| (&mut self.source).take(length).read_to_end(&mut bytes))
             .map_err(|error| Failure::io("reading the container failed", &error))?;
-        Ok(octets)
+        Ok(bytes)
     }
 
-    /// Moves behind `size` octets of data, which begin at the next place, and returns where they begin and end.
+    /// Moves behind `size` bytes of data, which begin at the next place, and returns where they begin and end.
     fn skip(&mut self, size: u64) -> Result<(u64, u64), Failure> {
         let start = self.next;
         let present = self.length.saturating_sub(start);
         if size > present {
-            return Err(Failure::broken(format!("the archive ends after {present} of the member's {size} octets")));
+            return Err(Failure::broken(format!("the archive ends after {present} of the member's {size} bytes")));
         }
         self.next = start.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK)).min(self.length);
         Ok((start, start + size))
@@ -117,14 +117,14 @@ impl TarWalker {
         {
             let (start, end) = self.skip(own_size()?)?;
             if end - start > MAX_EXTENSION {
-                let reason = format!("a name or a pax header of more than {MAX_EXTENSION} octets");
+                let reason = format!("a name or a pax header of more than {MAX_EXTENSION} bytes");
                 ahead.damage = Some(Failure::limit(reason));
                 return Ok(Step::Again);
             }
-            let octets = self.read(start, end - start)?;
+            let bytes = self.read(start, end - start)?;
             match kind.is_gnu_longname() || kind.is_gnu_longlink() {
-                true => ahead.take_long(kind, &octets),
-                false => ahead.take_pax(&octets),
+                true => ahead.take_long(kind, &bytes),
+                false => ahead.take_pax(&bytes),
             }
             return Ok(Step::Again);
         }
@@ -143,10 +143,10 @@ impl TarWalker {
         size: Result<u64, Failure>,
         context: &mut Context<'_>,
     ) -> Result<Step, Failure> {
-        let octets = ahead.name.unwrap_or_else(|| header.path_bytes().into_owned());
-        let name = Some(name::decode(&octets, context.limits.max_name)).filter(|name| !name.is_empty());
+        let bytes = ahead.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let name = Some(name::decode(&bytes, context.limits.max_name)).filter(|name| !name.is_empty());
         let kind = header.entry_type();
-        if kind.is_dir() || (kind.as_byte() == 0 && octets.ends_with(b"/")) {
+        if kind.is_dir() || (kind.as_byte() == 0 && bytes.ends_with(b"/")) {
             return Ok(Step::Again);
         }
         if let Some(media_type) = special(kind) {
@@ -191,10 +191,10 @@ impl TarWalker {
     }
 
     fn skip_sparse_map(&mut self, header: &Header) -> Result<(), Failure> {
-        let mut continued = header.as_bytes().get(SPARSE_CONTINUED as usize).is_some_and(|&octet| octet != 0);
+        let mut continued = header.as_bytes().get(SPARSE_CONTINUED as usize).is_some_and(|&byte| byte != 0);
         while continued {
             let at = self.next.saturating_add(SPARSE_BLOCK_CONTINUED);
-            continued = self.read(at, 1)?.first().is_some_and(|&octet| octet != 0);
+            continued = self.read(at, 1)?.first().is_some_and(|&byte| byte != 0);
             self.skip(BLOCK)?;
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! members ... | central header * n | [zip64 end record] [zip64 locator] | end record, comment
 //!             ^ start              ^ end
 //! ```
-//! Offsets in the directory count from the first member's header, which need not be the file's first octet: `shift` is
+//! Offsets in the directory count from the first member's header, which need not be the file's first byte: `shift` is
 //! the difference (self-extracting archives).
 
 use std::io::{self, SeekFrom};
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 }
 
 impl Directory {
-    /// Finds the directory of the `length` octets in `source`.
+    /// Finds the directory of the `length` bytes in `source`.
     pub(crate) fn locate(source: &mut dyn Source, length: u64) -> Result<Self, Failure> {
         let tail_start = length.saturating_sub(END_LENGTH + MAX_COMMENT);
         let tail = read_at(source, tail_start, length - tail_start).map_err(|error| unreadable(&error))?;
@@ -135,7 +135,7 @@ impl Directory {
 
     /// The entry at `at`, which lies within the directory.
     pub(crate) fn entry(&self, source: &mut dyn Source, at: u64) -> Result<Entry, Failure> {
-        let damaged = || Failure::broken(format!("the zip's central directory is damaged at octet {at}"));
+        let damaged = || Failure::broken(format!("the zip's central directory is damaged at byte {at}"));
         let fixed = read_at(source, at, CENTRAL_LENGTH).map_err(|error| unreadable(&error))?;
         let short = |at| u16_at(&fixed, at).ok_or_else(damaged);
         let long = |at| u32_at(&fixed, at).ok_or_else(damaged);
@@ -160,7 +160,7 @@ impl Directory {
         Ok(Entry { name: name.to_vec(), flags, method, crc, compressed, size, symlink, header, next })
     }
 
-    /// Where the octets of `entry`'s member begin and end.
+    /// Where the bytes of `entry`'s member begin and end.
     pub(crate) fn data(&self, source: &mut dyn Source, entry: &Entry) -> Result<(u64, u64), Failure> {
         let local = read_at(source, entry.header, LOCAL_LENGTH).map_err(|error| unreadable(&error))?;
         let (true, Some(name), Some(extra)) = (local.starts_with(LOCAL), u16_at(&local, 26), u16_at(&local, 28)) else {
@@ -192,12 +192,12 @@ fn widen(sizes: &mut [u64; 3], mut extra: &[u8]) {
     }
 }
 
-/// Up to `length` octets from `at`; fewer at the end of the source.
+/// Up to `length` bytes from `at`; fewer at the end of the source.
 pub(crate) fn read_at(source: &mut dyn Source, at: u64, length: u64) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(at))?;
-    let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(source, length), &mut octets)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(source, length), &mut bytes)?;
+    Ok(bytes)
 }
 
 fn unreadable(error: &io::Error) -> Failure {

@@ -29,8 +29,8 @@ pub(crate) fn media_type(source: &mut Box<dyn Source>, directory: &Directory) ->
             member::peek(source, &entry, data, limit)
         };
         let found = match entry.name.as_slice() {
-            b"mimetype" => peek(source, MIMETYPE).and_then(|octets| declared(&octets)),
-            b"[Content_Types].xml" => peek(source, CONTENT_TYPES).and_then(|octets| office(&octets)),
+            b"mimetype" => peek(source, MIMETYPE).and_then(|bytes| declared(&bytes)),
+            b"[Content_Types].xml" => peek(source, CONTENT_TYPES).and_then(|bytes| office(&bytes)),
             b"AndroidManifest.xml" => Some("application/vnd.android.package-archive".to_owned()),
             b"META-INF/MANIFEST.MF" => {
                 weak = Some("application/java-archive");
@@ -46,8 +46,8 @@ pub(crate) fn media_type(source: &mut Box<dyn Source>, directory: &Directory) ->
 }
 
 /// The content of a member `mimetype` (OpenDocument, EPUB), if it is a MIME type.
-fn declared(octets: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(octets).ok()?.trim();
+fn declared(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
     let token = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-' | '_'))
     };
@@ -56,8 +56,8 @@ fn declared(octets: &[u8]) -> Option<String> {
 }
 
 /// The type of the main part of an Office Open XML package, without the suffix that makes it a part's type.
-fn office(octets: &[u8]) -> Option<String> {
-    let mut reader = Reader::from_reader(octets);
+fn office(bytes: &[u8]) -> Option<String> {
+    let mut reader = Reader::from_reader(bytes);
     let mut buffer = Vec::new();
     loop {
         match reader.read_event_into(&mut buffer).ok()? {

@@ -1,4 +1,4 @@
-//! One member's octets: decompressed, counted and checked against the directory.
+//! One member's bytes: decompressed, counted and checked against the directory.
 
 use std::io::{self, BufRead, BufReader, Read, SeekFrom};
 
@@ -33,21 +33,21 @@ pub(crate) fn fetch(
     context.fetch(&mut reader, &meter, Origin::Compressed)
 }
 
-/// Up to `limit` octets of a member, for telling what kind of archive this is; not checked, not counted.
+/// Up to `limit` bytes of a member, for telling what kind of archive this is; not checked, not counted.
 pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64), limit: u64) -> Option<Vec<u8>> {
     let meter = Meter::default();
     let reader = open(source, entry, data, &meter).ok().filter(|_| entry.flags & ENCRYPTED == 0)?;
-    let mut octets = Vec::new();
-    reader.take(limit).read_to_end(&mut octets).ok()?;
-    Some(octets)
+    let mut bytes = Vec::new();
+    reader.take(limit).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
-/// A bomb mostly says so itself: no octet needs to be inflated to refuse it.
+/// A bomb mostly says so itself: no byte needs to be inflated to refuse it.
 fn admit(entry: &Entry, context: &Context<'_>) -> Result<(), Failure> {
     let limits = context.limits;
     if entry.size > limits.max_inflated {
         let (size, limit) = (entry.size, limits.max_inflated);
-        return Err(Failure::limit(format!("has {size} octets, the limit for one part is {limit}")));
+        return Err(Failure::limit(format!("has {size} bytes, the limit for one part is {limit}")));
     }
     Ok(())
 }

@@ -55,8 +55,8 @@ impl ZipWalker {
         let (start, end) = self.directory.data(&mut self.source, entry)?;
         self.claim(entry.header, end)?;
         // What the entry says of its size is not to be trusted beyond what a member may have.
-        let octets = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
-        if let Some(nothing) = context.pass(octets) {
+        let bytes = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
+        if let Some(nothing) = context.pass(bytes) {
             return Ok(nothing);
         }
         member::fetch(&mut self.source, entry, (start, end), context)

@@ -10,7 +10,7 @@ use crate::support::*;
 fn a_document_that_is_no_container_is_one_leaf_with_an_empty_path() {
     let steps = walk("x.txt", b"hello");
     assert_eq!(lines(&steps), ["0::text/plain"]);
-    assert_eq!((steps[0].text(), steps[0].octets.as_deref()), ("hello", Some(b"hello".as_slice())));
+    assert_eq!((steps[0].text(), steps[0].bytes.as_deref()), ("hello", Some(b"hello".as_slice())));
     assert_eq!(lines(&walk("empty", b"")), ["0::text/plain"]);
     assert_eq!(lines(&walk("x", b"\0\x01\x02")), ["0::application/octet-stream"]);
 }
@@ -18,13 +18,13 @@ fn a_document_that_is_no_container_is_one_leaf_with_an_empty_path() {
 #[test]
 fn a_zip_gives_its_members_in_the_order_of_its_directory_and_no_directories() {
     let members = [Member::stored("b/", ""), Member::deflated("b/c.txt", "c"), Member::stored("a.txt", "a")];
-    let octets = zip(&members);
-    let steps = walk("a.zip", &octets);
+    let bytes = zip(&members);
+    let steps = walk("a.zip", &bytes);
     assert_eq!(lines(&steps), ["0::+application/zip", "1:b/c.txt:text/plain", "1:a.txt:text/plain"]);
-    assert_eq!(steps[0].part.bytes, Some(octets.len() as u64));
-    assert!(steps[0].octets.is_none() && !steps[0].part.keeps_payload);
+    assert_eq!(steps[0].part.bytes, Some(bytes.len() as u64));
+    assert!(steps[0].bytes.is_none() && !steps[0].part.keeps_payload);
     assert_eq!(steps[3].kind, Kind::Leave(2));
-    assert_eq!(find(&steps, "b/c.txt").octets.as_deref(), Some(b"c".as_slice()));
+    assert_eq!(find(&steps, "b/c.txt").bytes.as_deref(), Some(b"c".as_slice()));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn zip_members_of_every_method_are_read() {
     assert_eq!(walk("a.zip", &zip(&[short]))[1].text(), "some text, some text");
     for member in &members {
         let step = find(&steps, std::str::from_utf8(&member.name).unwrap());
-        assert_eq!(step.octets.as_deref(), Some(plain.as_slice()), "{:?}", step.part);
+        assert_eq!(step.bytes.as_deref(), Some(plain.as_slice()), "{:?}", step.part);
     }
 }
 
@@ -75,23 +75,23 @@ fn a_zip_that_a_library_wrote_is_read_with_its_zip64_fields() {
     writer.start_file("big.txt", options).unwrap();
     writer.write_all(b"not so big").unwrap();
     writer.add_symlink("link", "../target", options).unwrap();
-    let octets = writer.finish().unwrap().into_inner();
-    let steps = walk("a.zip", &octets);
+    let bytes = writer.finish().unwrap().into_inner();
+    let steps = walk("a.zip", &bytes);
     assert_eq!(lines(&steps), ["0::+application/zip", "1:big.txt:text/plain", "1:link:inode/symlink"]);
-    assert_eq!(find(&steps, "link").octets.as_deref(), Some(b"../target".as_slice()));
+    assert_eq!(find(&steps, "link").bytes.as_deref(), Some(b"../target".as_slice()));
 }
 
 #[test]
 fn what_stands_before_or_behind_a_zip_does_not_hide_it() {
-    let mut octets = zip(&[Member::stored("a", "x")]);
-    let mut prefixed = octets.clone();
+    let mut bytes = zip(&[Member::stored("a", "x")]);
+    let mut prefixed = bytes.clone();
     // Offsets count from the archive's own beginning.
-    prefixed.splice(0..0, octets.clone());
+    prefixed.splice(0..0, bytes.clone());
     assert_eq!(lines(&walk("a.zip", &prefixed)), ["0::+application/zip", "1:a:text/plain"]);
-    let comment = octets.len() - 2;
-    octets[comment] = 3;
-    octets.extend(b"hey");
-    assert_eq!(lines(&walk("a.zip", &octets)), ["0::+application/zip", "1:a:text/plain"]);
+    let comment = bytes.len() - 2;
+    bytes[comment] = 3;
+    bytes.extend(b"hey");
+    assert_eq!(lines(&walk("a.zip", &bytes)), ["0::+application/zip", "1:a:text/plain"]);
 }
 
 #[test]
@@ -117,28 +117,28 @@ fn a_damaged_member_fails_and_its_siblings_live() {
     let kinds: Vec<FailureKind> = steps[1..7].iter().map(|step| step.failure().0).collect();
     use FailureKind::{Broken, Encrypted, Unsupported};
     assert_eq!(kinds, [Encrypted, Broken, Broken, Broken, Unsupported, Broken]);
-    assert!(steps[1..7].iter().all(|step| step.part.sha256.is_none() && step.octets.is_none()));
+    assert!(steps[1..7].iter().all(|step| step.part.sha256.is_none() && step.bytes.is_none()));
     assert_eq!(find(&steps, "encrypted").failure().1, "the member is encrypted");
     assert_eq!(find(&steps, "crc").failure().1, "the CRC does not match");
     assert_eq!(find(&steps, "fine").text(), "fine");
 }
 
 #[test]
-fn a_zip_without_a_directory_is_a_failed_leaf_with_its_own_octets() {
-    let octets = zip(&[Member::stored("a", "hello")]);
-    let cut = &octets[..octets.len() - 30];
+fn a_zip_without_a_directory_is_a_failed_leaf_with_its_own_bytes() {
+    let bytes = zip(&[Member::stored("a", "hello")]);
+    let cut = &bytes[..bytes.len() - 30];
     let steps = walk("a.zip", cut);
     assert_eq!(lines(&steps), ["0::broken"]);
     assert_eq!(steps[0].part.media_type, "application/zip");
-    assert_eq!(steps[0].octets.as_deref(), Some(cut));
+    assert_eq!(steps[0].bytes.as_deref(), Some(cut));
 }
 
 #[test]
 fn damage_within_a_directory_leaves_the_members_before_it() {
-    let mut octets = zip(&[Member::stored("a", "x"), Member::stored("b", "y")]);
-    let second = octets.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
-    octets[second] = 0;
-    let steps = walk("a.zip", &octets);
+    let mut bytes = zip(&[Member::stored("a", "x"), Member::stored("b", "y")]);
+    let second = bytes.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+    bytes[second] = 0;
+    let steps = walk("a.zip", &bytes);
     assert_eq!(lines(&steps), ["0::+application/zip", "1:a:text/plain", "1:part 2:broken"]);
 }
 
@@ -181,14 +181,14 @@ fn office_documents_and_books_are_told_by_their_members() {
 #[test]
 fn a_compressed_tar_is_two_steps() {
     let inner = tar(&[("x", b"hello"), ("d/y", b"\0\x01")]);
-    for (name, octets) in [
+    for (name, bytes) in [
         ("a.tar.gz", gzip(None, &inner)),
         ("a.tgz", gzip(None, &inner)),
         ("a.tar.bz2", bzip2(&inner)),
         ("a.tar.xz", xz(&inner)),
         ("a.tar.zst", zstd(&inner)),
     ] {
-        let steps = walk(name, &octets);
+        let steps = walk(name, &bytes);
         assert_eq!(
             lines(&steps)[1..],
             ["1:a.tar:+application/x-tar", "2:x:text/plain", "2:d/y:application/octet-stream"]
@@ -205,34 +205,34 @@ fn streams_of_several_members_are_one_stream() {
     let joined = |pack: &dyn Fn(&[u8]) -> Vec<u8>| [pack(b"one "), pack(b""), pack(b"two")].concat();
     let mut padded = gzip(None, b"one two");
     padded.extend([0; 100]);
-    for octets in [joined(&|data| gzip(None, data)), joined(&bzip2), joined(&xz), joined(&zstd), padded] {
-        assert_eq!(walk("x", &octets)[1].octets.as_deref(), Some(b"one two".as_slice()));
+    for bytes in [joined(&|data| gzip(None, data)), joined(&bzip2), joined(&xz), joined(&zstd), padded] {
+        assert_eq!(walk("x", &bytes)[1].bytes.as_deref(), Some(b"one two".as_slice()));
     }
 }
 
 #[test]
 fn a_stream_that_is_cut_or_followed_by_something_fails() {
     let plain = noise(100_000);
-    for octets in [gzip(None, &plain), bzip2(&plain), xz(&plain), zstd(&plain)] {
-        let steps = walk("x", &octets[..octets.len() - 3]);
+    for bytes in [gzip(None, &plain), bzip2(&plain), xz(&plain), zstd(&plain)] {
+        let steps = walk("x", &bytes[..bytes.len() - 3]);
         assert_eq!(steps[1].failure().0, FailureKind::Broken);
-        assert!(steps[1].part.sha256.is_none() && steps[1].octets.is_none());
+        assert!(steps[1].part.sha256.is_none() && steps[1].bytes.is_none());
         assert_eq!(steps[2].kind, Kind::Leave(1));
-        let steps = walk("x", &[octets.as_slice(), b"rest"].concat());
+        let steps = walk("x", &[bytes.as_slice(), b"rest"].concat());
         assert_eq!(steps[1].failure().0, FailureKind::Broken);
     }
 }
 
 #[test]
 fn links_and_special_files_of_a_tar_are_parts_that_are_never_followed() {
-    let mut octets = tar_entry(b'5', b"dir/", b"", b"");
-    octets.extend(tar_entry(b'2', b"sym", b"/etc/passwd", b""));
-    octets.extend(tar_entry(b'1', b"hard", b"../x", b""));
-    octets.extend(tar_entry(b'6', b"fifo", b"", b""));
-    octets.extend(tar_entry(b'3', b"char", b"", b""));
-    octets.extend(tar_entry(b'0', b"caf\xe9", b"", b"x"));
-    octets.extend([0; 1024]);
-    let steps = walk("a.tar", &octets);
+    let mut bytes = tar_entry(b'5', b"dir/", b"", b"");
+    bytes.extend(tar_entry(b'2', b"sym", b"/etc/passwd", b""));
+    bytes.extend(tar_entry(b'1', b"hard", b"../x", b""));
+    bytes.extend(tar_entry(b'6', b"fifo", b"", b""));
+    bytes.extend(tar_entry(b'3', b"char", b"", b""));
+    bytes.extend(tar_entry(b'0', b"caf\xe9", b"", b"x"));
+    bytes.extend([0; 1024]);
+    let steps = walk("a.tar", &bytes);
     assert_eq!(
         lines(&steps)[1..],
         [
@@ -243,7 +243,7 @@ fn links_and_special_files_of_a_tar_are_parts_that_are_never_followed() {
             r"1:caf\xe9:text/plain"
         ]
     );
-    assert_eq!(find(&steps, "sym").octets.as_deref(), Some(b"/etc/passwd".as_slice()));
+    assert_eq!(find(&steps, "sym").bytes.as_deref(), Some(b"/etc/passwd".as_slice()));
     assert_eq!(find(&steps, "hard").meta("tar.link"), "hard");
 }
 
@@ -254,32 +254,32 @@ fn long_names_of_gnu_and_pax_are_the_names() {
     assert_eq!(steps[1].part.path, [long]);
     let record = b"15 path=p\xc3\xa4x/y\n".to_vec();
     let record = [format!("{} ", record.len() - 3 + 3).as_bytes(), &record[3..]].concat();
-    let mut octets = tar_entry(b'x', b"pax", b"", &record);
-    octets.extend(tar_entry(b'0', b"short", b"", b"hello"));
-    octets.extend([0; 1024]);
-    let steps = walk("a.tar", &octets);
+    let mut bytes = tar_entry(b'x', b"pax", b"", &record);
+    bytes.extend(tar_entry(b'0', b"short", b"", b"hello"));
+    bytes.extend([0; 1024]);
+    let steps = walk("a.tar", &bytes);
     assert_eq!(lines(&steps)[1..], ["1:päx/y:text/plain"]);
 }
 
 #[test]
 fn sparse_members_are_refused_and_their_siblings_live() {
-    let mut octets = tar_entry(b'S', b"sparse", b"", b"data");
+    let mut bytes = tar_entry(b'S', b"sparse", b"", b"data");
     let record = b"22 GNU.sparse.major=1\n";
-    octets.extend(tar_entry(b'x', b"pax", b"", record));
-    octets.extend(tar_entry(b'0', b"too", b"", b"data"));
-    octets.extend(tar_entry(b'0', b"fine", b"", b"fine"));
-    octets.extend([0; 1024]);
-    let steps = walk("a.tar", &octets);
+    bytes.extend(tar_entry(b'x', b"pax", b"", record));
+    bytes.extend(tar_entry(b'0', b"too", b"", b"data"));
+    bytes.extend(tar_entry(b'0', b"fine", b"", b"fine"));
+    bytes.extend([0; 1024]);
+    let steps = walk("a.tar", &bytes);
     assert_eq!(lines(&steps)[1..], ["1:sparse:unsupported", "1:too:unsupported", "1:fine:text/plain"]);
 }
 
 #[test]
 fn damage_within_a_tar_leaves_the_members_before_it_and_one_part_for_the_rest() {
-    let mut octets = tar(&[("a", b"x"), ("b", b"y"), ("c", b"z")]);
-    octets[1024 + 5] ^= 1;
-    let steps = walk("a.tar", &octets);
+    let mut bytes = tar(&[("a", b"x"), ("b", b"y"), ("c", b"z")]);
+    bytes[1024 + 5] ^= 1;
+    let steps = walk("a.tar", &bytes);
     assert_eq!(lines(&steps)[1..], ["1:a:text/plain", "1:part 2:broken"]);
-    assert!(steps[2].failure().1.starts_with("no header at octet 1024"));
+    assert!(steps[2].failure().1.starts_with("no header at byte 1024"));
     let whole = tar(&[("a", b"x"), ("b", &noise(2000))]);
     assert_eq!(lines(&walk("a.tar", &whole[..2000]))[1..], ["1:a:text/plain", "1:b:broken"]);
     assert_eq!(lines(&walk("a.tar", &whole[..1024]))[1..], ["1:a:text/plain", "1:part 2:broken"]);
@@ -287,6 +287,6 @@ fn damage_within_a_tar_leaves_the_members_before_it_and_one_part_for_the_rest() 
 
 #[test]
 fn tars_that_were_put_one_behind_the_other_are_read_to_the_end() {
-    let octets = [tar(&[("a", b"x")]), tar(&[("b", b"y")])].concat();
-    assert_eq!(lines(&walk("a.tar", &octets))[1..], ["1:a:text/plain", "1:b:text/plain"]);
+    let bytes = [tar(&[("a", b"x")]), tar(&[("b", b"y")])].concat();
+    assert_eq!(lines(&walk("a.tar", &bytes))[1..], ["1:a:text/plain", "1:b:text/plain"]);
 }

@@ -1,4 +1,4 @@
-//! Samples of every format, cut at every octet and with bits flipped: nothing panics, every promise holds.
+//! Samples of every format, cut at every byte and with bits flipped: nothing panics, every promise holds.
 
 use penstock_documents::fuzzing::fuzz_dehydrate;
 
@@ -44,7 +44,7 @@ fn samples() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn samples_cut_at_every_octet_hold_every_promise() {
+fn samples_cut_at_every_byte_hold_every_promise() {
     for sample in samples() {
         for end in 0..=sample.len() {
             fuzz_dehydrate(&sample[..end]);
@@ -55,24 +55,24 @@ fn samples_cut_at_every_octet_hold_every_promise() {
 #[test]
 fn samples_with_any_bit_flipped_hold_every_promise() {
     for sample in samples() {
-        // Every bit of small samples, one bit of every octet of larger ones.
+        // Every bit of small samples, one bit of every byte of larger ones.
         let step = if sample.len() < 700 { 1 } else { 7 };
         for bit in (0..sample.len() * 8).step_by(step) {
-            let mut octets = sample.clone();
-            octets[bit / 8] ^= 1 << (bit % 8);
-            fuzz_dehydrate(&octets);
+            let mut bytes = sample.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fuzz_dehydrate(&bytes);
         }
     }
 }
 
 #[test]
-fn samples_with_an_octet_set_to_its_extremes_hold_every_promise() {
+fn samples_with_an_byte_set_to_its_extremes_hold_every_promise() {
     for sample in samples() {
         for at in 0..sample.len() {
             for value in [0, 0xff] {
-                let mut octets = sample.clone();
-                octets[at] = value;
-                fuzz_dehydrate(&octets);
+                let mut bytes = sample.clone();
+                bytes[at] = value;
+                fuzz_dehydrate(&bytes);
             }
         }
     }

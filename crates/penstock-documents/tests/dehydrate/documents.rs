@@ -9,7 +9,7 @@ fn a_pdf_gives_its_pages_and_a_page_that_fails_leaves_the_others() {
     let steps = walk("x", b"%PDF-1.7\nfirst\nCRASH\nthird\n");
     assert_eq!(lines(&steps), ["0::+application/pdf", "1:page 1:text/plain", "1:page 2:broken", "1:page 3:text/plain"]);
     assert_eq!((steps[0].meta("pdf.title"), steps[0].meta("pdf.pages")), ("A PDF", "3"));
-    assert_eq!((steps[1].text(), steps[1].octets.as_deref()), ("first", Some(b"first".as_slice())));
+    assert_eq!((steps[1].text(), steps[1].bytes.as_deref()), ("first", Some(b"first".as_slice())));
     assert_eq!(find(&steps, "page 2").failure().1, "the reader crashed on this page");
 }
 
@@ -17,7 +17,7 @@ fn a_pdf_gives_its_pages_and_a_page_that_fails_leaves_the_others() {
 fn a_pdf_that_cannot_be_opened_or_ends_early_says_so() {
     let steps = walk("x", b"%PDF-1.7\nENCRYPTED\n");
     assert_eq!((lines(&steps), steps[0].failure().1), (vec!["0::broken".to_owned()], "the document is encrypted"));
-    assert!(steps[0].octets.is_some());
+    assert!(steps[0].bytes.is_some());
     let steps = walk("x", b"%PDF-1.7\none\nEND\nthree\n");
     assert_eq!(lines(&steps)[1..], ["1:page 1:text/plain", "1:page 2:broken"]);
 }
@@ -31,11 +31,11 @@ fn html_without_embedded_data_is_a_leaf_with_text_title_and_links() {
     assert_eq!(steps[0].text(), "Head\ncafé bold\nnext\nlink");
     assert_eq!(steps[0].meta("html.title"), "A & B");
     assert_eq!(steps[0].meta("html.links"), r#"["https://example.org/?a=1&b=2"]"#);
-    assert_eq!(steps[0].octets.as_deref(), Some(html.as_slice()));
+    assert_eq!(steps[0].bytes.as_deref(), Some(html.as_slice()));
 }
 
 #[test]
-fn html_with_embedded_data_keeps_its_octets_and_gives_the_data_as_children() {
+fn html_with_embedded_data_keeps_its_bytes_and_gives_the_data_as_children() {
     let html = b"<html><style>a{background:url(data:image/gif;base64,R0lGODlhAQABAAAAACw=)}</style>\
         <img src='data:text/plain,hello%20you'><img src='data:;base64,!'><p style=\"b:url('data:text/csv,a,b')\">x";
     let steps = walk("x", html);
@@ -44,7 +44,7 @@ fn html_with_embedded_data_keeps_its_octets_and_gives_the_data_as_children() {
         ["0::+text/html", "1:part 1:image/gif", "1:part 2:text/plain", "1:part 3:broken", "1:part 4:text/csv"]
     );
     assert!(steps[0].part.keeps_payload);
-    assert_eq!((steps[0].octets.as_deref(), steps[0].text()), (Some(html.as_slice()), "x"));
+    assert_eq!((steps[0].bytes.as_deref(), steps[0].text()), (Some(html.as_slice()), "x"));
     assert_eq!(steps[2].text(), "hello you");
     assert_eq!(steps[4].text(), "a,b");
 }

@@ -6,30 +6,30 @@ use penstock_documents::{FailureKind, Limits};
 
 use crate::support::*;
 
-fn walk_limited(name: &str, octets: &[u8], limits: Limits) -> Vec<Step> {
-    walk_within(name, octets, Desk::new(), limits)
+fn walk_limited(name: &str, bytes: &[u8], limits: Limits) -> Vec<Step> {
+    walk_within(name, bytes, Desk::new(), limits)
 }
 
 #[test]
 fn containers_below_the_deepest_level_are_not_entered() {
-    let mut octets = b"core".to_vec();
+    let mut bytes = b"core".to_vec();
     for _ in 0..9 {
-        octets = gzip(None, &octets);
+        bytes = gzip(None, &bytes);
     }
-    let steps = walk("x", &octets);
+    let steps = walk("x", &bytes);
     let last = steps.iter().rfind(|step| step.kind == Kind::Leaf).unwrap();
     assert_eq!((last.part.depth, last.failure().0), (7, FailureKind::TooDeep));
-    assert!(last.octets.is_some(), "its octets are there, only its children are not");
+    assert!(last.bytes.is_some(), "its bytes are there, only its children are not");
     assert_eq!(steps.iter().filter(|step| matches!(step.kind, Kind::Leave(1))).count(), 7);
 }
 
 #[test]
 fn a_part_that_is_no_container_may_lie_at_the_deepest_level() {
-    let mut octets = b"core".to_vec();
+    let mut bytes = b"core".to_vec();
     for _ in 0..7 {
-        octets = gzip(None, &octets);
+        bytes = gzip(None, &bytes);
     }
-    let steps = walk("x", &octets);
+    let steps = walk("x", &bytes);
     let core = steps.iter().find(|step| step.part.depth == 7).unwrap();
     assert_eq!((core.line().as_str(), core.text()), ("7:part 1:text/plain", "core"));
 }
@@ -40,23 +40,23 @@ fn what_inflates_too_much_is_a_bomb() {
     let steps = walk("a.zip", &zip(&[Member::deflated("bomb", &zeros), Member::stored("fine", "x")]));
     assert_eq!(lines(&steps)[1..], ["1:bomb:limit", "1:fine:text/plain"]);
     assert!(steps[1].failure().1.contains("1000 times"), "{:?}", steps[1].part);
-    for octets in [gzip(None, &zeros), bzip2(&zeros), xz(&zeros), zstd(&zeros)] {
-        assert_eq!(walk("x", &octets)[1].failure().0, FailureKind::Limit);
+    for bytes in [gzip(None, &zeros), bzip2(&zeros), xz(&zeros), zstd(&zeros)] {
+        assert_eq!(walk("x", &bytes)[1].failure().0, FailureKind::Limit);
     }
     // Small parts of zeros are no bombs.
     assert!(walk("x", &zstd(&zeros[..1 << 20]))[1].part.failure.is_none());
 }
 
 #[test]
-fn a_part_and_a_document_have_so_many_octets_at_most() {
+fn a_part_and_a_document_have_so_many_bytes_at_most() {
     let data = noise(1000);
-    let octets = tar(&[("a", &data[..400]), ("b", &data), ("c", &data[..400]), ("d", &data[..400])]);
-    let steps = walk_limited("x", &octets, Limits { max_inflated: 500, ..Limits::default() });
+    let bytes = tar(&[("a", &data[..400]), ("b", &data), ("c", &data[..400]), ("d", &data[..400])]);
+    let steps = walk_limited("x", &bytes, Limits { max_inflated: 500, ..Limits::default() });
     assert_eq!(
         lines(&steps)[1..],
         ["1:a:application/octet-stream", "1:b:limit", "1:c:application/octet-stream", "1:d:application/octet-stream"]
     );
-    let steps = walk_limited("x", &octets, Limits { max_total_inflated: 1500, ..Limits::default() });
+    let steps = walk_limited("x", &bytes, Limits { max_total_inflated: 1500, ..Limits::default() });
     assert_eq!(lines(&steps)[3..], ["1:c:limit", "1:d:limit"]);
 }
 
@@ -95,14 +95,14 @@ fn how_many_children_depends_on_the_size() {
 fn a_part_that_takes_too_long_fails_and_its_siblings_live() {
     let mut desk = Desk::new();
     desk.tick = 400;
-    let octets = tar(&[("slow", &noise(500_000)), ("fast", b"x")]);
+    let bytes = tar(&[("slow", &noise(500_000)), ("fast", b"x")]);
     let limits = Limits { part_time: Duration::from_secs(2), ..Limits::default() };
-    let steps = walk_within("x", &octets, desk, limits);
+    let steps = walk_within("x", &bytes, desk, limits);
     assert_eq!(lines(&steps)[1..], ["1:slow:timed out", "1:fast:text/plain"]);
 }
 
 #[test]
-fn the_text_of_a_part_is_cut_but_its_octets_are_whole() {
+fn the_text_of_a_part_is_cut_but_its_bytes_are_whole() {
     let text = "é".repeat(1000);
     let steps = walk_limited("x", text.as_bytes(), Limits { max_text: 101, ..Limits::default() });
     assert_eq!((steps[0].text().len(), steps[0].meta("text.cut"), steps[0].part.bytes), (100, "true", Some(2000)));
@@ -121,10 +121,10 @@ fn html_beyond_what_is_searched_says_that_data_may_be_missing() {
 #[test]
 fn a_directory_full_of_entries_takes_no_memory_before_it_is_walked() {
     // The end record promises more entries than there are.
-    let mut octets = zip(&[Member::stored("a", "x")]);
-    let at = octets.len() - 22 + 10;
-    octets[at..at + 2].copy_from_slice(&60_000_u16.to_le_bytes());
-    let steps = walk("x", &octets);
+    let mut bytes = zip(&[Member::stored("a", "x")]);
+    let at = bytes.len() - 22 + 10;
+    bytes[at..at + 2].copy_from_slice(&60_000_u16.to_le_bytes());
+    let steps = walk("x", &bytes);
     assert_eq!(lines(&steps)[1..], ["1:a:text/plain", "1:part 2:broken"]);
 }
 

@@ -31,10 +31,10 @@ fn a_mail_gives_its_parts_in_order_and_nested_mails_are_entered() {
     let mail = &steps[0];
     assert_eq!((mail.meta("mail.subject"), mail.meta("mail.from")), ("höhe", "A <a@example.org>"));
     assert_eq!((mail.meta("mail.to"), mail.meta("mail.date")), ("b@example.org", "2026-06-01T10:00:00Z"));
-    // A part's octets are without the transfer encoding but in their own charset; the text is decoded.
-    assert_eq!((steps[1].text(), steps[1].octets.as_deref()), ("café", Some(b"caf\xe9".as_slice())));
+    // A part's bytes are without the transfer encoding but in their own charset; the text is decoded.
+    assert_eq!((steps[1].text(), steps[1].bytes.as_deref()), ("café", Some(b"caf\xe9".as_slice())));
     assert_eq!(steps[2].text(), "café");
-    assert!(steps[3].octets.as_ref().unwrap().starts_with(b"\x89PNG"));
+    assert!(steps[3].bytes.as_ref().unwrap().starts_with(b"\x89PNG"));
     assert_eq!((steps[4].meta("mail.subject"), steps[5].text()), ("nested", "inner body"));
 }
 
@@ -42,24 +42,24 @@ fn a_mail_gives_its_parts_in_order_and_nested_mails_are_entered() {
 fn a_plain_mail_has_one_part_and_one_without_a_body_none() {
     let steps = walk("x", b"From: a@b\nTo: c@d\n\nhello\n");
     assert_eq!(lines(&steps), ["0::+message/rfc822", "1:part 1:text/plain"]);
-    assert_eq!(steps[1].octets.as_deref(), Some(b"hello\n".as_slice()));
+    assert_eq!(steps[1].bytes.as_deref(), Some(b"hello\n".as_slice()));
     assert_eq!(lines(&walk("x", b"From: a@b\nTo: c@d\n\n")), ["0::+message/rfc822"]);
 }
 
 #[test]
 fn a_mail_that_is_cut_says_so_and_keeps_what_it_has() {
     let at = |mark: &[u8]| MIXED.windows(mark.len()).position(|window| window == mark).unwrap();
-    // Within a part: its octets are there, but they may not be all.
+    // Within a part: its bytes are there, but they may not be all.
     let steps = walk("x", &MIXED[..at(b"&eacute;")]);
     let last = find(&steps, "part 2");
-    assert_eq!((last.failure().0, last.octets.as_deref()), (FailureKind::Broken, Some(b"<p>caf".as_slice())));
+    assert_eq!((last.failure().0, last.bytes.as_deref()), (FailureKind::Broken, Some(b"<p>caf".as_slice())));
     // Between two parts of the outer multipart: something may be missing.
     let steps = walk("x", &MIXED[..at(b"\r\n\r\n--outer\r\nContent-Type: image")]);
     assert_eq!(lines(&steps)[1..], ["1:part 1:text/plain", "1:part 2:text/html", "1:part 3:broken"]);
     // Before the first part.
     let steps = walk("x", &MIXED[..at(b"--outer\r\nContent-Type: multipart")]);
     assert_eq!(lines(&steps)[1..], ["1:part 1:broken"]);
-    assert_eq!(steps[1].octets.as_deref(), Some(b"preamble\r\n".as_slice()));
+    assert_eq!(steps[1].bytes.as_deref(), Some(b"preamble\r\n".as_slice()));
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn a_part_that_cannot_be_decoded_fails_and_its_siblings_live() {
         lines(&steps)[1..],
         ["1:part 1:broken", "1:part 2:unsupported", "1:part 3:broken", "1:part 4:text/plain"]
     );
-    assert!(steps[1].octets.is_none());
-    assert_eq!(steps[2].octets.as_deref(), Some(b"raw".as_slice()));
+    assert!(steps[1].bytes.is_none());
+    assert_eq!(steps[2].bytes.as_deref(), Some(b"raw".as_slice()));
     assert_eq!(steps[4].text(), "fine");
 }
 
@@ -106,7 +106,7 @@ fn an_mbox_gives_its_mails_without_the_lines_between_them() {
     );
     assert_eq!(steps[1].meta("mbox.from"), "a@b Mon Jun  1 10:00:00 2026");
     assert_eq!(steps[2].text(), "first\nFrom here on: no mail\n>From x\n");
-    assert_eq!(steps[5].octets.as_deref(), Some(b"second\n".as_slice()));
+    assert_eq!(steps[5].bytes.as_deref(), Some(b"second\n".as_slice()));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_large_attachment_passes_through_a_spool() {
             .collect()
     };
     let mail = format!("From: a@b\r\nTo: c@d\r\nContent-Transfer-Encoding: base64\r\n\r\n{encoded}");
-    assert_eq!(walk("x", mail.as_bytes())[1].octets.as_deref(), Some(data.as_slice()));
+    assert_eq!(walk("x", mail.as_bytes())[1].bytes.as_deref(), Some(data.as_slice()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Trees of containers made at random come apart into what they were made of; random octets hold every promise.
+//! Trees of containers made at random come apart into what they were made of; random bytes hold every promise.
 
 use penstock_documents::fuzzing::fuzz_dehydrate;
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ enum Node {
 }
 
 fn node() -> impl Strategy<Value = Node> {
-    // A NUL first: such octets are no text and no container.
-    let leaf = proptest::collection::vec(any::<u8>(), 0..300).prop_map(|mut octets| {
-        octets.splice(0..0, *b"\0leaf");
-        Node::Leaf(octets)
+    // A NUL first: such bytes are no text and no container.
+    let leaf = proptest::collection::vec(any::<u8>(), 0..300).prop_map(|mut bytes| {
+        bytes.splice(0..0, *b"\0leaf");
+        Node::Leaf(bytes)
     });
     leaf.prop_recursive(4, 24, 5, |inner| {
         prop_oneof![
@@ -31,7 +31,7 @@ fn node() -> impl Strategy<Value = Node> {
 
 fn pack(node: &Node) -> Vec<u8> {
     match node {
-        Node::Leaf(octets) => octets.clone(),
+        Node::Leaf(bytes) => bytes.clone(),
         Node::Zip(nodes) => {
             let member = |(n, node)| Member::deflated(format!("m{n}"), pack(node));
             zip(&nodes.iter().enumerate().map(member).collect::<Vec<_>>())
@@ -45,11 +45,11 @@ fn pack(node: &Node) -> Vec<u8> {
     }
 }
 
-/// What must come: the path, and a leaf's octets.
+/// What must come: the path, and a leaf's bytes.
 fn expect(node: &Node, path: &str, out: &mut Vec<(String, Option<Vec<u8>>)>) {
     let children = match node {
-        Node::Leaf(octets) => {
-            out.push((path.to_owned(), Some(octets.clone())));
+        Node::Leaf(bytes) => {
+            out.push((path.to_owned(), Some(bytes.clone())));
             return;
         }
         Node::Zip(nodes) | Node::Tar(nodes) => nodes.as_slice(),
@@ -72,18 +72,18 @@ proptest! {
         let seen: Vec<_> = steps
             .into_iter()
             .filter(|step| !matches!(step.kind, Kind::Leave(_)))
-            .map(|step| (step.part.path.iter().map(|name| format!("/{name}")).collect::<String>(), step.octets))
+            .map(|step| (step.part.path.iter().map(|name| format!("/{name}")).collect::<String>(), step.bytes))
             .collect();
         prop_assert_eq!(seen, expected);
     }
 
     #[test]
-    fn octets_behind_a_mark_hold_every_promise(mark in 0..12_usize, octets: Vec<u8>) {
+    fn bytes_behind_a_mark_hold_every_promise(mark in 0..12_usize, bytes: Vec<u8>) {
         let marks: [&[u8]; 12] = [
             b"", b"PK\x03\x04", b"\x1f\x8b\x08", b"BZh91AY&SY", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"%PDF-",
             b"From: a@b\nTo: c@d\n", b"<html>", b"<?xml?><a>", b"{", b"From a 10:00 2026\nA: b\n",
         ];
-        fuzz_dehydrate(&[marks[mark], octets.as_slice()].concat());
+        fuzz_dehydrate(&[marks[mark], bytes.as_slice()].concat());
     }
 
     #[test]

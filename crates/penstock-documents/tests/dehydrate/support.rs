@@ -71,11 +71,11 @@ impl PdfPages for Pages {
     }
 }
 
-/// What came: a part with its octets, read and checked, or the end of a container.
+/// What came: a part with its bytes, read and checked, or the end of a container.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) part: Part,
-    pub(crate) octets: Option<Vec<u8>>,
+    pub(crate) bytes: Option<Vec<u8>>,
     pub(crate) kind: Kind,
 }
 
@@ -113,14 +113,14 @@ impl Step {
     }
 }
 
-pub(crate) fn walk_within(name: &str, octets: &[u8], desk: Desk, limits: Limits) -> Vec<Step> {
-    let mut dehydrator = Dehydrator::new(name, Box::new(Cursor::new(octets.to_vec())), desk, limits);
+pub(crate) fn walk_within(name: &str, bytes: &[u8], desk: Desk, limits: Limits) -> Vec<Step> {
+    let mut dehydrator = Dehydrator::new(name, Box::new(Cursor::new(bytes.to_vec())), desk, limits);
     let mut steps = Vec::new();
     while let Some(event) = dehydrator.next_event() {
         steps.push(match event {
-            Event::Enter(part, payload) => Step { octets: read(&part, payload), part, kind: Kind::Enter },
-            Event::Leaf(part, payload) => Step { octets: read(&part, payload), part, kind: Kind::Leaf },
-            Event::Leave { children } => Step { part: Part::default(), octets: None, kind: Kind::Leave(children) },
+            Event::Enter(part, payload) => Step { bytes: read(&part, payload), part, kind: Kind::Enter },
+            Event::Leaf(part, payload) => Step { bytes: read(&part, payload), part, kind: Kind::Leaf },
+            Event::Leave { children } => Step { part: Part::default(), bytes: None, kind: Kind::Leave(children) },
         });
     }
     assert!(dehydrator.next_event().is_none());
@@ -128,15 +128,15 @@ pub(crate) fn walk_within(name: &str, octets: &[u8], desk: Desk, limits: Limits)
 }
 
 fn read(part: &Part, payload: Option<Payload>) -> Option<Vec<u8>> {
-    let mut octets = Vec::new();
-    payload?.read_to_end(&mut octets).unwrap();
-    assert_eq!(part.bytes, Some(octets.len() as u64));
-    assert_eq!(part.sha256, Some(Sha256::digest(&octets).into()));
-    Some(octets)
+    let mut bytes = Vec::new();
+    payload?.read_to_end(&mut bytes).unwrap();
+    assert_eq!(part.bytes, Some(bytes.len() as u64));
+    assert_eq!(part.sha256, Some(Sha256::digest(&bytes).into()));
+    Some(bytes)
 }
 
-pub(crate) fn walk(name: &str, octets: &[u8]) -> Vec<Step> {
-    walk_within(name, octets, Desk::new(), Limits::default())
+pub(crate) fn walk(name: &str, bytes: &[u8]) -> Vec<Step> {
+    walk_within(name, bytes, Desk::new(), Limits::default())
 }
 
 /// All steps as lines, without the `leave`s.
@@ -282,7 +282,7 @@ pub(crate) fn zstd(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Octets that do not compress, the same each time.
+/// Bytes that do not compress, the same each time.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {

@@ -190,7 +190,7 @@ fn a_file_that_is_sent_whole_and_changed_meanwhile_is_refused() {
     fs::write(file.path(), &bytes[1..]).unwrap();
     let sent = sender.send(document("a"), open(&bytes), Some(file.path().to_owned()), Memory, &NEVER).unwrap();
     let receipt = whole_receipt(&sent);
-    let reason = "the part cannot be kept for sending: the octets have changed since they were first read";
+    let reason = "the part cannot be kept for sending: the bytes have changed since they were first read";
     assert_eq!((&receipt["status"], &receipt["reason"]), (&"FAILED".into(), &reason.into()));
     block(session.close()).unwrap();
 }
@@ -286,7 +286,7 @@ fn a_document_has_a_name_and_a_session_that_is_open() {
     let sender = DocumentSender::new(session.clone(), document_options()).unwrap();
     for name in [String::new(), "x".repeat(MAX_NAME + 1)] {
         let error = sender.send(document(&name), open(b""), None, Memory, &NEVER).unwrap_err();
-        assert!(matches!(&error, Error::Value(text) if text == "a document's name has 1 to 65536 octets"), "{error}");
+        assert!(matches!(&error, Error::Value(text) if text == "a document's name has 1 to 65536 bytes"), "{error}");
     }
     block(session.close()).unwrap();
     let error = sender.send(document("a"), open(b""), None, Memory, &NEVER).unwrap_err();

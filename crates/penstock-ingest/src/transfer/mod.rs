@@ -317,7 +317,7 @@ impl<'a> Transfer<'a> {
         self.deferred = deferred;
         let sendable = match (failure, bytes) {
             (Some(failure), _) => Err(failure),
-            (None, None) => Err(Failure::new(FailureKind::Io, "its octets are not there")),
+            (None, None) => Err(Failure::new(FailureKind::Io, "its bytes are not there")),
             (None, Some(bytes)) => {
                 let made = kept.and_then(|()| self.whole_payload(&part).unwrap_or_else(|| payload(&part, bytes)));
                 made.map_err(|error| io_failure(&error))

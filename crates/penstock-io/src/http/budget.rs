@@ -26,7 +26,7 @@ const SMALL: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
-/// Octets that requests hold together.
+/// Bytes that requests hold together.
 ///
 /// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
 /// be a proxy that does not say whom it speaks for.
@@ -38,7 +38,7 @@ pub struct Budget {
     addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
     beyond: Arc<Semaphore>,
-    /// Octets that need no room.
+    /// Bytes that need no room.
     free: usize,
 }
 
@@ -71,7 +71,7 @@ impl Addresses {
     }
 }
 
-/// Room for octets; it is given back when this is dropped.
+/// Room for bytes; it is given back when this is dropped.
 #[derive(Debug)]
 pub struct Room {
     all: OwnedSemaphorePermit,
@@ -87,8 +87,8 @@ pub struct Room {
     free: usize,
 }
 
-fn units(octets: u64) -> u32 {
-    u32::try_from(octets.div_ceil(UNIT)).unwrap_or(u32::MAX)
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemaphorePermit, Busy> {
@@ -96,23 +96,23 @@ async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemapho
 }
 
 impl Budget {
-    /// So many octets in all; whoever asks for room wants `most` of them at most.
-    pub fn new(octets: u64, most: u64) -> Self {
+    /// So many bytes in all; whoever asks for room wants `most` of them at most.
+    pub fn new(bytes: u64, most: u64) -> Self {
         let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
-        let share = units(most.max(octets / SHARE));
+        let share = units(most.max(bytes / SHARE));
         Self {
-            all: semaphore(units(octets.max(most))),
+            all: semaphore(units(bytes.max(most))),
             share,
             addresses: Mutex::default(),
-            large: semaphore(units(octets - octets / 4).max(share)),
+            large: semaphore(units(bytes - bytes / 4).max(share)),
             beyond: semaphore(1),
             free: 0,
         }
     }
 
-    /// What grows to no more than so many octets needs no room: connections are limited, and so is what they hold of these.
-    pub const fn with_free(mut self, octets: usize) -> Self {
-        self.free = octets;
+    /// What grows to no more than so many bytes needs no room: connections are limited, and so is what they hold of these.
+    pub const fn with_free(mut self, bytes: usize) -> Self {
+        self.free = bytes;
         self
     }
 
@@ -124,9 +124,9 @@ impl Budget {
         (!peer.is_loopback()).then(|| self.addresses().share(network(peer), self.share))
     }
 
-    /// Room for so many octets, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
-    pub async fn room(&self, peer: IpAddr, octets: u64) -> Result<Room, Busy> {
-        let (wanted, share) = (units(octets).min(self.share), self.share(peer));
+    /// Room for so many bytes, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
+    pub async fn room(&self, peer: IpAddr, bytes: u64) -> Result<Room, Busy> {
+        let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
         let waiting = async {
             let share = match &share {
                 Some(share) => Some(acquired(share, wanted).await?),
@@ -146,24 +146,24 @@ impl Budget {
 }
 
 impl Room {
-    /// Gives back what so many octets do not need.
-    pub fn shrink(&mut self, octets: usize) {
+    /// Gives back what so many bytes do not need.
+    pub fn shrink(&mut self, bytes: usize) {
         for permit in [Some(&mut self.all), self.share.as_mut(), self.large.as_mut()].into_iter().flatten() {
-            drop(permit.split(permit.num_permits().saturating_sub(units(octets as u64) as usize)));
+            drop(permit.split(permit.num_permits().saturating_sub(units(bytes as u64) as usize)));
         }
     }
 
-    /// Room for so many octets, that of before included.
+    /// Room for so many bytes, that of before included.
     ///
     /// Those who grow hold what they have while they wait. So one of them at a time does not wait: it goes beyond, comes to its
     /// end, and gives back all of it. Fails with [`Busy`] where there is no room for 10 s.
-    pub async fn grow(&mut self, octets: usize) -> Result<(), Busy> {
-        let (wanted, had) = (units(octets as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
+    pub async fn grow(&mut self, bytes: usize) -> Result<(), Busy> {
+        let (wanted, had) = (units(bytes as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
         let more = wanted.saturating_sub(had);
-        if more == 0 || self.beyond.is_some() || octets <= self.free {
+        if more == 0 || self.beyond.is_some() || bytes <= self.free {
             return Ok(());
         }
-        let is_large = octets as u64 > SMALL;
+        let is_large = bytes as u64 > SMALL;
         let had_large = self.large.as_ref().map_or(0, |large| units(large.num_permits() as u64 * UNIT));
         let both = async {
             let share = match &self.share {
@@ -196,21 +196,21 @@ impl Room {
         Ok(())
     }
 
-    /// Octets that give the room back when nobody has them any more.
-    pub fn holds(mut self, octets: Vec<u8>) -> Bytes {
-        self.shrink(octets.capacity());
-        Bytes::from_owner(Held { octets, _room: self })
+    /// Bytes that give the room back when nobody has them any more.
+    pub fn holds(mut self, bytes: Vec<u8>) -> Bytes {
+        self.shrink(bytes.capacity());
+        Bytes::from_owner(Held { bytes, _room: self })
     }
 }
 
 struct Held {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     _room: Room,
 }
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 }
 
@@ -221,17 +221,17 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    fn room(budget: &Budget, peer: [u8; 4], octets: u64) -> Room {
-        block_on(budget.room(peer.into(), octets)).expect("runs").expect("there is room")
+    fn room(budget: &Budget, peer: [u8; 4], bytes: u64) -> Room {
+        block_on(budget.room(peer.into(), bytes)).expect("runs").expect("there is room")
     }
 
-    fn is_full(budget: &Budget, peer: [u8; 4], octets: u64) -> bool {
-        let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), octets)).await.is_err() };
+    fn is_full(budget: &Budget, peer: [u8; 4], bytes: u64) -> bool {
+        let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), bytes)).await.is_err() };
         block_on(waiting).expect("runs")
     }
 
     #[test]
-    fn an_address_has_its_share_and_gives_it_back_with_the_octets() {
+    fn an_address_has_its_share_and_gives_it_back_with_the_bytes() {
         let budget = Budget::new(8 * KIB, KIB);
         let one = room(&budget, [192, 0, 2, 1], 2 * KIB);
         assert!(is_full(&budget, [192, 0, 2, 1], 1), "a quarter is its share");
@@ -239,9 +239,9 @@ mod tests {
         let here = room(&budget, [127, 0, 0, 1], 2 * KIB);
         let _more = room(&budget, [127, 0, 0, 1], 2 * KIB);
         assert!(is_full(&budget, [192, 0, 2, 3], 1));
-        let octets = one.holds(Vec::with_capacity(1_024));
+        let bytes = one.holds(Vec::with_capacity(1_024));
         assert_eq!(budget.free(), KIB);
-        drop((octets, two, here));
+        drop((bytes, two, here));
         assert_eq!(budget.free(), 6 * KIB);
     }
 

@@ -125,11 +125,11 @@ mod tests {
 
     const MOST: Limit = Limit { name: "body", value: 8 << 20 };
 
-    /// A body of so many octets each time.
-    fn dripping(octets: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+    /// A body of so many bytes each time.
+    fn dripping(bytes: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
         let (near, mut far) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
-            while near.send(Ok(Frame::data(Bytes::from(vec![7; octets])))).await.is_ok() {
+            while near.send(Ok(Frame::data(Bytes::from(vec![7; bytes])))).await.is_ok() {
                 sleep(pause).await;
             }
         });
@@ -137,9 +137,9 @@ mod tests {
     }
 
     /// Reads until the end; says why it came, and how much there was.
-    fn ended(octets: usize, patience: Duration, total: Duration) -> (String, u64) {
+    fn ended(bytes: usize, patience: Duration, total: Duration) -> (String, u64) {
         let reading = async move {
-            let body = dripping(octets, Duration::from_millis(10));
+            let body = dripping(bytes, Duration::from_millis(10));
             let mut arrival = Arrival { patience, left: patience, total, ..Arrival::new(body, MOST) };
             loop {
                 match arrival.next().await {

@@ -54,7 +54,7 @@ pub struct Serving {
     pub patience: Duration,
     /// How long 64 KiB of an answer, or what is left of it, may take to go out; then the connection is cut.
     pub stall: Duration,
-    /// Octets of answers that wait in a connection and as many in its socket; without it, what the system and the library hold.
+    /// Bytes of answers that wait in a connection and as many in its socket; without it, what the system and the library hold.
     pub unsent: Option<u32>,
     /// How long requests may take that still run when the server stops; then they are cut.
     pub grace: Duration,
@@ -241,8 +241,8 @@ async fn accept<A: Answers>(listener: TcpListener, shared: Arc<Shared<A>>, admis
 async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>, permit: &Permit) {
     // What a socket holds is no progress of who reads: without this the system takes megabytes at once.
     #[cfg(target_os = "linux")]
-    if let Some(octets) = shared.serving.unsent {
-        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(octets);
+    if let Some(bytes) = shared.serving.unsent {
+        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(bytes);
     }
     let Some(acceptor) = shared.secured.acceptor() else { return serve(stream, peer, shared, permit).await };
     match permit.in_time(acceptor.accept(stream)).await {
@@ -279,8 +279,8 @@ where
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(shared.serving.patience);
     http.keep_alive(shared.serving.keep_alive);
-    if let Some(octets) = shared.serving.unsent {
-        http.max_buf_size(octets as usize);
+    if let Some(bytes) = shared.serving.unsent {
+        http.max_buf_size(bytes as usize);
     }
     let stream = Paced::new(FirstByte::new(stream, permit), shared.serving.stall);
     let mut connection = http.serve_connection(TokioIo::new(stream), answering);

@@ -19,7 +19,7 @@ pub(super) struct Paced<S> {
     patience: Duration,
     /// Runs while the other end is waited for.
     late: Option<Pin<Box<Sleep>>>,
-    /// Octets that went since it runs.
+    /// Bytes that went since it runs.
     went: usize,
 }
 
@@ -28,8 +28,8 @@ impl<S> Paced<S> {
         Self { stream, patience, late: None, went: 0 }
     }
 
-    fn went(&mut self, octets: usize) {
-        self.went = self.went.saturating_add(octets);
+    fn went(&mut self, bytes: usize) {
+        self.went = self.went.saturating_add(bytes);
         if self.went >= STEP {
             self.late = None;
         }
@@ -52,8 +52,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, octets) else {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, bytes) else {
             return self.wait(context);
         };
         self.went(*written.as_ref().unwrap_or(&0));
@@ -63,9 +63,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        octets: &[IoSlice<'_>],
+        bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write_vectored(context, octets) else {
+        let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write_vectored(context, bytes) else {
             return self.wait(context);
         };
         self.went(*written.as_ref().unwrap_or(&0));

@@ -9,7 +9,7 @@ use rustls::{DigitallySignedStruct, PeerIncompatible, SignatureScheme};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a leaf certificate's DER (decision 21). Written `sha256:HEX`; read with or without the prefix, in either
-/// case, with or without colons between the octets.
+/// case, with or without colons between the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -34,7 +34,7 @@ impl Fingerprint {
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -61,12 +61,12 @@ impl FromStr for Fingerprint {
             _ => trimmed,
         };
         let mut digits = hex.chars().filter(|character| *character != ':').map(|character| character.to_digit(16));
-        let mut octets = [0_u8; 32];
-        for octet in &mut octets {
+        let mut bytes = [0_u8; 32];
+        for byte in &mut bytes {
             let (Some(Some(high)), Some(Some(low))) = (digits.next(), digits.next()) else { return Err(invalid()) };
-            *octet = u8::try_from(high * 16 + low).map_err(|_| invalid())?;
+            *byte = u8::try_from(high * 16 + low).map_err(|_| invalid())?;
         }
-        if digits.next().is_some() { Err(invalid()) } else { Ok(Self(octets)) }
+        if digits.next().is_some() { Err(invalid()) } else { Ok(Self(bytes)) }
     }
 }
 

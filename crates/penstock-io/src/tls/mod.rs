@@ -193,12 +193,12 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Numbers that nobody guesses.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut octets = [0; N];
+    let mut bytes = [0; N];
     provider()
         .secure_random
-        .fill(&mut octets)
+        .fill(&mut bytes)
         .map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn roots_from(path: &Path) -> Result<RootCertStore> {

@@ -1,7 +1,7 @@
-//! A quick look at whether octets are a JSON object (RFC 8259).
+//! A quick look at whether bytes are a JSON object (RFC 8259).
 //!
 //! It says yes, or that somebody should look closer: at what is wrong, and at what is rare. Strings are most of a
-//! document, so what may end one is looked for in many octets at a time:
+//! document, so what may end one is looked for in many bytes at a time:
 //!
 //! ```text
 //! {"log":{"level":"info"},"message":"a \"word\""}
@@ -10,34 +10,34 @@
 
 /// Containers within each other of which account is kept; what is deeper somebody else looks at.
 const DEPTH: u32 = 64;
-/// Octets that have their bits in a word, and of which there are words at a time.
+/// Bytes that have their bits in a word, and of which there are words at a time.
 const BLOCK: usize = 64;
 const AHEAD: usize = 8 * BLOCK;
 
 /// What a JSON object is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Octets {
+pub(super) enum Bytes {
     /// ASCII alone.
     Ascii,
     /// More, of which nobody knows yet whether it is UTF-8.
     Beyond,
 }
 
-/// What these octets are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
-pub(super) fn object(octets: &[u8]) -> Option<Octets> {
-    let mut look = Look { octets, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
+/// What these bytes are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
+pub(super) fn object(bytes: &[u8]) -> Option<Bytes> {
+    let mut look = Look { bytes, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
     look.object()?;
-    Some(if look.beyond { Octets::Beyond } else { Octets::Ascii })
+    Some(if look.beyond { Bytes::Beyond } else { Bytes::Ascii })
 }
 
 struct Look<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     at: usize,
-    /// The octet that `specials` begins with; none is known before the first string.
+    /// The byte that `specials` begins with; none is known before the first string.
     from: usize,
-    /// A bit for each octet that does not stand for itself in a string.
+    /// A bit for each byte that does not stand for itself in a string.
     specials: [u64; AHEAD / BLOCK],
-    /// Whether a string has an octet beyond ASCII.
+    /// Whether a string has a byte beyond ASCII.
     beyond: bool,
 }
 
@@ -69,7 +69,7 @@ impl Look<'_> {
                     }
                 }
                 b'-' => {
-                    let first = self.octet()?;
+                    let first = self.byte()?;
                     self.number(first)?;
                 }
                 b'0'..=b'9' => self.number(token)?,
@@ -101,30 +101,30 @@ impl Look<'_> {
 
     #[inline(always)]
     fn peek(&self) -> Option<u8> {
-        self.octets.get(self.at).copied()
+        self.bytes.get(self.at).copied()
     }
 
     #[inline(always)]
-    fn octet(&mut self) -> Option<u8> {
-        let octet = self.peek()?;
+    fn byte(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
         self.at += 1;
-        Some(octet)
+        Some(byte)
     }
 
-    /// The next octet that is no space.
+    /// The next byte that is no space.
     #[inline(always)]
     fn token(&mut self) -> Option<u8> {
         loop {
-            let octet = self.octet()?;
-            if !is_space(octet) {
-                return Some(octet);
+            let byte = self.byte()?;
+            if !is_space(byte) {
+                return Some(byte);
             }
         }
     }
 
     /// Whether nothing but space is left.
     fn ends(&self) -> bool {
-        self.octets.get(self.at..).unwrap_or_default().iter().all(|octet| is_space(*octet))
+        self.bytes.get(self.at..).unwrap_or_default().iter().all(|byte| is_space(*byte))
     }
 
     /// Over a key behind its first quotation mark, and its colon; gives the token that follows.
@@ -135,7 +135,7 @@ impl Look<'_> {
     }
 
     fn word(&mut self, rest: &[u8]) -> Option<()> {
-        let found = self.octets.get(self.at..)?.starts_with(rest);
+        let found = self.bytes.get(self.at..)?.starts_with(rest);
         self.at += rest.len();
         found.then_some(())
     }
@@ -165,7 +165,7 @@ impl Look<'_> {
     #[inline]
     fn digits(&mut self) -> Option<()> {
         let start = self.at;
-        while self.peek().is_some_and(|octet| octet.is_ascii_digit()) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
         (self.at > start).then_some(())
@@ -186,7 +186,7 @@ impl Look<'_> {
                 continue;
             }
             self.at += specials.trailing_zeros() as usize;
-            match self.octet()? {
+            match self.byte()? {
                 b'"' => return Some(()),
                 b'\\' => self.escape()?,
                 _ => return None,
@@ -195,10 +195,10 @@ impl Look<'_> {
     }
 
     fn escape(&mut self) -> Option<()> {
-        match self.octet()? {
+        match self.byte()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
             b'u' => {
-                let digits = self.octets.get(self.at..)?.first_chunk::<4>()?;
+                let digits = self.bytes.get(self.at..)?.first_chunk::<4>()?;
                 self.at += digits.len();
                 digits.iter().all(u8::is_ascii_hexdigit).then_some(())
             }
@@ -206,10 +206,10 @@ impl Look<'_> {
         }
     }
 
-    /// Looks at what comes; behind the last octet there are no strings.
+    /// Looks at what comes; behind the last byte there are no strings.
     #[inline(never)]
     fn search(&mut self) -> Option<()> {
-        let rest = self.octets.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         self.from = self.at;
         self.beyond |= search(rest, &mut self.specials);
         Some(())
@@ -217,24 +217,24 @@ impl Look<'_> {
 }
 
 #[inline(always)]
-const fn is_space(octet: u8) -> bool {
-    matches!(octet, b' ' | b'\t' | b'\n' | b'\r')
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Sets a bit for each quotation mark, backslash and control character in as many octets as there are words for. Says
+/// Sets a bit for each quotation mark, backslash and control character in as many bytes as there are words for. Says
 /// whether one of them is beyond ASCII.
-fn search(octets: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
+fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = pulp::x86::V3::try_new() {
-        return simd.vectorize(avx2::Search { simd, octets, specials });
+        return simd.vectorize(avx2::Search { simd, bytes, specials });
     }
-    each(octets, specials, portable)
+    each(bytes, specials, portable)
 }
 
 /// Calls for each block; the last one ends with zeros, which end every string.
 #[inline(always)]
-fn each(octets: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; BLOCK]) -> (u64, bool)) -> bool {
-    let (blocks, rest) = octets.as_chunks();
+fn each(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; BLOCK]) -> (u64, bool)) -> bool {
+    let (blocks, rest) = bytes.as_chunks();
     let mut any = false;
     let mut words = specials.iter_mut();
     for (block, word) in blocks.iter().zip(&mut words) {
@@ -250,10 +250,10 @@ fn each(octets: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; 
     any | beyond
 }
 
-fn portable(octets: &[u8; BLOCK]) -> (u64, bool) {
-    let special = |octet: u8| octet == b'"' || octet == b'\\' || octet < 0x20;
-    let bits = octets.iter().rev().fold(0, |bits, octet| bits << 1 | u64::from(special(*octet)));
-    (bits, !octets.is_ascii())
+fn portable(bytes: &[u8; BLOCK]) -> (u64, bool) {
+    let special = |byte: u8| byte == b'"' || byte == b'\\' || byte < 0x20;
+    let bits = bytes.iter().rev().fold(0, |bits, byte| bits << 1 | u64::from(special(*byte)));
+    (bits, !bytes.is_ascii())
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -267,7 +267,7 @@ mod avx2 {
 
     pub(super) struct Search<'a> {
         pub(super) simd: V3,
-        pub(super) octets: &'a [u8],
+        pub(super) bytes: &'a [u8],
         pub(super) specials: &'a mut [u64; AHEAD / BLOCK],
     }
 
@@ -276,9 +276,9 @@ mod avx2 {
 
         #[inline(always)]
         fn call(self) -> bool {
-            let Self { simd, octets, specials } = self;
+            let Self { simd, bytes, specials } = self;
             each(
-                octets,
+                bytes,
                 specials,
                 #[inline(always)]
                 |block| {
@@ -291,11 +291,11 @@ mod avx2 {
     }
 
     #[inline(always)]
-    fn half(simd: V3, octets: __m256i) -> u32 {
+    fn half(simd: V3, bytes: __m256i) -> u32 {
         let (avx, avx2) = (simd.avx, simd.avx2);
-        let quotes = avx2._mm256_cmpeq_epi8(octets, avx._mm256_set1_epi8(0x22));
-        let backslashes = avx2._mm256_cmpeq_epi8(octets, avx._mm256_set1_epi8(0x5C));
-        let control = avx2._mm256_cmpeq_epi8(avx2._mm256_min_epu8(octets, avx._mm256_set1_epi8(0x1F)), octets);
+        let quotes = avx2._mm256_cmpeq_epi8(bytes, avx._mm256_set1_epi8(0x22));
+        let backslashes = avx2._mm256_cmpeq_epi8(bytes, avx._mm256_set1_epi8(0x5C));
+        let control = avx2._mm256_cmpeq_epi8(avx2._mm256_min_epu8(bytes, avx._mm256_set1_epi8(0x1F)), bytes);
         let found = avx2._mm256_or_si256(avx2._mm256_or_si256(quotes, backslashes), control);
         avx2._mm256_movemask_epi8(found).cast_unsigned()
     }
@@ -317,24 +317,24 @@ mod tests {
         r#"{"":"","é":"日本語 ","long":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#,
     ];
 
-    fn is_json(octets: &[u8]) -> bool {
+    fn is_json(bytes: &[u8]) -> bool {
         // It skips strings without a look at what they are made of.
-        std::str::from_utf8(octets).is_ok() && serde_json::from_slice::<IgnoredAny>(octets).is_ok()
+        std::str::from_utf8(bytes).is_ok() && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
     }
 
     #[test]
     fn what_is_plainly_an_object_takes_no_closer_look() {
         for document in DOCUMENTS {
-            let made_of = if document.is_ascii() { Octets::Ascii } else { Octets::Beyond };
+            let made_of = if document.is_ascii() { Bytes::Ascii } else { Bytes::Beyond };
             assert_eq!(object(document.as_bytes()), Some(made_of), "{document}");
         }
         for length in 0..2_000 {
             let document = format!("{{\"a\":\"{}\"}}", "x".repeat(length));
-            assert_eq!(object(document.as_bytes()), Some(Octets::Ascii), "{length}");
+            assert_eq!(object(document.as_bytes()), Some(Bytes::Ascii), "{length}");
             assert_eq!(object(&document.as_bytes()[..document.len() - 2]), None, "{length}");
         }
         let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth);
-        assert_eq!(object(nested(64).as_bytes()), Some(Octets::Ascii));
+        assert_eq!(object(nested(64).as_bytes()), Some(Bytes::Ascii));
         assert_eq!(object(nested(65).as_bytes()), None);
     }
 
@@ -344,35 +344,35 @@ mod tests {
         let (mut taken, mut refused) = (0, 0);
         for round in 0..200_000 {
             let document = DOCUMENTS[round % DOCUMENTS.len()];
-            let mut octets = document.as_bytes().to_vec();
+            let mut bytes = document.as_bytes().to_vec();
             for _ in 0..random.usize(1..3) {
-                let at = random.usize(..octets.len());
+                let at = random.usize(..bytes.len());
                 let new = *random.choice(b"{}[]:,\"\\ \n\x00\x1f0123456789-+.eEtrufalsn/bx\x7f\x80\xff").unwrap();
                 match random.u8(..4) {
-                    0 => octets[at] = new,
-                    1 => octets.insert(at, new),
-                    2 if octets.len() > 1 => _ = octets.remove(at),
-                    _ => octets.truncate(at.max(1)),
+                    0 => bytes[at] = new,
+                    1 => bytes.insert(at, new),
+                    2 if bytes.len() > 1 => _ = bytes.remove(at),
+                    _ => bytes.truncate(at.max(1)),
                 }
             }
-            let object = octets.trim_ascii_start().starts_with(b"{");
-            match object_of(&octets) {
-                Some(Octets::Ascii) => assert!(octets.is_ascii() && is_json(&octets), "{octets:?}"),
-                Some(Octets::Beyond) => {
-                    assert_eq!(is_json(&octets), std::str::from_utf8(&octets).is_ok(), "{octets:?}")
+            let object = bytes.trim_ascii_start().starts_with(b"{");
+            match object_of(&bytes) {
+                Some(Bytes::Ascii) => assert!(bytes.is_ascii() && is_json(&bytes), "{bytes:?}"),
+                Some(Bytes::Beyond) => {
+                    assert_eq!(is_json(&bytes), std::str::from_utf8(&bytes).is_ok(), "{bytes:?}")
                 }
-                None => assert!(!(object && is_json(&octets)), "{octets:?}"),
+                None => assert!(!(object && is_json(&bytes)), "{bytes:?}"),
             }
-            *if is_json(&octets) { &mut taken } else { &mut refused } += 1;
+            *if is_json(&bytes) { &mut taken } else { &mut refused } += 1;
         }
         assert!(taken > 10_000 && refused > 10_000, "{taken} {refused}");
     }
 
-    fn object_of(octets: &[u8]) -> Option<Octets> {
-        let found = object(octets);
+    fn object_of(bytes: &[u8]) -> Option<Bytes> {
+        let found = object(bytes);
         // Both ways to search find the same.
         let (mut one, mut other) = ([0; AHEAD / BLOCK], [0; AHEAD / BLOCK]);
-        assert_eq!(search(octets, &mut one), each(octets, &mut other, portable));
+        assert_eq!(search(bytes, &mut one), each(bytes, &mut other, portable));
         assert_eq!(one, other);
         found
     }

@@ -9,7 +9,7 @@
 //! sequence  long                  its number in the window
 //! event     string                a JSON object as it was sent; null for other events
 //! fields    map<string, string>   the pairs of a D frame; null for J frames
-//! raw       binary                the octets of a J frame that is no JSON object, else null
+//! raw       binary                the bytes of a J frame that is no JSON object, else null
 //! tags      array<string>         what is wrong with it: _jsonparsefailure, _charsetfailure; null if nothing is
 //! ```
 //!
@@ -89,7 +89,7 @@ impl Layout {
 pub struct Builder {
     layout: Layout,
     rows: Rows,
-    octets: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -106,12 +106,12 @@ impl Builder {
         } else {
             Rows::Raw(Box::default())
         };
-        Self { layout: layout.clone(), rows, octets: 0 }
+        Self { layout: layout.clone(), rows, bytes: 0 }
     }
 
     /// Takes an event of JSON.
     pub fn push_json(&mut self, sequence: u32, raw: &[u8]) {
-        self.octets = self.octets.saturating_add(raw.len());
+        self.bytes = self.bytes.saturating_add(raw.len());
         match &mut self.rows {
             Rows::Raw(rows) => rows.push_json(sequence, raw),
             Rows::Typed(rows) => rows.push_json(sequence.into(), raw),
@@ -120,7 +120,7 @@ impl Builder {
 
     /// Takes an event of pairs.
     pub fn push_map(&mut self, sequence: u32, pairs: Pairs<'_>) {
-        self.octets = self.octets.saturating_add(pairs.octets());
+        self.bytes = self.bytes.saturating_add(pairs.bytes());
         match &mut self.rows {
             Rows::Raw(rows) => rows.push_map(sequence, pairs),
             Rows::Typed(rows) => rows.push_map(sequence.into(), pairs),
@@ -140,14 +140,14 @@ impl Builder {
         self.len() == 0
     }
 
-    /// Octets of the events that it holds, as they came.
-    pub fn octets(&self) -> usize {
-        self.octets
+    /// Bytes of the events that it holds, as they came.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The batch; the builder is empty afterwards.
     pub fn finish(&mut self, origin: &Origin) -> Result<RecordBatch> {
-        self.octets = 0;
+        self.bytes = 0;
         let columns = match &mut self.rows {
             Rows::Raw(rows) => rows.finish(origin),
             Rows::Typed(rows) => rows.finish(&typed::Envelope::of(origin)),

@@ -75,13 +75,13 @@ pub(super) fn append_pairs(
     clean
 }
 
-fn append_text(into: &mut StringBuilder, octets: &[u8], scratch: &mut String) -> bool {
-    if let Ok(text) = std::str::from_utf8(octets) {
+fn append_text(into: &mut StringBuilder, bytes: &[u8], scratch: &mut String) -> bool {
+    if let Ok(text) = std::str::from_utf8(bytes) {
         into.append_value(text);
         return true;
     }
     scratch.clear();
-    escape(octets, scratch);
+    escape(bytes, scratch);
     into.append_value(scratch.as_str());
     false
 }
@@ -97,10 +97,10 @@ pub(super) fn null_tags(tags: &mut Tags) {
     tags.append_null();
 }
 
-/// Texts in one buffer. They come as octets of which it is known that they are UTF-8; arrow makes sure, once for a batch.
+/// Texts in one buffer. They come as bytes of which it is known that they are UTF-8; arrow makes sure, once for a batch.
 #[derive(Debug)]
 struct Texts {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     offsets: Vec<i32>,
     nulls: NullBufferBuilder,
 }
@@ -110,15 +110,15 @@ impl Texts {
         Self::with_capacity(0, 0)
     }
 
-    fn with_capacity(rows: usize, octets: usize) -> Self {
+    fn with_capacity(rows: usize, bytes: usize) -> Self {
         let mut offsets = Vec::with_capacity(rows + 1);
         offsets.push(0);
-        Self { octets: Vec::with_capacity(octets), offsets, nulls: NullBufferBuilder::new(rows) }
+        Self { bytes: Vec::with_capacity(bytes), offsets, nulls: NullBufferBuilder::new(rows) }
     }
 
     #[inline]
-    fn append(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    fn append(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
         self.nulls.append_non_null();
         self.end();
     }
@@ -131,18 +131,18 @@ impl Texts {
     #[inline]
     fn end(&mut self) {
         // What is too long is refused when the column is made.
-        self.offsets.push(i32::try_from(self.octets.len()).unwrap_or(i32::MAX));
+        self.offsets.push(i32::try_from(self.bytes.len()).unwrap_or(i32::MAX));
     }
 
     fn finish(&mut self) -> Result<ArrayRef> {
-        let octets = self.octets.len();
-        if i32::try_from(octets).is_err() {
-            return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
+        let bytes = self.bytes.len();
+        if i32::try_from(bytes).is_err() {
+            return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(bytes)));
         }
         // The next batch is likely to be as large as this one.
-        let done = std::mem::replace(self, Self::with_capacity(self.offsets.len(), octets));
+        let done = std::mem::replace(self, Self::with_capacity(self.offsets.len(), bytes));
         let (offsets, mut nulls) = (OffsetBuffer::new(done.offsets.into()), done.nulls);
-        let column = StringArray::try_new(offsets, Buffer::from_vec(done.octets), nulls.finish());
+        let column = StringArray::try_new(offsets, Buffer::from_vec(done.bytes), nulls.finish());
         Ok(Arc::new(column.map_err(|error| wrong(&error))?))
     }
 }
@@ -181,13 +181,13 @@ impl RawBuilder {
     }
 
     #[inline]
-    pub(super) fn push_json(&mut self, sequence: u32, octets: &[u8]) {
-        if is_object(octets) {
-            self.event.append(octets);
+    pub(super) fn push_json(&mut self, sequence: u32, bytes: &[u8]) {
+        if is_object(bytes) {
+            self.event.append(bytes);
         } else {
             self.event.append_null();
             let row = self.len();
-            self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(octets);
+            self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(bytes);
             self.tag(JSON_FAILURE);
         }
         self.sequence.push(sequence.into());
@@ -235,11 +235,11 @@ pub(super) fn received(micros: i64, rows: usize) -> ArrayRef {
 /// The same text in every row.
 pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     let Some(text) = text else { return Ok(NULLS.text.column(rows)) };
-    let octets = rows.saturating_mul(text.len());
-    if i32::try_from(octets).is_err() {
-        return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(octets)));
+    let bytes = rows.saturating_mul(text.len());
+    if i32::try_from(bytes).is_err() {
+        return Err(wrong(&arrow_schema::ArrowError::OffsetOverflowError(bytes)));
     }
-    let mut column = StringBuilder::with_capacity(rows, octets);
+    let mut column = StringBuilder::with_capacity(rows, bytes);
     column.append_value_n(text, rows);
     Ok(Arc::new(column.finish()))
 }

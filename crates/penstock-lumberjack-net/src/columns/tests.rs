@@ -9,10 +9,10 @@ fn origin() -> Origin {
 }
 
 fn with_pairs(pairs: &[(&[u8], &[u8])], take: impl FnOnce(Pairs<'_>)) {
-    let mut octets = Vec::new();
-    Data::encode(Version::V1, 1, pairs.iter().copied(), &mut octets).unwrap();
+    let mut bytes = Vec::new();
+    Data::encode(Version::V1, 1, pairs.iter().copied(), &mut bytes).unwrap();
     let mut decoder = Decoder::new(Accepts::Writer, Limits::default());
-    decoder.input().extend_from_slice(&octets);
+    decoder.input().extend_from_slice(&bytes);
     let Some(Frame::Data(data)) = decoder.next_frame().unwrap() else { panic!("it is no D frame") };
     take(data.pairs);
 }
@@ -35,12 +35,12 @@ fn nullable(name: &str, data_type: DataType) -> Field {
 }
 
 #[test]
-fn what_is_no_json_object_keeps_its_octets_and_is_tagged() {
+fn what_is_no_json_object_keeps_its_bytes_and_is_tagged() {
     let mut builder = Builder::new(&Layout::raw());
     let wrong: [&[u8]; 6] = [b"[1]", b"{\"a\":1,}", b"", b"{\"a\":\"\xff\"}", b"null", b"{} {}"];
     builder.push_json(7, b" {\"a\": 1}\n");
-    for octets in wrong {
-        builder.push_json(8, octets);
+    for bytes in wrong {
+        builder.push_json(8, bytes);
     }
     let batch = builder.finish(&origin()).unwrap();
     assert_eq!(batch.num_rows(), 7);
@@ -48,8 +48,8 @@ fn what_is_no_json_object_keeps_its_octets_and_is_tagged() {
     let tags = batch.column_by_name("tags").unwrap();
     assert!(raw.is_null(0) && tags.is_null(0));
     assert_eq!(texts(&batch, "event")[0].as_deref(), Some(" {\"a\": 1}\n"));
-    for (row, octets) in wrong.into_iter().enumerate() {
-        assert_eq!(raw.value(row + 1), octets);
+    for (row, bytes) in wrong.into_iter().enumerate() {
+        assert_eq!(raw.value(row + 1), bytes);
         assert!(shown(&tags.slice(row + 1, 1)).contains(JSON_FAILURE));
     }
     assert!(builder.is_empty() && builder.finish(&origin()).unwrap().num_rows() == 0);

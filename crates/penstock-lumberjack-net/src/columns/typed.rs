@@ -146,31 +146,31 @@ impl TypedBuilder {
         self.sequence.len()
     }
 
-    pub(super) fn push_json(&mut self, sequence: i64, octets: &[u8]) {
+    pub(super) fn push_json(&mut self, sequence: i64, bytes: &[u8]) {
         self.rescued.clear();
-        if std::str::from_utf8(octets).is_ok() {
-            let mut json = Jiter::with_tape(octets, std::mem::take(&mut self.tape));
-            let parsed = self.object(&mut json, octets);
+        if std::str::from_utf8(bytes).is_ok() {
+            let mut json = Jiter::with_tape(bytes, std::mem::take(&mut self.tape));
+            let parsed = self.object(&mut json, bytes);
             self.tape = json.into_tape();
             if parsed.is_ok() {
                 self.end(sequence);
                 return;
             }
         }
-        self.fail(sequence, octets);
+        self.fail(sequence, bytes);
     }
 
     /// Takes what is known to be no JSON object.
-    fn fail(&mut self, sequence: i64, octets: &[u8]) {
+    fn fail(&mut self, sequence: i64, bytes: &[u8]) {
         let row = self.len();
-        self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(octets);
+        self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(bytes);
         self.tag(JSON_FAILURE);
         // What stood before the error is in the columns, and all of it is in `_raw`.
         self.rescued.clear();
         self.end(sequence);
     }
 
-    fn object(&mut self, json: &mut Jiter<'_>, octets: &[u8]) -> JiterResult<()> {
+    fn object(&mut self, json: &mut Jiter<'_>, bytes: &[u8]) -> JiterResult<()> {
         let (row, mut guess) = (self.len(), 0);
         let mut key = json.next_object()?;
         while let Some(name) = key {
@@ -190,7 +190,7 @@ impl TypedBuilder {
                 }
             };
             if !fits && self.rescue.is_some() {
-                let value = octets.get(start..json.current_index()).unwrap_or(b"null");
+                let value = bytes.get(start..json.current_index()).unwrap_or(b"null");
                 begin_rescue(&mut self.rescued, &self.key);
                 self.rescued.extend_from_slice(value);
             }
@@ -279,14 +279,14 @@ impl TypedBuilder {
     }
 }
 
-/// Reads octets as text, escaped where they are none; false then.
-fn read(octets: &[u8], into: &mut String) -> bool {
+/// Reads bytes as text, escaped where they are none; false then.
+fn read(bytes: &[u8], into: &mut String) -> bool {
     into.clear();
-    match std::str::from_utf8(octets) {
+    match std::str::from_utf8(bytes) {
         Ok(text) => into.push_str(text),
-        Err(_) => escape(octets, into),
+        Err(_) => escape(bytes, into),
     }
-    std::str::from_utf8(octets).is_ok()
+    std::str::from_utf8(bytes).is_ok()
 }
 
 fn begin_rescue(rescued: &mut Vec<u8>, key: &str) {

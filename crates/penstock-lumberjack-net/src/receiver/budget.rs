@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Octets that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
+/// Bytes that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
 /// that are not safe.
 ///
 /// A connection reads only while there is room. Where all of the room is taken by frames that are not whole, nothing
@@ -64,8 +64,8 @@ impl Share {
     }
 
     /// Says what the connection holds now, apart from what is under way.
-    pub(super) fn hold(&mut self, octets: usize) {
-        let held = octets + self.under_way;
+    pub(super) fn hold(&mut self, bytes: usize) {
+        let held = bytes + self.under_way;
         if held > self.held {
             self.budget.held.fetch_add(held - self.held, Ordering::Relaxed);
         } else if held < self.held {
@@ -76,16 +76,16 @@ impl Share {
     }
 
     /// A batch has gone.
-    pub(super) fn send(&mut self, octets: usize) {
-        self.under_way += octets;
-        self.budget.under_way.fetch_add(octets, Ordering::Relaxed);
+    pub(super) fn send(&mut self, bytes: usize) {
+        self.under_way += bytes;
+        self.budget.under_way.fetch_add(bytes, Ordering::Relaxed);
         self.beyond = None;
     }
 
     /// A batch is safe.
-    pub(super) fn safe(&mut self, octets: usize) {
-        self.under_way -= octets.min(self.under_way);
-        self.budget.under_way.fetch_sub(octets, Ordering::Relaxed);
+    pub(super) fn safe(&mut self, bytes: usize) {
+        self.under_way -= bytes.min(self.under_way);
+        self.budget.under_way.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether the connection may read on. Only one that has `begun` a frame may go on where there is no room: an idle

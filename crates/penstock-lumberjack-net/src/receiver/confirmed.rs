@@ -2,7 +2,7 @@
 //!
 //! A writer that is idle does not read, so it does not see that this end has closed, and its own end stays open for as
 //! long as it likes. What its machine has confirmed has arrived all the same. Linux tells that by `sock_diag`: a question
-//! names one socket by its addresses, the answer has the octets that nobody has confirmed, the end of the stream among
+//! names one socket by its addresses, the answer has the bytes that nobody has confirmed, the end of the stream among
 //! them.
 
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ const BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 const TCP: u8 = 6;
 const QUESTION: u32 = 72;
-/// Where an answer has its kind, and the count of unconfirmed octets: behind the header (16), the state (4), the
+/// Where an answer has its kind, and the count of unconfirmed bytes: behind the header (16), the state (4), the
 /// addresses (48), the timer (4) and what was received (4).
 const KIND: usize = 4;
 const UNCONFIRMED: usize = 76;
 
-/// How many octets of a connection its peer's machine has not confirmed. `None`: the system does not say.
+/// How many bytes of a connection its peer's machine has not confirmed. `None`: the system does not say.
 pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let kind = SocketType::DGRAM;
     let asking = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG)).ok()?;
@@ -34,30 +34,30 @@ pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
 fn question(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let interface = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
-    let mut octets = Vec::new();
-    octets.extend_from_slice(&QUESTION.to_ne_bytes());
-    octets.extend_from_slice(&BY_FAMILY.to_ne_bytes());
-    octets.extend_from_slice(&REQUEST.to_ne_bytes());
-    octets.extend_from_slice(&[0; 8]);
-    octets.extend_from_slice(&[u8::try_from(family.as_raw()).unwrap_or(0), TCP, 0, 0]);
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&QUESTION.to_ne_bytes());
+    bytes.extend_from_slice(&BY_FAMILY.to_ne_bytes());
+    bytes.extend_from_slice(&REQUEST.to_ne_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&[u8::try_from(family.as_raw()).unwrap_or(0), TCP, 0, 0]);
     // Whatever its state is.
-    octets.extend_from_slice(&u32::MAX.to_ne_bytes());
-    octets.extend_from_slice(&local.port().to_be_bytes());
-    octets.extend_from_slice(&peer.port().to_be_bytes());
+    bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
+    bytes.extend_from_slice(&local.port().to_be_bytes());
+    bytes.extend_from_slice(&peer.port().to_be_bytes());
     for address in [local, peer] {
         let mut place = [0_u8; 16];
         match address {
             SocketAddr::V4(address) => {
-                place.iter_mut().zip(address.ip().octets()).for_each(|(place, octet)| *place = octet);
+                place.iter_mut().zip(address.ip().bytes()).for_each(|(place, byte)| *place = byte);
             }
-            SocketAddr::V6(address) => place = address.ip().octets(),
+            SocketAddr::V6(address) => place = address.ip().bytes(),
         }
-        octets.extend_from_slice(&place);
+        bytes.extend_from_slice(&place);
     }
-    octets.extend_from_slice(&interface.to_ne_bytes());
+    bytes.extend_from_slice(&interface.to_ne_bytes());
     // The socket with these addresses, whichever it is.
-    octets.extend_from_slice(&[0xFF; 8]);
-    octets
+    bytes.extend_from_slice(&[0xFF; 8]);
+    bytes
 }
 
 fn read(answer: &[u8]) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! One connection, from its first octet to its last acknowledgement.
+//! One connection, from its first byte to its last acknowledgement.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::{Error, Result};
 const READ: std::ops::RangeInclusive<usize> = (8 << 10)..=(256 << 10);
 /// Events that are decoded before others have their turn.
 const BUDGET: usize = 256 << 10;
-/// A batch that has so many octets goes before its window is full.
+/// A batch that has so many bytes goes before its window is full.
 const BATCH: usize = 4 << 20;
 /// How long what a peer still sends is read after the last acknowledgement: a reset could overtake that.
 const LINGER: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub(super) struct Connection<S> {
 pub(super) struct Account {
     pub(super) events: u64,
     pub(super) acknowledged: u64,
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
 }
 
 /// Why no more is read.
@@ -96,7 +96,7 @@ struct Run<S> {
     more: bool,
     ending: Option<Ending>,
     began: Instant,
-    /// When the last octet was written.
+    /// When the last byte was written.
     wrote: Instant,
     account: Account,
 }
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             self.finish(Ending::Finished);
             return Ok(());
         }
-        self.account.octets += count as u64;
+        self.account.bytes += count as u64;
         for peer in &self.of.peer {
             peer.wire(count);
         }
@@ -201,13 +201,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
 
     fn decode(&mut self) {
         let now = Instant::now();
-        let (events, octets) = (self.intake.rows(), self.intake.octets());
+        let (events, bytes) = (self.intake.rows(), self.intake.bytes());
         let progress = self.server.handle_input(now, BUDGET, &mut self.intake);
         let came = self.intake.rows() - events;
         if came > 0 {
             self.intake.last = now;
             for peer in &self.of.peer {
-                peer.events(came, self.intake.octets() - octets);
+                peer.events(came, self.intake.bytes() - bytes);
             }
         }
         match progress {
@@ -215,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             Err(error) => self.finish(Ending::Failed(error.into())),
         }
         let waiting = self.server.waiting();
-        self.share.hold(waiting + self.intake.octets());
+        self.share.hold(waiting + self.intake.bytes());
     }
 
     /// No more is read.
@@ -258,13 +258,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let pause = self.of.shared.options.server.pause;
         let due = self.intake.window_ended()
             || self.ending.is_some()
-            || self.intake.octets() >= BATCH
+            || self.intake.bytes() >= BATCH
             || self.share.budget().is_full()
             || self.intake.last.elapsed() >= pause;
         if !due {
             return Ok(());
         }
-        let Finished { batch, rows, octets, origin, hashes, windows } = self.intake.finish(self.of.origin.clone())?;
+        let Finished { batch, rows, bytes, origin, hashes, windows } = self.intake.finish(self.of.origin.clone())?;
         let counters = &self.of.shared.counters;
         add(&counters.batches, 1);
         add(&counters.windows, windows.len());
@@ -276,10 +276,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         if !windows.is_empty() {
             self.windows = [last, self.delivered];
         }
-        self.share.send(octets);
+        self.share.send(bytes);
         let safe = self.of.shared.destination.take(Delivery {
             batch,
-            octets,
+            bytes,
             origin,
             sender: Arc::clone(&self.of.sender),
             connection: self.of.number,
@@ -289,17 +289,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             windows,
         });
         let (end, began) = (self.delivered, Instant::now());
-        self.under_way.push_back(Box::pin(async move { (end, octets, began, safe.await) }));
+        self.under_way.push_back(Box::pin(async move { (end, bytes, began, safe.await) }));
         self.share.hold(self.server.waiting());
         Ok(())
     }
 
-    fn safe(&mut self, (end, octets, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
+    fn safe(&mut self, (end, bytes, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
         let now = Instant::now();
         let counters = &self.of.shared.counters;
         counters.safe_seconds.observe(now - began);
-        self.share.safe(octets);
-        self.share.hold(self.server.waiting() + self.intake.octets());
+        self.share.safe(bytes);
+        self.share.hold(self.server.waiting() + self.intake.bytes());
         if let Err(error) = taken {
             add(&counters.not_taken, 1);
             return Err(error);
@@ -315,15 +315,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     /// Writes acknowledgements. A peer that takes none for as long as a frame may take is gone.
     async fn transmit(&mut self) -> Result<()> {
         let Some(first) = self.server.poll_transmit() else { return Ok(()) };
-        let mut octets = BytesMut::from(&first[..]);
+        let mut bytes = BytesMut::from(&first[..]);
         while let Some(ack) = self.server.poll_transmit() {
-            octets.extend_from_slice(&ack);
+            bytes.extend_from_slice(&ack);
         }
-        let alive = octets.chunks(6).filter(|ack| ack.ends_with(&[0; 4])).count();
+        let alive = bytes.chunks(6).filter(|ack| ack.ends_with(&[0; 4])).count();
         add(&self.of.shared.counters.keepalives, alive);
         let limit = self.of.shared.options.server.frame_timeout;
         let late = || Error::deadline("the writer takes no acknowledgements".into());
-        let written = write(&mut self.of.stream, octets.freeze(), limit).await.unwrap_or_else(|| Err(late()));
+        let written = write(&mut self.of.stream, bytes.freeze(), limit).await.unwrap_or_else(|| Err(late()));
         self.wrote = Instant::now();
         written
     }
@@ -358,7 +358,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         } else {
             self.of.stream.shutdown().await?;
         }
-        // The last acknowledgement must not be overtaken by the reset that unread octets cause.
+        // The last acknowledgement must not be overtaken by the reset that unread bytes cause.
         let mut rest = vec![0_u8; 16 << 10];
         while or_end(self.of.stream.read(&mut rest).await)? > 0 {}
         Ok(socket.is_settled_within(LINGER).await)
@@ -378,9 +378,9 @@ async fn read(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut, want:
     stream.read_buf(input).await
 }
 
-async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: Bytes, limit: Duration) -> Option<Result<()>> {
+async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Bytes, limit: Duration) -> Option<Result<()>> {
     let writing = async {
-        stream.write_all(&octets).await?;
+        stream.write_all(&bytes).await?;
         stream.flush().await
     };
     let written = timeout(limit, writing).await.ok()?;

@@ -48,7 +48,7 @@ pub(super) struct Counters {
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     events: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
     wire: AtomicU64,
 }
 
@@ -65,21 +65,21 @@ pub struct ReceiverCounters {
     pub handshakes_failed: u64,
     /// Events that came.
     pub events: u64,
-    /// Octets of these events.
-    pub octets: u64,
-    /// Octets that came, as they came: with TLS taken off, compressed.
-    pub wire_octets: u64,
+    /// Bytes of these events.
+    pub bytes: u64,
+    /// Bytes that came, as they came: with TLS taken off, compressed.
+    pub wire_bytes: u64,
     /// Windows that came whole.
     pub windows: u64,
     /// Events that were acknowledged.
     pub acknowledged: u64,
-    /// Octets that are held now: frames that are not whole, events on their way into batches, batches that are not safe.
-    pub held_octets: u64,
+    /// Bytes that are held now: frames that are not whole, events on their way into batches, batches that are not safe.
+    pub held_bytes: u64,
     /// Connections that ended with an error, by its kind.
     pub errors: Vec<(&'static str, u64)>,
     /// Connections of those that spoke something else, by its name.
     pub foreign: Vec<(&'static str, u64)>,
-    /// Events and octets by peer: certificate or address. The first 256, then "other".
+    /// Events and bytes by peer: certificate or address. The first 256, then "other".
     pub peers: Vec<(String, u64, u64)>,
 }
 
@@ -96,13 +96,13 @@ pub(super) fn add(counter: &AtomicU64, count: usize) {
 }
 
 impl Peer {
-    pub(super) fn events(&self, events: usize, octets: usize) {
+    pub(super) fn events(&self, events: usize, bytes: usize) {
         add(&self.events, events);
-        add(&self.octets, octets);
+        add(&self.bytes, bytes);
     }
 
-    pub(super) fn wire(&self, octets: usize) {
-        add(&self.wire, octets);
+    pub(super) fn wire(&self, bytes: usize) {
+        add(&self.wire, bytes);
     }
 }
 
@@ -133,7 +133,7 @@ impl Counters {
     pub(super) fn snapshot(&self, budget: &Budget) -> ReceiverCounters {
         let peers = lock(&self.peers);
         let mut peers: Vec<_> =
-            peers.iter().map(|(name, peer)| (name.to_string(), read(&peer.events), read(&peer.octets))).collect();
+            peers.iter().map(|(name, peer)| (name.to_string(), read(&peer.events), read(&peer.bytes))).collect();
         peers.sort_unstable();
         ReceiverCounters {
             connections: read(&self.connections),
@@ -141,11 +141,11 @@ impl Counters {
             refused: self.admission.refused(),
             handshakes_failed: read(&self.handshakes_failed),
             events: read(&self.all.events),
-            octets: read(&self.all.octets),
-            wire_octets: read(&self.all.wire),
+            bytes: read(&self.all.bytes),
+            wire_bytes: read(&self.all.wire),
             windows: read(&self.windows),
             acknowledged: read(&self.acknowledged),
-            held_octets: u64::try_from(budget.held()).unwrap_or(u64::MAX),
+            held_bytes: u64::try_from(budget.held()).unwrap_or(u64::MAX),
             errors: KINDS.iter().zip(&self.errors).map(|(kind, counter)| (kind.name(), read(counter))).collect(),
             foreign: FOREIGN.iter().zip(&self.foreign).map(|(what, counter)| (what.name(), read(counter))).collect(),
             peers,
@@ -161,8 +161,8 @@ impl Counters {
             ("connections_aged", "Connections ended at their age limit.", read(&self.aged)),
             ("handshakes_failed", "TLS handshakes that failed.", now.handshakes_failed),
             ("events", "Events that came.", now.events),
-            ("event_octets", "Octets of these events.", now.octets),
-            ("wire_octets", "Octets that came, compressed.", now.wire_octets),
+            ("event_bytes", "Bytes of these events.", now.bytes),
+            ("wire_bytes", "Bytes that came, compressed.", now.wire_bytes),
             ("windows", "Windows that came whole.", now.windows),
             ("batches", "Batches handed over.", read(&self.batches)),
             ("batches_not_taken", "Batches that could not be made safe.", read(&self.not_taken)),
@@ -174,12 +174,12 @@ impl Counters {
         }
         self.admission.write(page, "penstock_lumberjack")?;
         page.gauge("penstock_lumberjack_open_connections", "Connections open.", now.open)?;
-        page.gauge("penstock_lumberjack_held_octets", "Octets of what is not safe yet.", now.held_octets)?;
+        page.gauge("penstock_lumberjack_held_bytes", "Bytes of what is not safe yet.", now.held_bytes)?;
         page.counters("penstock_lumberjack_errors", "Connections that ended with an error.", "kind", now.errors)?;
         page.counters("penstock_lumberjack_foreign", "Who spoke something else.", "protocol", now.foreign)?;
         let peers = |of: fn(&(String, u64, u64)) -> u64| now.peers.iter().map(move |peer| (peer.0.as_str(), of(peer)));
         page.counters("penstock_lumberjack_peer_events", "Events by peer.", "peer", peers(|peer| peer.1))?;
-        page.counters("penstock_lumberjack_peer_octets", "Octets of events by peer.", "peer", peers(|peer| peer.2))?;
+        page.counters("penstock_lumberjack_peer_bytes", "Bytes of events by peer.", "peer", peers(|peer| peer.2))?;
         page.histogram(
             "penstock_lumberjack_safe_seconds",
             "How long it takes until a batch is safe.",

@@ -59,11 +59,11 @@ impl Speaks {
     }
 }
 
-/// Looks at the first octets, which stay in the socket; None if the client went away before it sent any.
+/// Looks at the first bytes, which stay in the socket; None if the client went away before it sent any.
 pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<Speaks>> {
-    let mut octets = [0_u8; 8];
-    let mut read = stream.peek(&mut octets).await?;
-    let first = octets.first().copied().filter(|_| read > 0);
+    let mut bytes = [0_u8; 8];
+    let mut read = stream.peek(&mut bytes).await?;
+    let first = bytes.first().copied().filter(|_| read > 0);
     let Some(first) = first else { return Ok(None) };
     if tls && first == 0x16 {
         return Ok(Some(Speaks::Ours));
@@ -73,7 +73,7 @@ pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Optio
         // Little can be told from so few; they may come one by one.
         let more = async {
             loop {
-                match stream.peek(&mut octets).await {
+                match stream.peek(&mut bytes).await {
                     Ok(few @ 1..4) => read = few,
                     Ok(0) | Err(_) => break,
                     Ok(enough) => {
@@ -87,7 +87,7 @@ pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Optio
         // What is there by then has to do.
         let _ = timeout(LOOK, more).await;
     }
-    Ok(Some(name(octets.get(..read).unwrap_or_default(), tls)))
+    Ok(Some(name(bytes.get(..read).unwrap_or_default(), tls)))
 }
 
 /// Tells who speaks HTTP in its own words: a person with curl, a health check of the wrong kind.
@@ -98,20 +98,20 @@ pub(super) async fn answer_http(mut stream: TcpStream) {
     let answering = async {
         stream.write_all(ANSWER).await?;
         stream.shutdown().await?;
-        // Unread octets would cause a reset, and that could overtake the answer.
+        // Unread bytes would cause a reset, and that could overtake the answer.
         tokio::io::copy(&mut stream.take(REQUEST), &mut tokio::io::sink()).await
     };
     // Whoever has gone wanted no answer.
     let _ = timeout(ANSWERING, answering).await;
 }
 
-fn name(octets: &[u8], tls: bool) -> Speaks {
-    match octets {
+fn name(bytes: &[u8], tls: bool) -> Speaks {
+    match bytes {
         [0x16, 0x03, ..] if !tls => Speaks::Tls,
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => Speaks::PlainLumberjack,
-        octets if HTTP.iter().any(|method| octets.starts_with(method)) => Speaks::Http,
+        bytes if HTTP.iter().any(|method| bytes.starts_with(method)) => Speaks::Http,
         _ if tls => Speaks::Plain,
-        // Text where the high octets of a size, a length or a count are would be half a billion.
+        // Text where the high bytes of a size, a length or a count are would be half a billion.
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', rest @ ..] => {
             if rest.len() >= 6 && rest.iter().all(is_text) {
                 Speaks::Plain
@@ -119,14 +119,14 @@ fn name(octets: &[u8], tls: bool) -> Speaks {
                 Speaks::Ours
             }
         }
-        // No frame has four octets of text at its beginning.
-        [first @ .., _] if octets.len() >= 4 && first.iter().all(is_text) => Speaks::Plain,
+        // No frame has four bytes of text at its beginning.
+        [first @ .., _] if bytes.len() >= 4 && first.iter().all(is_text) => Speaks::Plain,
         _ => Speaks::Ours,
     }
 }
 
-fn is_text(octet: &u8) -> bool {
-    octet.is_ascii_graphic() || octet.is_ascii_whitespace()
+fn is_text(byte: &u8) -> bool {
+    byte.is_ascii_graphic() || byte.is_ascii_whitespace()
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn other_protocols_are_named() {
-        for (octets, tls, speaks) in [
+        for (bytes, tls, speaks) in [
             (&b"GET / HTTP/1.1"[..], false, Speaks::Http),
             (b"POST /_bulk", true, Speaks::Http),
             (b"PRI * HT", false, Speaks::Http),
@@ -155,7 +155,7 @@ mod tests {
             (b"2J    \0\0", false, Speaks::Ours),
             (b"1A\0\0\0\x01", false, Speaks::Ours),
         ] {
-            assert_eq!(name(octets, tls), speaks, "{octets:?}");
+            assert_eq!(name(bytes, tls), speaks, "{bytes:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> String {
 
 /// Looks for the attribute in the DER of a name that webpki has found well-formed: its value follows it at once.
 fn common_name(subject: &[u8]) -> Option<String> {
-    let at = subject.windows(COMMON_NAME.len()).position(|octets| octets == COMMON_NAME)?;
+    let at = subject.windows(COMMON_NAME.len()).position(|bytes| bytes == COMMON_NAME)?;
     match subject.get(at + COMMON_NAME.len()..)? {
         [UTF8_STRING | PRINTABLE_STRING | IA5_STRING, length @ 1..=0x7F, rest @ ..] => {
             String::from_utf8(rest.get(..usize::from(*length))?.to_vec()).ok()

@@ -15,7 +15,7 @@ pub(super) struct Intake {
     /// With the seed of the hashes, if they are wanted.
     hashes: Option<(u64, Vec<u64>)>,
     rows: usize,
-    octets: usize,
+    bytes: usize,
     window_ended: bool,
     /// When the last event came; not looked at for each of them.
     pub(super) last: Instant,
@@ -27,7 +27,7 @@ impl Intake {
             builder: destination.layout().map(Builder::new),
             hashes: destination.hash_seed().map(|seed| (seed, Vec::new())),
             rows: 0,
-            octets: 0,
+            bytes: 0,
             window_ended: false,
             last: Instant::now(),
         }
@@ -37,9 +37,9 @@ impl Intake {
         self.rows
     }
 
-    /// Octets on the wire of the events that it has.
-    pub(super) fn octets(&self) -> usize {
-        self.octets
+    /// Bytes on the wire of the events that it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether the last event was the last of its window.
@@ -60,7 +60,7 @@ impl Intake {
         Ok(Finished {
             batch,
             rows,
-            octets: std::mem::take(&mut self.octets),
+            bytes: std::mem::take(&mut self.bytes),
             origin,
             hashes: self.hashes.as_mut().map(|(_, hashes)| std::mem::take(hashes)).unwrap_or_default(),
             windows: ended.then(|| u32::try_from(rows).unwrap_or(u32::MAX)).into_iter().collect(),
@@ -73,7 +73,7 @@ impl Intake {
 pub(super) struct Finished {
     pub(super) batch: RecordBatch,
     pub(super) rows: usize,
-    pub(super) octets: usize,
+    pub(super) bytes: usize,
     pub(super) origin: Origin,
     pub(super) hashes: Vec<u64>,
     pub(super) windows: Vec<u32>,
@@ -84,7 +84,7 @@ impl Events for Intake {
         self.rows += 1;
         match event {
             Event::Json(payload) => {
-                self.octets += payload.len();
+                self.bytes += payload.len();
                 if let Some((seed, hashes)) = &mut self.hashes {
                     hashes.push(XxHash3_64::oneshot_with_seed(*seed, payload));
                 }
@@ -93,7 +93,7 @@ impl Events for Intake {
                 }
             }
             Event::Data(pairs) => {
-                self.octets += pairs.octets();
+                self.bytes += pairs.bytes();
                 if let Some((seed, hashes)) = &mut self.hashes {
                     let strings = pairs.flat_map(|(key, value)| [key, value]);
                     hashes.push(strings.fold(*seed, XxHash3_64::oneshot_with_seed));

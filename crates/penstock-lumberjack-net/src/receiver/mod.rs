@@ -56,8 +56,8 @@ pub struct ReceiverOptions {
     /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
     /// eighths of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
-    /// Octets of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
-    pub max_octets: usize,
+    /// Bytes of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
+    pub max_bytes: usize,
     /// After so long a connection ends at its window's edge, so that a balancer may move it. Default: never.
     pub max_age: Option<Duration>,
     /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
@@ -74,7 +74,7 @@ impl ReceiverOptions {
             server: ServerConfig { idle_timeout: Some(IDLE_TIMEOUT), ..ServerConfig::default() },
             max_connections: 16_384,
             max_connections_per_address: None,
-            max_octets: 256 << 20,
+            max_bytes: 256 << 20,
             max_age: None,
             metrics: None,
         }
@@ -134,7 +134,7 @@ impl Receiver {
         };
         let admission = Admission::new(config, Arc::clone(&counters.admission))?;
         let shared = Arc::new(Shared {
-            budget: Arc::new(Budget::new(options.max_octets)),
+            budget: Arc::new(Budget::new(options.max_bytes)),
             standings: Arc::default(),
             options,
             address,
@@ -315,17 +315,17 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
             return;
         }
     };
-    let Account { events, acknowledged, octets } = account;
+    let Account { events, acknowledged, bytes } = account;
     let seconds = began.elapsed().as_secs_f64();
     let identity = identity.as_deref().unwrap_or("-");
     match result {
         Ok(why) => {
-            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, octets, seconds, why, "connection");
+            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, bytes, seconds, why, "connection");
         }
         Err(error) => {
             shared.counters.error(error.kind());
             let why = error.to_string();
-            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, octets, seconds, why, "connection");
+            tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, bytes, seconds, why, "connection");
             // A connection that broke is no news; a rule that was broken is.
             if error.kind() != ErrorKind::Io {
                 tracing::warn!(%peer, identity, %error, "a connection ended with an error");

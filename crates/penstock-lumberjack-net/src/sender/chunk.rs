@@ -5,14 +5,14 @@ use penstock_lumberjack::{Client, Limits, Pair, Result};
 /// Events to be sent, one after another in one buffer.
 #[derive(Debug, Default)]
 pub struct Chunk {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     strings: Vec<(Range<usize>, Range<usize>)>,
     events: Vec<Entry>,
 }
 
 #[derive(Debug, Clone)]
 enum Entry {
-    /// Where its octets are.
+    /// Where its bytes are.
     Json(Range<usize>),
     /// Where its pairs are.
     Map(Range<usize>),
@@ -29,21 +29,21 @@ impl Chunk {
         self.events.is_empty()
     }
 
-    /// Octets of all events.
-    pub fn octets(&self) -> usize {
-        self.octets.len()
+    /// Bytes of all events.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Adds an event of JSON, as it is.
     pub fn push_json(&mut self, payload: &[u8]) {
-        self.push_json_with(|octets| octets.extend_from_slice(payload));
+        self.push_json_with(|bytes| bytes.extend_from_slice(payload));
     }
 
     /// Adds an event of JSON that is written to the end of a buffer.
     pub fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.octets.len();
-        write(&mut self.octets);
-        self.events.push(Entry::Json(start..self.octets.len()));
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.events.push(Entry::Json(start..self.bytes.len()));
     }
 
     /// Adds an event of pairs.
@@ -57,13 +57,13 @@ impl Chunk {
     }
 
     fn push(&mut self, text: &[u8]) -> Range<usize> {
-        let start = self.octets.len();
-        self.octets.extend_from_slice(text);
-        start..self.octets.len()
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        start..self.bytes.len()
     }
 
     fn at(&self, range: &Range<usize>) -> &[u8] {
-        self.octets.get(range.clone()).unwrap_or_default()
+        self.bytes.get(range.clone()).unwrap_or_default()
     }
 
     /// Refuses an event that receivers do not take.

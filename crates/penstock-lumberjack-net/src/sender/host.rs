@@ -23,12 +23,12 @@ impl<'a> Host<'a> {
         Self { name, tls, heard: false }
     }
 
-    /// Octets came: the first ones tell another protocol.
-    pub(super) fn hear(&mut self, octets: &[u8]) -> Result<()> {
+    /// Bytes came: the first ones tell another protocol.
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<()> {
         if std::mem::replace(&mut self.heard, true) {
             return Ok(());
         }
-        match octets {
+        match bytes {
             [0x15 | 0x16, ..] if self.tls.is_none() => Err(Error::tls(format!(
                 "{} answers in TLS; say whom to trust: fingerprint, ca or system_ca",
                 self.name

@@ -222,12 +222,12 @@ enum Next {
 }
 
 /// Writes some of it; never ends where there is nothing.
-async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: Option<&mut Bytes>) -> std::io::Result<()> {
-    let Some(octets) = octets else { return std::future::pending().await };
-    let written = stream.write(octets).await?;
+async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Option<&mut Bytes>) -> std::io::Result<()> {
+    let Some(bytes) = bytes else { return std::future::pending().await };
+    let written = stream.write(bytes).await?;
     if written == 0 {
         return Err(std::io::ErrorKind::WriteZero.into());
     }
-    octets.advance(written.min(octets.len()));
+    bytes.advance(written.min(bytes.len()));
     Ok(())
 }

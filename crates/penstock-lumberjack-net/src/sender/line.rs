@@ -5,7 +5,7 @@ use crate::columns::is_object;
 ///
 /// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host": {"name":
 /// ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`, `@timestamp`,
-/// `host`, `file` and `offset`, otherwise those of logstash-forwarder. Octets that are not UTF-8 are written `\xHH`, with the
+/// `host`, `file` and `offset`, otherwise those of logstash-forwarder. Bytes that are not UTF-8 are written `\xHH`, with the
 /// tag `_charsetfailure`. The time tells equal lines apart, which a receiver would else take for one that is sent again.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
@@ -21,7 +21,7 @@ impl Line<'_> {
     /// Adds each line of a text that begins at an offset of the file. Empty lines are left out.
     pub fn push_all(&self, chunk: &mut Chunk, text: &[u8], offset: u64, map: bool) {
         let mut at = offset;
-        for line in text.split_inclusive(|octet| *octet == b'\n') {
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
             let content = line.strip_suffix(b"\n").unwrap_or(line);
             let content = content.strip_suffix(b"\r").unwrap_or(content);
             if !content.is_empty() {
@@ -85,8 +85,8 @@ fn escape(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len() + 16);
     for part in line.utf8_chunks() {
         text.push_str(part.valid());
-        for octet in part.invalid() {
-            text.push_str(&format!("\\x{octet:02X}"));
+        for byte in part.invalid() {
+            text.push_str(&format!("\\x{byte:02X}"));
         }
     }
     text

@@ -36,25 +36,25 @@ struct Record {
     message: Range<usize>,
 }
 
-/// The rows of a record, and its octets, by its head.
+/// The rows of a record, and its bytes, by its head.
 fn entry(head: &[u8]) -> Option<Entry> {
     let mut reader = Reader::new(head);
     if reader.take(4).ok()? != RECORD {
         return None;
     }
     let (rows, origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?, u32_le(&mut reader)?);
-    let octets = u64::from(origin) + u64::from(body) + (HEAD + HASH) as u64;
-    let fits = octets <= MAX_RECORD as u64;
-    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows, lost: false })
+    let bytes = u64::from(origin) + u64::from(body) + (HEAD + HASH) as u64;
+    let fits = bytes <= MAX_RECORD as u64;
+    Some(Entry { bytes: u32::try_from(bytes).ok().filter(|_| fits)?, rows, lost: false })
 }
 
 /// A record, if that is what was written.
-fn record(octets: &[u8]) -> Option<Record> {
-    if !verify(octets) {
+fn record(bytes: &[u8]) -> Option<Record> {
+    if !verify(bytes) {
         return None;
     }
-    let Entry { rows, .. } = entry(octets)?;
-    let mut reader = Reader::new(octets.get(8..)?);
+    let Entry { rows, .. } = entry(bytes)?;
+    let mut reader = Reader::new(bytes.get(8..)?);
     let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
     let connection = u64_le(&mut reader)?;
     let (count, name) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
@@ -62,7 +62,7 @@ fn record(octets: &[u8]) -> Option<Record> {
     let sender = std::str::from_utf8(reader.take(name).ok()?).ok()?.into();
     let start = HEAD.checked_add(origin)?;
     let message = start..start.checked_add(body)?;
-    octets.get(message.clone())?;
+    bytes.get(message.clone())?;
     Some(Record { rows, sent: Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 }, message })
 }
 
@@ -76,27 +76,27 @@ pub(super) fn convert(folder: &Path, path: &Path, spool: &SpoolId, number: u64) 
     check_spool(path, &header, spool, number)?;
     let index = by_footer(&mut file, length, header.length).map_err(failed)?;
     let mut known = index.clone().unwrap_or_default().into_iter();
-    let mut octets = header_with(&header.schema, spool, number);
+    let mut bytes = header_with(&header.schema, spool, number);
     let (mut entries, mut at, mut row) = (Vec::new(), header.length, 0);
     let seed = HeadSeed::of(spool, number);
     loop {
         let head = read_from(&mut file, at..length.min(at + HEAD as u64)).map_err(failed)?;
         // Without an index it goes on as long as records are whole, as it did.
         let next = if index.is_some() { known.next() } else { entry(&head) };
-        let Some(next) = next.filter(|next| at + u64::from(next.octets) <= length) else { break };
-        let old = read_from(&mut file, at..at + u64::from(next.octets)).map_err(failed)?;
+        let Some(next) = next.filter(|next| at + u64::from(next.bytes) <= length) else { break };
+        let old = read_from(&mut file, at..at + u64::from(next.bytes)).map_err(failed)?;
         let written = match record(&old) {
             Some(Record { rows, sent, message }) => {
                 let message = old.get(message).unwrap_or_default();
-                record_with((message, rows), (seed, row), &sent, &mut octets)
+                record_with((message, rows), (seed, row), &sent, &mut bytes)
             }
             None if index.is_none() => break,
             None => {
-                octets.extend_from_slice(&old);
+                bytes.extend_from_slice(&old);
                 Entry { lost: true, ..next }
             }
         };
-        (at, row) = (at + u64::from(next.octets), row + u64::from(written.rows));
+        (at, row) = (at + u64::from(next.bytes), row + u64::from(written.rows));
         entries.push(written);
     }
     let lost = entries.iter().filter(|entry| entry.lost).count() as u64;
@@ -104,8 +104,8 @@ pub(super) fn convert(folder: &Path, path: &Path, spool: &SpoolId, number: u64) 
         let copy = keep_copy(path, if lost > 0 { "damaged" } else { "torn" })?;
         tracing::error!(segment = number, records = lost, copy = %copy.display(), "a segment of format 1 was not whole");
     }
-    octets.extend_from_slice(&footer(&entries));
-    replace(folder, &segment_name(number), &octets)?;
+    bytes.extend_from_slice(&footer(&entries));
+    replace(folder, &segment_name(number), &bytes)?;
     tracing::info!(segment = number, rows = row, "a segment of an earlier build was written again");
     Ok(lost)
 }

@@ -60,7 +60,7 @@ pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
         segments.insert(*number, segment);
     }
     let readers: BTreeMap<String, Position> = match fs::read(folder.join(READERS)) {
-        Ok(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
+        Ok(bytes) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&bytes)
             .map_err(|error| Error::file("cannot read", &folder.join(READERS), io::Error::from(error)))?
             .into_iter()
             .map(|(name, (segment, row))| (name, Position { segment, row }))
@@ -97,11 +97,11 @@ fn make_id(folder: &Path) -> Result<SpoolId> {
 }
 
 /// Writes a file so that after a crash there is the old one or the new one.
-pub(super) fn replace(folder: &Path, name: &str, octets: &[u8]) -> Result<()> {
+pub(super) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = folder.join(name);
     let failed = |error: io::Error| Error::file("cannot write", &path, error);
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(octets).and_then(|()| file.as_file().sync_data()).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(failed)?;
     file.persist(&path).map_err(|error| failed(error.error))?;
     sync_folder(folder).map_err(failed)
 }
@@ -138,11 +138,11 @@ fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> 
         let mut file = File::open(&path).map_err(failed)?;
         let (mut at, mut row) = (segment.header, 0);
         for entry in &segment.entries {
-            let octets = read_from(&mut file, at..at + u64::from(entry.octets)).map_err(failed)?;
-            at += u64::from(entry.octets);
+            let bytes = read_from(&mut file, at..at + u64::from(entry.bytes)).map_err(failed)?;
+            at += u64::from(entry.bytes);
             row += u64::from(entry.rows);
             // A record that was damaged since is nothing to compare with.
-            if let Some(record) = read_record(&octets).filter(|_| !entry.lost && verify(&octets)) {
+            if let Some(record) = read_record(&bytes).filter(|_| !entry.lost && verify(&bytes)) {
                 recent.read(&record, Position { segment: number, row });
             }
         }
@@ -173,10 +173,10 @@ impl FolderTarget {
         Ok(&mut self.open.insert(open).1)
     }
 
-    fn put(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> io::Result<()> {
-        let sync = durable == Durable::Now || self.unsynced.len() + octets.len() > UNSYNCED;
+    fn put(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> io::Result<()> {
+        let sync = durable == Durable::Now || self.unsynced.len() + bytes.len() > UNSYNCED;
         let file = self.file(segment)?;
-        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(octets));
+        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(bytes));
         let written = written.and_then(|()| if sync { file.sync_data() } else { Ok(()) });
         if written.is_err() {
             // Frees the space that the half of it took. Where that fails too, the end of the segment does it.
@@ -186,7 +186,7 @@ impl FolderTarget {
         if sync {
             self.unsynced.clear();
         } else {
-            self.unsynced.extend_from_slice(octets);
+            self.unsynced.extend_from_slice(bytes);
         }
         if at == 0 { sync_folder(&self.folder) } else { Ok(()) }
     }
@@ -211,8 +211,8 @@ impl FolderTarget {
 }
 
 impl Target for FolderTarget {
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
-        let written = self.put(segment, at, octets, durable);
+    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
+        let written = self.put(segment, at, bytes, durable);
         written.map_err(|error| Error::file("cannot write", &path_of(&self.folder, segment), error))
     }
 
@@ -235,8 +235,8 @@ impl Backing for FolderBacking {
     fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
         let plain: BTreeMap<&str, (u64, u64)> =
             readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let octets = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
-        replace(&self.folder, READERS, &octets)
+        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
+        replace(&self.folder, READERS, &bytes)
     }
 
     fn remove(&self, segment: u64) -> Result<()> {
@@ -342,7 +342,7 @@ impl FolderStore {
             }
         };
         if let Some(entries) = by_footer(&mut file, length, segment.header).map_err(failed)? {
-            segment = Segment { entries, sealed: true, octets: length, ..segment };
+            segment = Segment { entries, sealed: true, bytes: length, ..segment };
         } else {
             // What is not whole at its end may be being written.
             let seed = HeadSeed::of(&self.spool, number);

@@ -1,12 +1,12 @@
-//! What a segment looks like. All integers are little-endian, every part is a multiple of 8 octets long and ends with
-//! the XXH3 hash of its other octets.
+//! What a segment looks like. All integers are little-endian, every part is a multiple of 8 bytes long and ends with
+//! the XXH3 hash of its other bytes.
 //!
 //! ```text
 //! header  "PSPOOL2\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
 //! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  first row (8)  hash of the head (8)
 //!         origin  batch: an Arrow IPC message  hash (8)
 //! end     "ENDC" (4)  0 (4)  length of origin (4)  0 (4)  first row (8)  hash of the head (8)  origin  hash (8)
-//! footer  "FOOT" (4)  records (4)  { octets (4)  rows (4) } × records  length of the footer (8)  hash (8)
+//! footer  "FOOT" (4)  records (4)  { bytes (4)  rows (4) } × records  length of the footer (8)  hash (8)
 //! ```
 //!
 //! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), unconfirmed (4),
@@ -15,7 +15,7 @@
 //! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
 //! damaged record it tells which rows were lost. The hash of a head has a seed of the segment's own, which no sender knows: so
 //! no event looks like a head, and behind damage the next record is found by it. In a footer the highest bit of a record's
-//! octets says that these were lost. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
+//! bytes says that these were lost. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ const FIRST_MAGIC: &[u8; 8] = b"PSPOOL1\n";
 const RECORD: &[u8; 4] = b"RECD";
 const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
-/// Octets of a record before its origin.
+/// Bytes of a record before its origin.
 pub(super) const RECORD_HEAD: usize = 32;
-/// In a footer: these octets are no record any more.
+/// In a footer: these bytes are no record any more.
 const LOST: u32 = 1 << 31;
 /// A footer's length and its hash, at the end of a segment.
 pub(super) const FOOTER_TAIL: u64 = 16;
@@ -56,7 +56,7 @@ pub(super) type SpoolId = [u8; 16];
 /// A record's place in its segment's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) octets: u32,
+    pub(super) bytes: u32,
     pub(super) rows: u32,
     /// Whether it was damaged: there is nothing to read.
     pub(super) lost: bool,
@@ -65,11 +65,11 @@ pub(super) struct Entry {
 impl Entry {
     /// As two numbers.
     pub(super) fn pair(self) -> (u32, u32) {
-        (if self.lost { self.octets | LOST } else { self.octets }, self.rows)
+        (if self.lost { self.bytes | LOST } else { self.bytes }, self.rows)
     }
 
-    pub(super) fn of_pair((octets, rows): (u32, u32)) -> Self {
-        Self { octets: octets & !LOST, rows, lost: octets & LOST != 0 }
+    pub(super) fn of_pair((bytes, rows): (u32, u32)) -> Self {
+        Self { bytes: bytes & !LOST, rows, lost: bytes & LOST != 0 }
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Header {
     pub(super) spool: SpoolId,
     pub(super) segment: u64,
     pub(super) schema: Vec<u8>,
-    /// Its octets.
+    /// Its bytes.
     pub(super) length: u64,
 }
 
@@ -131,8 +131,8 @@ fn seal(into: &mut Vec<u8>, start: usize) {
     into.extend_from_slice(&hash.to_le_bytes());
 }
 
-fn is_whole(octets: &[u8]) -> bool {
-    octets.split_last_chunk::<HASH>().is_some_and(|(rest, hash)| XxHash3_64::oneshot(rest).to_le_bytes() == *hash)
+fn is_whole(bytes: &[u8]) -> bool {
+    bytes.split_last_chunk::<HASH>().is_some_and(|(rest, hash)| XxHash3_64::oneshot(rest).to_le_bytes() == *hash)
 }
 
 pub(super) fn u32_le(reader: &mut Reader<'_>) -> Option<u32> {
@@ -179,32 +179,32 @@ impl Encoder {
         let start = into.len();
         let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
         let body: usize = buffers.iter().map(Buffer::len).sum::<usize>().next_multiple_of(8);
-        let octets = RECORD_HEAD + origin_length(sent) + body + HASH;
-        if octets > MAX_RECORD {
-            return Err(Error::misuse(format!("a record of {octets} octets; a spool takes {MAX_RECORD} at a time")));
+        let bytes = RECORD_HEAD + origin_length(sent) + body + HASH;
+        if bytes > MAX_RECORD {
+            return Err(Error::misuse(format!("a record of {bytes} bytes; a spool takes {MAX_RECORD} at a time")));
         }
-        into.reserve(octets);
+        into.reserve(bytes);
         put_head(RECORD, [batch.num_rows(), body], (seed, first), sent, into);
         buffers.iter().for_each(|buffer| into.extend_from_slice(buffer.as_slice()));
-        into.resize(start + octets - HASH, 0);
+        into.resize(start + bytes - HASH, 0);
         seal(into, start);
-        Ok(Entry { octets: size(octets), rows: size(batch.num_rows()), lost: false })
+        Ok(Entry { bytes: size(bytes), rows: size(batch.num_rows()), lost: false })
     }
 }
 
 /// A header with the schema of a segment that was written earlier.
 pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u8> {
-    let mut octets = MAGIC.to_vec();
-    octets.extend_from_slice(spool);
-    octets.extend_from_slice(&segment.to_le_bytes());
-    octets.extend_from_slice(&(schema.len() as u64).to_le_bytes());
-    octets.extend_from_slice(schema);
-    octets.resize(octets.len().next_multiple_of(8), 0);
-    seal(&mut octets, 0);
-    octets
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(spool);
+    bytes.extend_from_slice(&segment.to_le_bytes());
+    bytes.extend_from_slice(&(schema.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(schema);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    seal(&mut bytes, 0);
+    bytes
 }
 
-/// Appends a record with the message of a batch of so many rows, which is a multiple of 8 octets long.
+/// Appends a record with the message of a batch of so many rows, which is a multiple of 8 bytes long.
 pub(super) fn record_with(
     (message, rows): (&[u8], u32),
     place: (HeadSeed, u64),
@@ -215,7 +215,7 @@ pub(super) fn record_with(
     put_head(RECORD, [usize::try_from(rows).unwrap_or(usize::MAX), message.len()], place, sent, into);
     into.extend_from_slice(message);
     seal(into, start);
-    Entry { octets: size(into.len() - start), rows, lost: false }
+    Entry { bytes: size(into.len() - start), rows, lost: false }
 }
 
 fn origin_length(sent: &Sent) -> usize {
@@ -245,7 +245,7 @@ pub(super) fn end(place: (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) -> En
     let start = into.len();
     put_head(END, [0, 0], place, sent, into);
     seal(into, start);
-    Entry { octets: size(into.len() - start), rows: 0, lost: false }
+    Entry { bytes: size(into.len() - start), rows: 0, lost: false }
 }
 
 /// All of them in a room that is made at once; one after another they took longer than the hash of the record.
@@ -257,26 +257,26 @@ fn put_hashes(hashes: &[u64], into: &mut Vec<u8>) {
 }
 
 pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {
-    let mut octets = FOOTER.to_vec();
-    octets.extend_from_slice(&size(entries.len()).to_le_bytes());
+    let mut bytes = FOOTER.to_vec();
+    bytes.extend_from_slice(&size(entries.len()).to_le_bytes());
     for (length, rows) in entries.iter().map(|entry| entry.pair()) {
-        octets.extend_from_slice(&length.to_le_bytes());
-        octets.extend_from_slice(&rows.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&rows.to_le_bytes());
     }
-    octets.extend_from_slice(&(octets.len() as u64 + FOOTER_TAIL).to_le_bytes());
-    seal(&mut octets, 0);
-    octets
+    bytes.extend_from_slice(&(bytes.len() as u64 + FOOTER_TAIL).to_le_bytes());
+    seal(&mut bytes, 0);
+    bytes
 }
 
-/// The length of a footer, of the last octets of a segment.
+/// The length of a footer, of the last bytes of a segment.
 pub(super) fn footer_length(tail: &[u8]) -> Option<u64> {
     u64_le(&mut Reader::new(tail.last_chunk::<16>()?))
 }
 
 /// A footer, if that is what it is.
-pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
-    let mut reader = Reader::new(octets);
-    if reader.take(4).ok()? != FOOTER || !is_whole(octets) {
+pub(super) fn read_footer(bytes: &[u8]) -> Option<Vec<Entry>> {
+    let mut reader = Reader::new(bytes);
+    if reader.take(4).ok()? != FOOTER || !is_whole(bytes) {
         return None;
     }
     let count = usize::try_from(u32_le(&mut reader)?).ok()?;
@@ -284,18 +284,18 @@ pub(super) fn read_footer(octets: &[u8]) -> Option<Vec<Entry>> {
     entries.collect()
 }
 
-/// A header at the beginning of these octets; `None` where they are too few, or are none.
-pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
-    read_header_of(MAGIC, octets)
+/// A header at the beginning of these bytes; `None` where they are too few, or are none.
+pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
+    read_header_of(MAGIC, bytes)
 }
 
 /// The header of a segment of the first format.
-pub(super) fn read_first_header(octets: &[u8]) -> Option<Header> {
-    read_header_of(FIRST_MAGIC, octets)
+pub(super) fn read_first_header(bytes: &[u8]) -> Option<Header> {
+    read_header_of(FIRST_MAGIC, bytes)
 }
 
-fn read_header_of(magic: &[u8; 8], octets: &[u8]) -> Option<Header> {
-    let mut reader = Reader::new(octets);
+fn read_header_of(magic: &[u8; 8], bytes: &[u8]) -> Option<Header> {
+    let mut reader = Reader::new(bytes);
     if reader.take(8).ok()? != magic {
         return None;
     }
@@ -304,10 +304,10 @@ fn read_header_of(magic: &[u8; 8], octets: &[u8]) -> Option<Header> {
     let length = usize::try_from(u64_le(&mut reader)?).ok()?;
     let schema = reader.take(length).ok()?.to_vec();
     let whole = 40_usize.checked_add(length)?.checked_next_multiple_of(8)?.checked_add(HASH)?;
-    is_whole(octets.get(..whole)?).then_some(Header { spool, segment, schema, length: whole as u64 })
+    is_whole(bytes.get(..whole)?).then_some(Header { spool, segment, schema, length: whole as u64 })
 }
 
-/// The entry of a record, of its first [`RECORD_HEAD`] octets; `None`: no record begins so.
+/// The entry of a record, of its first [`RECORD_HEAD`] bytes; `None`: no record begins so.
 pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     let mut reader = Reader::new(head);
     let kind = reader.take(4).ok()?;
@@ -316,22 +316,22 @@ pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     }
     let rows = u32_le(&mut reader)?;
     let (origin, body) = (u32_le(&mut reader)?, u32_le(&mut reader)?);
-    let octets = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
-    let fits = octets <= MAX_RECORD as u64;
-    Some(Entry { octets: u32::try_from(octets).ok().filter(|_| fits)?, rows, lost: false })
+    let bytes = u64::from(origin) + u64::from(body) + (RECORD_HEAD + HASH) as u64;
+    let fits = bytes <= MAX_RECORD as u64;
+    Some(Entry { bytes: u32::try_from(bytes).ok().filter(|_| fits)?, rows, lost: false })
 }
 
 /// The entry of a record whose head is what was written, and its first row.
-pub(super) fn read_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
-    let (head, hash) = octets.first_chunk::<RECORD_HEAD>()?.split_last_chunk::<HASH>()?;
+pub(super) fn read_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
+    let (head, hash) = bytes.first_chunk::<RECORD_HEAD>()?.split_last_chunk::<HASH>()?;
     let entry = read_entry(head)?;
     let first = u64::from_le_bytes(*head.last_chunk()?);
     (seed.hash(head) == *hash).then_some((entry, first))
 }
 
 /// As [`read_head`], of a head in which one bit has changed. No other bit makes the hash fit.
-pub(super) fn mend_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
-    let head = octets.first_chunk::<RECORD_HEAD>()?;
+pub(super) fn mend_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
+    let head = bytes.first_chunk::<RECORD_HEAD>()?;
     (0..RECORD_HEAD * 8).find_map(|bit| {
         let mut mended = *head;
         *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
@@ -339,20 +339,20 @@ pub(super) fn mend_head(seed: HeadSeed, octets: &[u8]) -> Option<(Entry, u64)> {
     })
 }
 
-/// Whether octets begin as a footer does, but for one of them.
-pub(super) fn begins_as_footer(octets: &[u8]) -> bool {
-    octets.iter().zip(FOOTER).filter(|(a, b)| a == b).count() + 1 >= FOOTER.len()
+/// Whether bytes begin as a footer does, but for one of them.
+pub(super) fn begins_as_footer(bytes: &[u8]) -> bool {
+    bytes.iter().zip(FOOTER).filter(|(a, b)| a == b).count() + 1 >= FOOTER.len()
 }
 
-/// Whether these octets are a whole record, or a whole footer.
-pub(super) fn verify(octets: &[u8]) -> bool {
-    is_whole(octets)
+/// Whether these bytes are a whole record, or a whole footer.
+pub(super) fn verify(bytes: &[u8]) -> bool {
+    is_whole(bytes)
 }
 
 /// The parts of a whole record.
-pub(super) fn read_record(octets: &[u8]) -> Option<Record> {
-    let entry = read_entry(octets)?;
-    let mut reader = Reader::new(octets.get(8..)?);
+pub(super) fn read_record(bytes: &[u8]) -> Option<Record> {
+    let entry = read_entry(bytes)?;
+    let mut reader = Reader::new(bytes.get(8..)?);
     let (origin, body) = (usize::try_from(u32_le(&mut reader)?).ok()?, usize::try_from(u32_le(&mut reader)?).ok()?);
     let start = RECORD_HEAD.checked_add(origin)?;
     let message = start..start.checked_add(body)?;
@@ -363,13 +363,13 @@ pub(super) fn read_record(octets: &[u8]) -> Option<Record> {
     let hashes = hashes.as_chunks::<8>().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
     let sender = std::str::from_utf8(reader.take(name).ok()?).ok()?.into();
     let sent = Sent { sender, connection, hashes, unconfirmed };
-    Some(Record { entry, first, sent, ended: octets.starts_with(END), message })
+    Some(Record { entry, first, sent, ended: bytes.starts_with(END), message })
 }
 
-/// Octets of the Arrow IPC message, without a body, that these begin with.
-fn message_length(octets: &[u8]) -> Option<usize> {
+/// Bytes of the Arrow IPC message, without a body, that these begin with.
+fn message_length(bytes: &[u8]) -> Option<usize> {
     // 0xFFFFFFFF, the length of the metadata, the metadata.
-    let mut reader = Reader::new(octets.get(4..)?);
+    let mut reader = Reader::new(bytes.get(4..)?);
     usize::try_from(u32_le(&mut reader)?).ok()?.checked_add(8)
 }
 

@@ -15,12 +15,12 @@ const KEPT: usize = 2;
 /// A segment, as far as it is durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Octets of its header.
+    /// Bytes of its header.
     pub(super) header: u64,
     /// Its records. Empty as long as nobody has looked, in an object store.
     pub(super) entries: Vec<Entry>,
-    /// Octets that it has, with header and footer.
-    pub(super) octets: u64,
+    /// Bytes that it has, with header and footer.
+    pub(super) bytes: u64,
     /// Whether it has a footer.
     pub(super) sealed: bool,
 }
@@ -60,7 +60,7 @@ pub(super) struct Index {
 pub(super) struct State {
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) readers: BTreeMap<String, Position>,
-    octets: u64,
+    bytes: u64,
     /// How far a reader can have come. What comes later lies behind it.
     reach: Position,
     closed: bool,
@@ -74,14 +74,14 @@ impl Index {
         readers: BTreeMap<String, Position>,
         backing: Box<dyn Backing>,
     ) -> Self {
-        let octets = segments.values().map(|segment| segment.octets).sum();
+        let bytes = segments.values().map(|segment| segment.bytes).sum();
         let reach = Position { segment: next, row: 0 };
-        let state = State { segments, readers, octets, reach, closed: false };
+        let state = State { segments, readers, bytes, reach, closed: false };
         Self { spool, state: Mutex::new(state), room: Condvar::new(), backing }
     }
 
-    pub(super) fn octets(&self) -> u64 {
-        lock(&self.state).octets
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.state).bytes
     }
 
     /// Rows are about to be written up to a position, and may be read before the writer knows that they are there.
@@ -98,25 +98,25 @@ impl Index {
     pub(super) fn update<T>(&self, number: u64, change: impl FnOnce(&mut Segment) -> T) -> T {
         let mut state = lock(&self.state);
         let segment = state.segments.entry(number).or_default();
-        let before = segment.octets;
+        let before = segment.bytes;
         let result = change(segment);
-        let after = segment.octets;
-        state.octets = state.octets.saturating_sub(before).saturating_add(after);
+        let after = segment.bytes;
+        state.bytes = state.bytes.saturating_sub(before).saturating_add(after);
         result
     }
 
-    /// Waits until so many octets more fit. False: the spool is closed, and they do not. What fits is written after that
+    /// Waits until so many bytes more fit. False: the spool is closed, and they do not. What fits is written after that
     /// too, as the ends of connections come last.
     pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
         let mut state = lock(&self.state);
         let mut told = false;
         // What is kept for the sake of duplicates alone must not keep the last one out.
-        while state.octets.saturating_add(wanted) > max && state.segments.len() > state.kept() {
+        while state.bytes.saturating_add(wanted) > max && state.segments.len() > state.kept() {
             if state.closed {
                 return false;
             }
             if !told {
-                tracing::warn!(octets = state.octets, max, "the spool is full: senders wait until readers commit");
+                tracing::warn!(bytes = state.bytes, max, "the spool is full: senders wait until readers commit");
                 told = true;
             }
             state = self.room.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -134,7 +134,7 @@ impl Index {
     /// Fails as a misuse where the spool does not reach to it: rows that nobody has read would be acknowledged when they come.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {
         if reader.is_empty() || reader.len() > 128 {
-            return Err(Error::misuse("a reader's name has 1 to 128 octets".into()));
+            return Err(Error::misuse("a reader's name has 1 to 128 bytes".into()));
         }
         let (oldest, surplus) = {
             let mut state = lock(&self.state);
@@ -162,8 +162,8 @@ impl Index {
         for number in surplus {
             self.backing.remove(number)?;
             let mut state = lock(&self.state);
-            let octets = state.segments.remove(&number).map_or(0, |segment| segment.octets);
-            state.octets = state.octets.saturating_sub(octets);
+            let bytes = state.segments.remove(&number).map_or(0, |segment| segment.bytes);
+            state.bytes = state.bytes.saturating_sub(bytes);
             self.room.notify_all();
         }
         Ok(oldest)

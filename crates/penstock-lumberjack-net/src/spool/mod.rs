@@ -83,9 +83,9 @@ pub enum Ack {
 pub struct SpoolOptions {
     /// Where it is.
     pub keep: Keep,
-    /// Octets of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
+    /// Bytes of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
     pub max_bytes: u64,
-    /// A segment is full with so many octets, or with a quarter of all. Default: 64 MiB.
+    /// A segment is full with so many bytes, or with a quarter of all. Default: 64 MiB.
     pub segment_bytes: u64,
     /// And after so long. Default: 60 s.
     pub segment_age: Duration,
@@ -125,8 +125,8 @@ pub struct SpoolCounters {
     pub refused: u64,
     /// Records that were found damaged when the spool was opened, and whose rows are lost.
     pub damaged: u64,
-    /// Octets that are kept.
-    pub octets: u64,
+    /// Bytes that are kept.
+    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -225,7 +225,7 @@ impl Spool {
             syncs: read(syncs),
             refused: read(refused),
             damaged: read(damaged),
-            octets: shared.index.octets(),
+            bytes: shared.index.bytes(),
         })
     }
 
@@ -297,8 +297,8 @@ impl Destination for Spool {
         ] {
             page.counter(&format!("penstock_lumberjack_spool_{name}"), help, value)?;
         }
-        page.gauge("penstock_lumberjack_spool_octets", "Octets kept.", counters.octets)?;
-        page.gauge("penstock_lumberjack_spool_limit_octets", "Octets kept at most.", self.max_bytes)
+        page.gauge("penstock_lumberjack_spool_bytes", "Bytes kept.", counters.bytes)?;
+        page.gauge("penstock_lumberjack_spool_limit_bytes", "Bytes kept at most.", self.max_bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A spool in an object store: the same names and the same octets as in a folder. A segment is written at once, with
+//! A spool in an object store: the same names and the same bytes as in a folder. A segment is written at once, with
 //! its footer, and only if there is none of its name, by whoever has the claim (`claim.rs`).
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,26 +35,26 @@ pub(super) fn failed(place: &Place, doing: &str, name: &str, error: &object_stor
 pub(super) fn get(place: &Place, name: &str) -> Result<Option<Vec<u8>>> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     match block_on(async { store.get(&path).await?.bytes().await })? {
-        Ok(octets) => Ok(Some(octets.into())),
+        Ok(bytes) => Ok(Some(bytes.into())),
         Err(object_store::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(failed(place, "read", name, &error)),
     }
 }
 
-fn put(place: &Place, name: &str, octets: Vec<u8>, mode: PutMode) -> Result<()> {
+fn put(place: &Place, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<()> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     let options = PutOptions { mode, ..PutOptions::default() };
-    let written = block_on(async { store.put_opts(&path, PutPayload::from(octets), options).await })?;
+    let written = block_on(async { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
     written.map(|_| ()).map_err(|error| failed(place, "write", name, &error))
 }
 
 fn read_id(place: &Place) -> Result<Option<SpoolId>> {
-    let Some(octets) = get(place, ID)? else { return Ok(None) };
+    let Some(bytes) = get(place, ID)? else { return Ok(None) };
     let wrong = || Error::misuse(format!("{}/{ID} is not the ID of a spool", place.uri()));
-    std::str::from_utf8(&octets).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
+    std::str::from_utf8(&bytes).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
 }
 
-/// Segments from a number on, with their octets.
+/// Segments from a number on, with their bytes.
 fn list(place: &Place, from: u64) -> Result<BTreeMap<u64, u64>> {
     let store = Arc::clone(place.store());
     // Everything else that lies there sorts behind the digits.
@@ -83,7 +83,7 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
     let claim = Arc::new(Claim::take(place)?);
     let readers = match get(place, READERS)? {
         None => BTreeMap::new(),
-        Some(octets) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&octets)
+        Some(bytes) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&bytes)
             .map_err(|error| Error::io(format!("{}/{READERS}", place.uri()), error.to_string()))?
             .into_iter()
             .map(|(name, (segment, row))| (name, Position { segment, row }))
@@ -92,7 +92,7 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
     let sizes = list(place, 0)?;
     let segments = sizes
         .iter()
-        .map(|(number, octets)| (*number, Segment { octets: *octets, sealed: true, ..Segment::default() }))
+        .map(|(number, bytes)| (*number, Segment { bytes: *bytes, sealed: true, ..Segment::default() }))
         .collect();
     let next = next_number(sizes.last_key_value().map(|(number, _)| *number), &readers);
     let store = ObjectStore { place: place.clone(), seen: Mutex::default() };
@@ -121,10 +121,10 @@ fn remember(store: &ObjectStore, sizes: &BTreeMap<u64, u64>) -> Result<Recent> {
     for info in newest.into_iter().rev() {
         let (mut at, mut row) = (info.header, 0);
         for entry in &info.entries {
-            let octets = store.read(info.number, at..at + u64::from(entry.octets))?;
-            at += u64::from(entry.octets);
+            let bytes = store.read(info.number, at..at + u64::from(entry.bytes))?;
+            at += u64::from(entry.bytes);
             row += u64::from(entry.rows);
-            if let Some(record) = read_record(&octets).filter(|_| verify(&octets)) {
+            if let Some(record) = read_record(&bytes).filter(|_| verify(&bytes)) {
                 recent.read(&record, Position { segment: info.number, row });
             }
         }
@@ -140,9 +140,9 @@ struct ObjectTarget {
 }
 
 impl Target for ObjectTarget {
-    fn write(&mut self, segment: u64, _at: u64, octets: &[u8], _durable: Durable) -> Result<()> {
+    fn write(&mut self, segment: u64, _at: u64, bytes: &[u8], _durable: Durable) -> Result<()> {
         self.claim.check()?;
-        put(&self.place, &segment_name(segment), octets.to_vec(), PutMode::Create)?;
+        put(&self.place, &segment_name(segment), bytes.to_vec(), PutMode::Create)?;
         self.claim.check()
     }
 
@@ -165,9 +165,9 @@ impl Backing for ObjectBacking {
     fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
         let plain: BTreeMap<&str, (u64, u64)> =
             readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let octets = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
+        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
         self.claim.check()?;
-        put(&self.place, READERS, octets, PutMode::Overwrite)?;
+        put(&self.place, READERS, bytes, PutMode::Overwrite)?;
         self.claim.check()
     }
 
@@ -206,8 +206,8 @@ impl ObjectStore {
         let range = |range: Range<u64>| {
             let path = path.clone();
             async move {
-                let octets = store.get_range(&path, range).await;
-                octets.map_err(|error| failed(&self.place, "read", &segment_name(number), &error))
+                let bytes = store.get_range(&path, range).await;
+                bytes.map_err(|error| failed(&self.place, "read", &segment_name(number), &error))
             }
         };
         let wrong =
@@ -253,13 +253,13 @@ impl Store for ObjectStore {
         let name = segment_name(segment);
         let (store, path) = (Arc::clone(self.place.store()), self.place.path(&name));
         let wanted = range.end.saturating_sub(range.start);
-        let octets = block_on(async { store.get_range(&path, range).await })?;
-        let octets = octets.map_err(|error| failed(&self.place, "read", &name, &error))?;
-        if octets.len() as u64 != wanted {
+        let bytes = block_on(async { store.get_range(&path, range).await })?;
+        let bytes = bytes.map_err(|error| failed(&self.place, "read", &name, &error))?;
+        if bytes.len() as u64 != wanted {
             let message = "it is shorter than it was".to_owned();
             return Err(Error::io(format!("cannot read {}/{name}", self.place.uri()), message));
         }
-        Ok(octets.into())
+        Ok(bytes.into())
     }
 
     fn commit(&self, _reader: &str, _position: Position) -> Result<()> {

@@ -18,12 +18,12 @@ use crate::{Error, Result};
 
 /// Segments that are asked for at a time.
 const PAGE: usize = 64;
-/// Octets that are read at a time, where a record is not longer.
+/// Bytes that are read at a time, where a record is not longer.
 const CHUNK: u64 = 4 << 20;
 /// Rows of a batch that is put together.
 const ROWS: usize = 65_536;
-/// Octets of one, as they lie in the spool.
-const OCTETS: usize = 4 << 20;
+/// Bytes of one, as they lie in the spool.
+const BYTES: usize = 4 << 20;
 
 /// Where the segments of a spool lie. Every call blocks.
 pub trait Store: fmt::Debug + Send + Sync {
@@ -33,7 +33,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Segments from a number on, in their order, as far as they are durable.
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>>;
 
-    /// Octets of a segment; an error if there are fewer.
+    /// Bytes of a segment; an error if there are fewer.
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>>;
 
     /// A reader has made everything before a position its own.
@@ -81,7 +81,7 @@ mod pairs {
 pub struct Piece {
     /// The segment's number.
     pub segment: u64,
-    /// Octets of the segment's header.
+    /// Bytes of the segment's header.
     pub header: u64,
     /// Where its first record begins.
     pub start: u64,
@@ -98,9 +98,9 @@ pub struct Piece {
 pub struct PlanLimits {
     /// Rows of all pieces.
     pub rows: u64,
-    /// Octets of all pieces; a row that is larger comes alone.
-    pub octets: u64,
-    /// Octets of a piece; a record that is larger makes one alone.
+    /// Bytes of all pieces; a row that is larger comes alone.
+    pub bytes: u64,
+    /// Bytes of a piece; a record that is larger makes one alone.
     pub piece: u64,
 }
 
@@ -118,7 +118,7 @@ pub struct Plan {
 /// Fails as a misuse where a segment behind the position has been removed, or the spool does not reach to a position.
 pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
     let mut plan = Plan { pieces: Vec::new(), end: start };
-    let mut left = (limits.rows, limits.octets);
+    let mut left = (limits.rows, limits.bytes);
     let mut from = start.segment;
     // The beginning of a segment may be given before there is the segment.
     let mut missing = until.filter(|until| until.row > 0 && *until > start);
@@ -180,21 +180,21 @@ fn divide(
     let mut lost = 0;
     for entry in &info.entries {
         let (begin, end) = (row, row + u64::from(entry.rows));
-        let octets = (at, at + u64::from(entry.octets));
-        (at, row) = (octets.1, end);
+        let bytes = (at, at + u64::from(entry.bytes));
+        (at, row) = (bytes.1, end);
         let (from, to) = (begin.max(first), end.min(last));
         if from >= to {
             // The end of a connection does not end a piece.
             let between = |piece: &&mut Piece| {
-                entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == octets.0
+                entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == bytes.0
             };
             if let Some(piece) = plan.pieces.last_mut().filter(between) {
-                piece.end = octets.1;
+                piece.end = bytes.1;
             }
             continue;
         }
         // The rows of a record are taken to be of one size.
-        let each = (u64::from(entry.octets) / u64::from(entry.rows.max(1))).max(1);
+        let each = (u64::from(entry.bytes) / u64::from(entry.rows.max(1))).max(1);
         let fits = left.0.min(left.1 / each).max(u64::from(plan.pieces.is_empty() && left.0 > 0));
         let rows = fits.min(to - from);
         if rows == 0 {
@@ -202,22 +202,22 @@ fn divide(
         }
         *left = (left.0 - rows, left.1.saturating_sub(rows * each));
         let goes_on = |piece: &&mut Piece| {
-            let whole = piece.end == octets.0 && from == begin && !entry.lost && octets.0 != lost;
-            piece.segment == info.number && whole && octets.1 - piece.start <= limits.piece
+            let whole = piece.end == bytes.0 && from == begin && !entry.lost && bytes.0 != lost;
+            piece.segment == info.number && whole && bytes.1 - piece.start <= limits.piece
         };
         match plan.pieces.last_mut().filter(goes_on) {
-            Some(piece) => (piece.end, piece.rows) = (octets.1, piece.rows + rows),
+            Some(piece) => (piece.end, piece.rows) = (bytes.1, piece.rows + rows),
             None => plan.pieces.push(Piece {
                 segment: info.number,
                 header: info.header,
-                start: octets.0,
-                end: octets.1,
+                start: bytes.0,
+                end: bytes.1,
                 skip: from - begin,
                 rows,
             }),
         }
         if entry.lost {
-            lost = octets.1;
+            lost = bytes.1;
         }
         plan.end = Position { segment: info.number, row: from + rows };
         if rows < to - from {
@@ -235,7 +235,7 @@ pub struct Reader {
     layout: Layout,
     piece: Piece,
     skips_damaged: bool,
-    /// The next octet that is to be read, and what was read before and is no whole record.
+    /// The next byte that is to be read, and what was read before and is no whole record.
     at: u64,
     rest: Vec<u8>,
     decoder: Option<Decoder>,
@@ -259,10 +259,10 @@ impl Reader {
     /// The next rows; `None` at the end. Blocks.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut rows: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
-        let mut octets = 0;
-        while self.piece.rows > 0 && rows < ROWS && octets < OCTETS {
+        let mut bytes = 0;
+        while self.piece.rows > 0 && rows < ROWS && bytes < BYTES {
             let before = self.waiting.len();
-            octets += self.read_records()?;
+            bytes += self.read_records()?;
             rows += self.waiting.get(before..).unwrap_or_default().iter().map(RecordBatch::num_rows).sum::<usize>();
         }
         let Some(first) = self.waiting.first() else { return Ok(None) };
@@ -276,7 +276,7 @@ impl Reader {
 
     /// Reads on until there is another whole record, or more.
     fn read_records(&mut self) -> Result<usize> {
-        let needed = read_entry(&self.rest).map_or(0, |entry| u64::from(entry.octets));
+        let needed = read_entry(&self.rest).map_or(0, |entry| u64::from(entry.bytes));
         let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
         let end = self.at.saturating_add(wanted).min(self.piece.end);
         if end == self.at {
@@ -284,9 +284,9 @@ impl Reader {
         }
         let more = self.store.read(self.piece.segment, self.at..end)?;
         let begins = self.at - self.rest.len() as u64;
-        let octets = if self.rest.is_empty() { more } else { [std::mem::take(&mut self.rest), more].concat() };
+        let bytes = if self.rest.is_empty() { more } else { [std::mem::take(&mut self.rest), more].concat() };
         self.at = end;
-        let (buffer, mut used) = (Buffer::from_vec(octets), 0);
+        let (buffer, mut used) = (Buffer::from_vec(bytes), 0);
         while self.piece.rows > 0 {
             let left = buffer.as_slice().get(used..).unwrap_or_default();
             let Some(entry) = left.get(..RECORD_HEAD).and_then(read_entry) else {
@@ -295,7 +295,7 @@ impl Reader {
                 }
                 break;
             };
-            let length = usize::try_from(entry.octets).unwrap_or(usize::MAX);
+            let length = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
             let Some(record) = left.get(..length) else { break };
             let parts = if verify(record) { read_record(record) } else { None };
             let Some(Record { message, .. }) = parts else {
@@ -341,20 +341,20 @@ impl Reader {
         }
     }
 
-    /// Goes on behind the record that has an octet and is not what was written, if that is wanted.
-    fn pass_over(&mut self, octet: u64) -> Result<usize> {
+    /// Goes on behind the record that has a byte and is not what was written, if that is wanted.
+    fn pass_over(&mut self, byte: u64) -> Result<usize> {
         let segment = self.piece.segment;
         let info = self.store.segments(segment, 1)?.pop().filter(|info| info.number == segment);
         let (mut at, mut row) = (self.piece.header, 0);
         for entry in info.into_iter().flat_map(|info| info.entries) {
-            let (end, next) = (at + u64::from(entry.octets), row + u64::from(entry.rows));
-            if !(at..end).contains(&octet) {
+            let (end, next) = (at + u64::from(entry.bytes), row + u64::from(entry.rows));
+            if !(at..end).contains(&byte) {
                 (at, row) = (end, next);
                 continue;
             }
             let (file, last) = (segment_name(segment), next.saturating_sub(1));
             let mut what =
-                format!("rows {row} to {last} are lost: octets {at} to {end} of {file} are not what was written");
+                format!("rows {row} to {last} are lost: bytes {at} to {end} of {file} are not what was written");
             if entry.lost {
                 what += &format!("; the file as it was found is {}", file.replace(".segment", ".damaged"));
             }
@@ -366,7 +366,7 @@ impl Reader {
             (self.at, self.rest) = (end, Vec::new());
             return Ok(0);
         }
-        Err(self.damaged(&format!("the record at octet {octet} is not what was written")))
+        Err(self.damaged(&format!("the record at byte {byte} is not what was written")))
     }
 
     fn damaged(&self, what: &str) -> Error {

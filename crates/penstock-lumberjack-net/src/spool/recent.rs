@@ -23,7 +23,7 @@ pub(super) const OF_CONNECTION: usize = 2 * 65_536;
 /// Broken connections that are remembered of a sender, and their events.
 const BROKEN: usize = 64;
 const OF_SENDER: usize = 2 * OF_CONNECTION;
-/// What is remembered at all, in units of 8 octets (32 MiB), and of how many connections.
+/// What is remembered at all, in units of 8 bytes (32 MiB), and of how many connections.
 const AT_ALL: usize = 4 << 20;
 const CONNECTIONS: usize = 32_768;
 
@@ -322,7 +322,7 @@ impl Past {
         at == self.first() || self.ends.binary_search_by_key(&at, |(count, _)| *count).is_ok()
     }
 
-    /// What it takes of the memory, in units of 8 octets.
+    /// What it takes of the memory, in units of 8 bytes.
     fn size(&self) -> usize {
         self.hashes.len() + 3 * self.ends.len()
     }

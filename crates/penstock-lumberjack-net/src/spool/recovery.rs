@@ -2,7 +2,7 @@
 //!
 //! A crash leaves the end of what was being written torn: nobody was told that it is safe, and it is cut off. Everything
 //! else that is not what was written is damage. It loses the records that it hit, and no other: the next whole record is
-//! looked for by its head, its first row tells how many rows are lost, and every record keeps its octets and its rows. No
+//! looked for by its head, its first row tells how many rows are lost, and every record keeps its bytes and its rows. No
 //! file is cut before a copy of it is durable. Only the last segment may be torn: the others had their footers when the
 //! next one was begun.
 
@@ -22,7 +22,7 @@ use super::format::{
 use super::index::Segment;
 use crate::{Error, Result};
 
-/// Octets that are searched at a time: few at first, as the next record is mostly near.
+/// Bytes that are searched at a time: few at first, as the next record is mostly near.
 const WINDOW: std::ops::RangeInclusive<u64> = (4 << 10)..=(1 << 20);
 /// Records begin at multiples of this.
 const STEP: usize = 8;
@@ -35,16 +35,16 @@ pub(super) fn read_range(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> 
 pub(super) fn read_from(file: &mut File, range: Range<u64>) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(range.start))?;
     let wanted = range.end.saturating_sub(range.start);
-    let mut octets = Vec::new();
-    file.take(wanted).read_to_end(&mut octets)?;
-    if octets.len() as u64 == wanted { Ok(octets) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    let mut bytes = Vec::new();
+    file.take(wanted).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == wanted { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// What is known of a segment, from an octet on.
+/// What is known of a segment, from a byte on.
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) entries: Vec<Entry>,
-    /// The octet behind the last record, lost ones among them.
+    /// The byte behind the last record, lost ones among them.
     pub(super) end: u64,
     pub(super) rest: Rest,
 }
@@ -87,13 +87,13 @@ pub(super) fn scan(
         // A head in which one bit has changed tells how many rows are lost.
         let known = read_head(seed, &head).or_else(|| mend_head(seed, &head)).filter(|(_, first)| *first == row);
         if let Some((entry, _)) = known {
-            let end = at + u64::from(entry.octets);
+            let end = at + u64::from(entry.bytes);
             let whole = if end <= length { Some(read_from(file, at..end)?) } else { None };
             let verified = whole.as_deref().is_some_and(verify);
             if !verified && next_head(file, seed, length, at + STEP as u64, row)?.is_none() {
                 // Nothing follows it that was written later.
                 break match whole {
-                    Some(octets) if !last || !is_torn(&octets) => Rest::Damaged(to_the_end(length - at, entry.rows)),
+                    Some(bytes) if !last || !is_torn(&bytes) => Rest::Damaged(to_the_end(length - at, entry.rows)),
                     None if !last => Rest::Damaged(to_the_end(length - at, entry.rows)),
                     Some(_) | None => Rest::Torn,
                 };
@@ -108,25 +108,25 @@ pub(super) fn scan(
             break headless_rest(&read_from(file, at..length)?, &entries, last);
         };
         let rows = u32::try_from(first.saturating_sub(row)).unwrap_or(u32::MAX);
-        entries.push(Entry { octets: u32::try_from(next - at).unwrap_or(u32::MAX), rows, lost: true });
+        entries.push(Entry { bytes: u32::try_from(next - at).unwrap_or(u32::MAX), rows, lost: true });
         (at, row) = (next, first);
     };
     Ok(Scanned { entries, end: at, rest })
 }
 
 /// A lost record that takes all that is left of a segment: whatever is behind it, the footer comes behind that.
-fn to_the_end(octets: u64, rows: u32) -> Entry {
-    Entry { octets: u32::try_from(octets).unwrap_or(u32::MAX), rows, lost: true }
+fn to_the_end(bytes: u64, rows: u32) -> Entry {
+    Entry { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), rows, lost: true }
 }
 
 /// The next head that is what was written, with its first row. Linear: a head is known by its own hash.
 fn next_head(file: &mut File, seed: HeadSeed, length: u64, from: u64, row: u64) -> io::Result<Option<(u64, u64)>> {
     let (mut at, mut window) = (from, *WINDOW.start());
     while at + RECORD_HEAD as u64 <= length {
-        let octets = read_from(file, at..length.min(at + window))?;
-        let places = (0..octets.len().saturating_sub(RECORD_HEAD - 1)).step_by(STEP);
+        let bytes = read_from(file, at..length.min(at + window))?;
+        let places = (0..bytes.len().saturating_sub(RECORD_HEAD - 1)).step_by(STEP);
         let mut heads = places.filter_map(|place| {
-            let (_, first) = read_head(seed, octets.get(place..)?)?;
+            let (_, first) = read_head(seed, bytes.get(place..)?)?;
             (first >= row).then_some((at + place as u64, first))
         });
         if let Some(found) = heads.next() {
@@ -139,32 +139,32 @@ fn next_head(file: &mut File, seed: HeadSeed, length: u64, from: u64, row: u64) 
 }
 
 /// What the end of a segment is that begins with no head of a record.
-fn headless_rest(octets: &[u8], entries: &[Entry], last: bool) -> Rest {
+fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
     let expected = footer(entries);
-    if read_footer(octets).is_some() {
+    if read_footer(bytes).is_some() {
         return Rest::Footer;
     }
-    let written = octets.iter().rposition(|octet| *octet != 0).map_or(0, |at| at + 1);
-    let written = octets.get(..written).unwrap_or_default();
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let written = bytes.get(..written).unwrap_or_default();
     // A crash leaves a part of a head or of a footer, and zeros. A failed write of the footer leaves a part of that.
     let begun = expected.starts_with(written) && (last || !written.is_empty());
-    if begun || octets.starts_with(&expected) || (last && written.len() < RECORD_HEAD) {
+    if begun || bytes.starts_with(&expected) || (last && written.len() < RECORD_HEAD) {
         return Rest::Torn;
     }
-    let same = octets.iter().zip(&expected).filter(|(a, b)| a == b).count();
-    if octets.len() == expected.len() && 2 * same >= octets.len() && begins_as_footer(octets) {
+    let same = bytes.iter().zip(&expected).filter(|(a, b)| a == b).count();
+    if bytes.len() == expected.len() && 2 * same >= bytes.len() && begins_as_footer(bytes) {
         return Rest::DamagedFooter;
     }
-    if last && is_torn(octets) {
+    if last && is_torn(bytes) {
         return Rest::Torn;
     }
     // Nobody knows how many rows it had; some.
-    Rest::Damaged(to_the_end(octets.len() as u64, 1))
+    Rest::Damaged(to_the_end(bytes.len() as u64, 1))
 }
 
 /// Whether the end of a record has never reached the disk, which writes sectors: zeros are where its hash should be.
-fn is_torn(octets: &[u8]) -> bool {
-    octets.ends_with(&[0; STEP])
+fn is_torn(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[0; STEP])
 }
 
 /// The entries of a segment by its footer, if it has one.
@@ -173,7 +173,7 @@ pub(super) fn by_footer(file: &mut File, length: u64, header: u64) -> io::Result
     let Some(size) = footer_length(&read_from(file, tail..length)?) else { return Ok(None) };
     let Some(start) = length.checked_sub(size).filter(|start| *start >= header) else { return Ok(None) };
     let Some(entries) = read_footer(&read_from(file, start..length)?) else { return Ok(None) };
-    let records: u64 = entries.iter().map(|entry| u64::from(entry.octets)).sum();
+    let records: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
     Ok((header + records == start).then_some(entries))
 }
 
@@ -195,7 +195,7 @@ pub(super) fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u6
     let header = Encoder::new()?.header(spool, number);
     let behind = header.len() as u64;
     let head = read_from(file, 0..length.min(behind)).map_err(failed)?;
-    let written = head.iter().rposition(|octet| *octet != 0).map_or(0, |at| at + 1);
+    let written = head.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
     let begins = head.get(..written).is_some_and(|written| header.starts_with(written));
     if last && begins && only_zeros(file).map_err(failed)? {
         return Ok(Headless::Torn { header });
@@ -216,13 +216,13 @@ pub(super) fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u6
 
 /// Whether only zeros follow in a file.
 fn only_zeros(file: &mut File) -> io::Result<bool> {
-    let mut octets = vec![0; 64 << 10];
+    let mut bytes = vec![0; 64 << 10];
     loop {
-        let count = file.read(&mut octets)?;
+        let count = file.read(&mut bytes)?;
         if count == 0 {
             return Ok(true);
         }
-        if octets.iter().take(count).any(|octet| *octet != 0) {
+        if bytes.iter().take(count).any(|byte| *byte != 0) {
             return Ok(false);
         }
     }
@@ -258,9 +258,9 @@ fn set_aside(folder: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
     let copy = keep_copy(&path_of(folder, number), "torn")?;
     tracing::warn!(segment = number, "a segment without a header is set aside: {}", copy.display());
     let length = header.len() as u64;
-    let octets = [header, footer(&[])].concat();
-    replace(folder, &segment_name(number), &octets)?;
-    Ok(Segment { header: length, entries: Vec::new(), octets: octets.len() as u64, sealed: true })
+    let bytes = [header, footer(&[])].concat();
+    replace(folder, &segment_name(number), &bytes)?;
+    Ok(Segment { header: length, entries: Vec::new(), bytes: bytes.len() as u64, sealed: true })
 }
 
 pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number: u64) -> Result<()> {
@@ -294,7 +294,7 @@ pub(super) fn recover(folder: &Path, spool: &SpoolId, number: u64, last: bool) -
         },
     };
     if let Some(entries) = by_footer(&mut file, length, header).map_err(failed)? {
-        return Ok((Segment { header, entries, octets: length, sealed: true }, mended));
+        return Ok((Segment { header, entries, bytes: length, sealed: true }, mended));
     }
     let mut scanned = scan(&mut file, HeadSeed::of(spool, number), length, (header, 0), last).map_err(failed)?;
     if let Rest::Damaged(entry) = scanned.rest {
@@ -306,9 +306,9 @@ pub(super) fn recover(folder: &Path, spool: &SpoolId, number: u64, last: bool) -
     file.set_len(scanned.end).map_err(failed)?;
     file.seek(SeekFrom::Start(scanned.end)).map_err(failed)?;
     file.write_all(&foot).and_then(|()| file.sync_all()).map_err(failed)?;
-    let (damaged, octets) = (scanned.lost().count() as u64, scanned.end + foot.len() as u64);
+    let (damaged, bytes) = (scanned.lost().count() as u64, scanned.end + foot.len() as u64);
     let damaged = mended + damaged + u64::from(scanned.rest == Rest::DamagedFooter);
-    Ok((Segment { header, entries: scanned.entries, octets, sealed: true }, damaged))
+    Ok((Segment { header, entries: scanned.entries, bytes, sealed: true }, damaged))
 }
 
 /// Writes a segment's header again, where it has changed.
@@ -326,15 +326,15 @@ fn keep_what_was(path: &Path, number: u64, length: u64, scanned: &Scanned) -> Re
     let (lost, end) = (scanned.lost().count(), scanned.end);
     if lost > 0 || scanned.rest == Rest::DamagedFooter {
         let copy = keep_copy(path, "damaged")?;
-        let octets: u64 = scanned.lost().map(|entry| u64::from(entry.octets)).sum();
+        let bytes: u64 = scanned.lost().map(|entry| u64::from(entry.bytes)).sum();
         tracing::error!(
-            segment = number, places = lost, rows = lost_rows(&scanned.entries), octets, copy = %copy.display(),
+            segment = number, places = lost, rows = lost_rows(&scanned.entries), bytes, copy = %copy.display(),
             "a segment of the spool is damaged: the rows in it are lost, all others can be read"
         );
     } else if end < length {
         let copy = keep_copy(path, "torn")?;
-        let octets = length - end;
-        tracing::warn!(segment = number, octets, copy = %copy.display(), "the torn end of a segment, never acknowledged, is cut off");
+        let bytes = length - end;
+        tracing::warn!(segment = number, bytes, copy = %copy.display(), "the torn end of a segment, never acknowledged, is cut off");
     }
     Ok(())
 }
@@ -359,20 +359,20 @@ mod tests {
 
     #[test]
     fn a_record_is_not_taken_for_a_footer_of_its_length() {
-        let entries = [Entry { octets: 800, rows: 2, lost: false }; 3];
-        let mut octets = footer(&entries);
-        if let Some(first) = octets.first_mut() {
+        let entries = [Entry { bytes: 800, rows: 2, lost: false }; 3];
+        let mut bytes = footer(&entries);
+        if let Some(first) = bytes.first_mut() {
             *first ^= 1;
         }
-        assert_eq!(headless_rest(&octets, &entries, true), Rest::DamagedFooter);
-        octets.splice(..4, *b"RECD");
-        let lost = Entry { octets: 48, rows: 1, lost: true };
-        assert_eq!(headless_rest(&octets, &entries, true), Rest::Damaged(lost));
+        assert_eq!(headless_rest(&bytes, &entries, true), Rest::DamagedFooter);
+        bytes.splice(..4, *b"RECD");
+        let lost = Entry { bytes: 48, rows: 1, lost: true };
+        assert_eq!(headless_rest(&bytes, &entries, true), Rest::Damaged(lost));
     }
 
     #[test]
     fn lost_rows_are_named() {
-        let entry = |rows, lost| Entry { octets: 8, rows, lost };
+        let entry = |rows, lost| Entry { bytes: 8, rows, lost };
         let entries = [entry(2, false), entry(3, true), entry(0, true), entry(4, false), entry(1, true)];
         assert_eq!(lost_rows(&entries), "2 to 4, 9 to 9");
     }

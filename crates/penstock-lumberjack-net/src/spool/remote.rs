@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Position;
 use super::reading::{SegmentInfo, Store};
-use super::service::{ALPN, MAX_OCTETS, MAX_SEGMENTS, escape};
+use super::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -66,17 +66,17 @@ impl RemoteStore {
             let mut response = request.send().await.map_err(failed)?;
             let status = response.status();
             let max = if status.is_success() { max } else { MAX_REASON };
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(failed)? {
-                octets.extend_from_slice(&chunk);
-                if octets.len() as u64 > max {
+                bytes.extend_from_slice(&chunk);
+                if bytes.len() as u64 > max {
                     return Err(self.wrong("it is longer than was asked for"));
                 }
             }
             match status {
                 StatusCode::UNAUTHORIZED => Err(Error::misuse(format!("{}: the read key is wrong", self.base))),
-                status if status.is_success() => Ok(octets),
-                _ => Err(Error::misuse(String::from_utf8_lossy(&octets).trim().to_owned())),
+                status if status.is_success() => Ok(bytes),
+                _ => Err(Error::misuse(String::from_utf8_lossy(&bytes).trim().to_owned())),
             }
         })?
     }
@@ -85,33 +85,33 @@ impl RemoteStore {
         Error::io(format!("an answer of {}", self.base), what.to_owned())
     }
 
-    fn parse<'a, T: Deserialize<'a>>(&self, octets: &'a [u8]) -> Result<T> {
-        serde_json::from_slice(octets).map_err(|error| self.wrong(&error.to_string()))
+    fn parse<'a, T: Deserialize<'a>>(&self, bytes: &'a [u8]) -> Result<T> {
+        serde_json::from_slice(bytes).map_err(|error| self.wrong(&error.to_string()))
     }
 }
 
 impl Store for RemoteStore {
     fn spool(&self) -> Result<String> {
-        let octets = self.ask(Method::GET, "/v1/spool", MAX_REASON)?;
-        Ok(self.parse::<Welcome>(&octets)?.spool)
+        let bytes = self.ask(Method::GET, "/v1/spool", MAX_REASON)?;
+        Ok(self.parse::<Welcome>(&bytes)?.spool)
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
         let max = max.min(MAX_SEGMENTS);
-        let octets = self.ask(Method::GET, &format!("/v1/segments?from={from}&max={max}"), MAX_JSON)?;
-        self.parse(&octets)
+        let bytes = self.ask(Method::GET, &format!("/v1/segments?from={from}&max={max}"), MAX_JSON)?;
+        self.parse(&bytes)
     }
 
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
         let wanted = range.end.saturating_sub(range.start);
-        if wanted > MAX_OCTETS {
+        if wanted > MAX_BYTES {
             // A record may be larger than an answer.
             let half = range.start + wanted / 2;
             return Ok([self.read(segment, range.start..half)?, self.read(segment, half..range.end)?].concat());
         }
         let path = format!("/v1/segments/{segment}?start={}&end={}", range.start, range.end);
-        let octets = self.ask(Method::GET, &path, wanted)?;
-        if octets.len() as u64 == wanted { Ok(octets) } else { Err(self.wrong("it is shorter than was asked for")) }
+        let bytes = self.ask(Method::GET, &path, wanted)?;
+        if bytes.len() as u64 == wanted { Ok(bytes) } else { Err(self.wrong("it is shorter than was asked for")) }
     }
 
     fn commit(&self, reader: &str, position: Position) -> Result<()> {

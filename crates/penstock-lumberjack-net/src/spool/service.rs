@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! GET  /v1/spool                                  {"spool": ID}
-//! GET  /v1/segments?from=N&max=M                  [{"number": N, "header": OCTETS, "entries": [[OCTETS, ROWS], ...]}, ...]
-//! GET  /v1/segments/N?start=A&end=B               octets of a segment
+//! GET  /v1/segments?from=N&max=M                  [{"number": N, "header": BYTES, "entries": [[BYTES, ROWS], ...]}, ...]
+//! GET  /v1/segments/N?start=A&end=B               bytes of a segment
 //! POST /v1/commit?reader=NAME&segment=N&row=R     204
 //! ```
 //!
@@ -28,8 +28,8 @@ use tokio::time::sleep;
 use super::{Position, Store};
 use crate::{Error, Result};
 
-/// Octets of an answer.
-pub(super) const MAX_OCTETS: u64 = 64 << 20;
+/// Bytes of an answer.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 /// Segments of an answer.
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// The protocol's name in the handshake.
@@ -145,7 +145,7 @@ async fn respond<B>(request: &Request<B>, served: &Served, peer: SocketAddr) -> 
     match done {
         Ok(Ok(Found::Nothing)) => answer(StatusCode::NO_CONTENT, "text/plain", Bytes::new()),
         Ok(Ok(Found::Json(text))) => answer(StatusCode::OK, "application/json", text.into()),
-        Ok(Ok(Found::Octets(octets))) => answer(StatusCode::OK, "application/octet-stream", octets.into()),
+        Ok(Ok(Found::Bytes(bytes))) => answer(StatusCode::OK, "application/octet-stream", bytes.into()),
         Ok(Err(error)) => answer(StatusCode::BAD_REQUEST, "text/plain", error.to_string().into()),
         Err(died) => answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", died.to_string().into()),
     }
@@ -163,14 +163,14 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<
 enum Asked {
     Spool,
     Segments { from: u64, max: usize },
-    Octets { segment: u64, start: u64, end: u64 },
+    Bytes { segment: u64, start: u64, end: u64 },
     Commit { reader: String, position: Position },
 }
 
 enum Found {
     Nothing,
     Json(Vec<u8>),
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
 }
 
 impl Asked {
@@ -196,55 +196,55 @@ impl Asked {
             }
             (&Method::GET, path) => {
                 let segment = path.strip_prefix("/v1/segments/")?.parse().ok()?;
-                Some(Self::Octets { segment, start: number("start")?, end: number("end")? })
+                Some(Self::Bytes { segment, start: number("start")?, end: number("end")? })
             }
             _ => None,
         }
     }
 
     fn look_up(self, store: &dyn Store) -> Result<Found> {
-        let json = |octets: serde_json::Result<Vec<u8>>| {
-            octets.map(Found::Json).map_err(|error| Error::misuse(error.to_string()))
+        let json = |bytes: serde_json::Result<Vec<u8>>| {
+            bytes.map(Found::Json).map_err(|error| Error::misuse(error.to_string()))
         };
         match self {
             Self::Spool => json(serde_json::to_vec(&serde_json::json!({"spool": store.spool()?}))),
             Self::Segments { from, max } => json(serde_json::to_vec(&store.segments(from, max)?)),
-            Self::Octets { segment, start, end } => {
-                if end.saturating_sub(start) > MAX_OCTETS {
-                    return Err(Error::misuse(format!("an answer has at most {MAX_OCTETS} octets")));
+            Self::Bytes { segment, start, end } => {
+                if end.saturating_sub(start) > MAX_BYTES {
+                    return Err(Error::misuse(format!("an answer has at most {MAX_BYTES} bytes")));
                 }
-                store.read(segment, start..end).map(Found::Octets)
+                store.read(segment, start..end).map(Found::Bytes)
             }
             Self::Commit { reader, position } => store.commit(&reader, position).map(|()| Found::Nothing),
         }
     }
 }
 
-/// A name for a query, every octet but letters and digits as `%XX`.
+/// A name for a query, every byte but letters and digits as `%XX`.
 pub(super) fn escape(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
-    for octet in name.bytes() {
-        if octet.is_ascii_alphanumeric() {
-            escaped.push(char::from(octet));
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{octet:02X}"));
+            escaped.push_str(&format!("%{byte:02X}"));
         }
     }
     escaped
 }
 
 fn unescape(text: &str) -> Option<String> {
-    let mut octets = Vec::with_capacity(text.len());
+    let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
-    while let Some(octet) = rest.next() {
-        if octet != b'%' {
-            octets.push(octet);
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
             continue;
         }
-        let digit = |octet: u8| char::from(octet).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        octets.push((digit(rest.next()?)? << 4) | digit(rest.next()?)?);
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        bytes.push((digit(rest.next()?)? << 4) | digit(rest.next()?)?);
     }
-    String::from_utf8(octets).ok()
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn requests_are_paths_and_anything_else_is_none() {
         assert_eq!(asked(Method::GET, "/v1/spool"), Some(Asked::Spool));
-        let octets = Asked::Octets { segment: 7, start: 1, end: 20 };
-        assert_eq!(asked(Method::GET, "/v1/segments/7?start=1&end=20"), Some(octets));
+        let bytes = Asked::Bytes { segment: 7, start: 1, end: 20 };
+        assert_eq!(asked(Method::GET, "/v1/segments/7?start=1&end=20"), Some(bytes));
         let segments = Asked::Segments { from: 0, max: MAX_SEGMENTS };
         assert_eq!(asked(Method::GET, "/v1/segments?from=0&max=100000"), Some(segments));
         let uri = format!("/v1/commit?reader={}&segment=2&row=3", escape("a b/ü%"));

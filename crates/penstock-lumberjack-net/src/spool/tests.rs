@@ -31,11 +31,11 @@ fn delivery(connection: u64, events: std::ops::Range<u32>) -> Delivery {
         hashes.push(XxHash3_64::oneshot(text.as_bytes()));
     }
     let origin = Origin { peer: "192.0.2.1:9".into(), identity: None, received: 1 };
-    let octets = builder.octets();
+    let bytes = builder.bytes();
     let batch = builder.finish(&origin).unwrap();
     Delivery {
         batch,
-        octets,
+        bytes,
         origin,
         sender: "192.0.2.1".into(),
         connection,
@@ -54,7 +54,7 @@ fn take(spool: &Spool, connection: u64, events: std::ops::Range<u32>) -> Result<
     block_on(spool.take(delivery(connection, events))).unwrap()
 }
 
-const ALL: PlanLimits = PlanLimits { rows: u64::MAX, octets: u64::MAX, piece: 1 << 20 };
+const ALL: PlanLimits = PlanLimits { rows: u64::MAX, bytes: u64::MAX, piece: 1 << 20 };
 
 fn numbers_of(store: &Arc<dyn Store>, pieces: &[Piece]) -> Vec<u32> {
     let mut found = Vec::new();
@@ -109,7 +109,7 @@ fn what_was_sent_again_is_forgotten_on_disk_too() {
 }
 
 #[test]
-fn a_segment_that_is_torn_at_any_octet_has_its_whole_records() {
+fn a_segment_that_is_torn_at_any_byte_has_its_whole_records() {
     let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
     let spool = Spool::open(options(origin.path())).unwrap();
     let name = "00000000000000000001.segment";
@@ -147,7 +147,7 @@ fn a_segment_that_is_torn_at_any_octet_has_its_whole_records() {
 }
 
 #[test]
-fn an_octet_that_changed_on_disk_is_never_taken_for_an_event() {
+fn an_byte_that_changed_on_disk_is_never_taken_for_an_event() {
     let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
     let spool = Spool::open(options(origin.path())).unwrap();
     take(&spool, 1, 0..2).unwrap();
@@ -171,7 +171,7 @@ fn an_octet_that_changed_on_disk_is_never_taken_for_an_event() {
             Ok(rows)
         });
         // An index that changed is made anew from the records.
-        assert!(matches!(read, Ok(2) | Err(_)), "octet {at}: {read:?}");
+        assert!(matches!(read, Ok(2) | Err(_)), "byte {at}: {read:?}");
     }
 }
 
@@ -336,13 +336,13 @@ struct Broken {
 }
 
 impl Target for Broken {
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
+    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
         if self.broken.load(Ordering::SeqCst) {
             // Half of it is there.
-            self.target.write(segment, at, &octets[..octets.len() / 2], durable)?;
+            self.target.write(segment, at, &bytes[..bytes.len() / 2], durable)?;
             return Err(Error::io("cannot write", "No space left on device"));
         }
-        self.target.write(segment, at, octets, durable)
+        self.target.write(segment, at, bytes, durable)
     }
 
     fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
@@ -407,7 +407,7 @@ fn a_full_spool_waits_until_every_reader_has_committed() {
     assert_eq!(all(&store).len(), kept, "the other one has not");
     spool.commit("b", end).unwrap();
     block_on(waiting).unwrap().unwrap();
-    assert!(all(&store).len() <= 4 && spool.counters().unwrap().octets < 12_000);
+    assert!(all(&store).len() <= 4 && spool.counters().unwrap().bytes < 12_000);
     let gone = plan(&*store, Position { segment: 1, row: 0 }, None, ALL).unwrap_err();
     assert!(gone.to_string().contains("segment 1 of the spool is gone"), "{gone}");
     drop(spool);
@@ -451,10 +451,10 @@ fn positions_divide_the_rows_however_large_the_steps_are() {
     }
     let store = spool.store().unwrap();
     let every: Vec<u32> = (0..count).collect();
-    for (rows, octets) in [(1_u64, u64::MAX), (7, u64::MAX), (250, u64::MAX), (u64::MAX, 1), (u64::MAX, 5_000)] {
+    for (rows, bytes) in [(1_u64, u64::MAX), (7, u64::MAX), (250, u64::MAX), (u64::MAX, 1), (u64::MAX, 5_000)] {
         let (mut at, mut found, mut ends) = (Position::default(), Vec::new(), Vec::new());
         loop {
-            let step = plan(&*store, at, None, PlanLimits { rows, octets, piece: 4_000 }).unwrap();
+            let step = plan(&*store, at, None, PlanLimits { rows, bytes, piece: 4_000 }).unwrap();
             let read = numbers_of(&store, &step.pieces);
             if read.is_empty() {
                 break;
@@ -466,7 +466,7 @@ fn positions_divide_the_rows_however_large_the_steps_are() {
             ends.push(step.end);
             at = step.end;
         }
-        assert_eq!(found, every, "{rows} rows, {octets} octets");
+        assert_eq!(found, every, "{rows} rows, {bytes} bytes");
         assert!(ends.is_sorted());
     }
 }
@@ -477,11 +477,11 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let spool = Spool::open(options(folder.path())).unwrap();
     take(&spool, 1, 0..500).unwrap();
     let tls = ServerTls { identity: Identity::Development { dir: folder.path().join("tls") }, client_ca: None };
-    let key = ReadKey::new("sixteen octets..").unwrap();
+    let key = ReadKey::new("sixteen bytes..").unwrap();
     let service = Service::bind("127.0.0.1:0".parse().unwrap(), &tls, key, spool.store().unwrap()).unwrap();
     let client = ClientTls { trust: Trust::Fingerprint(service.fingerprint()), identity: None };
     let remote = |key: &str| RemoteStore::new(&client, service.address(), "localhost", key).unwrap();
-    let store: Arc<dyn Store> = Arc::new(remote("sixteen octets.."));
+    let store: Arc<dyn Store> = Arc::new(remote("sixteen bytes.."));
     assert_eq!(store.spool().unwrap(), spool.store().unwrap().spool().unwrap());
     assert_eq!(all(&store), (0..500).collect::<Vec<_>>());
     store.commit("a query/1", Position { segment: 1, row: 500 }).unwrap();
@@ -491,7 +491,7 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let error = remote("another key, 20 oct.").spool().unwrap_err().to_string();
     assert!(error.contains("the read key is wrong"), "{error}");
     let stranger = ClientTls { trust: Trust::Fingerprint("00".repeat(32).parse().unwrap()), identity: None };
-    let stranger = RemoteStore::new(&stranger, service.address(), "localhost", "sixteen octets..").unwrap();
+    let stranger = RemoteStore::new(&stranger, service.address(), "localhost", "sixteen bytes..").unwrap();
     assert!(stranger.spool().is_err());
     // Another certificate, while the service is open: those who are connected go on, others get the new one.
     let before = service.fingerprint();
@@ -500,7 +500,7 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let other = Service::bind(
         "127.0.0.1:0".parse().unwrap(),
         &other,
-        ReadKey::new("sixteen octets..").unwrap(),
+        ReadKey::new("sixteen bytes..").unwrap(),
         spool.store().unwrap(),
     );
     let other = other.unwrap().fingerprint();
@@ -510,7 +510,7 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     assert!(service.reload().unwrap());
     assert_eq!((service.fingerprint(), other == before), (other, false));
     let client = ClientTls { trust: Trust::Fingerprint(other), identity: None };
-    let new = RemoteStore::new(&client, service.address(), "localhost", "sixteen octets..").unwrap();
+    let new = RemoteStore::new(&client, service.address(), "localhost", "sixteen bytes..").unwrap();
     assert_eq!(new.spool().unwrap(), store.spool().unwrap());
     service.close();
 }

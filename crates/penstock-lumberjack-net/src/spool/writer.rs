@@ -13,7 +13,7 @@ use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, 
 use crate::delivery::{Delivery, Ended};
 use crate::{Error, Result};
 
-/// Octets of a group, and batches: what comes meanwhile is in the next one.
+/// Bytes of a group, and batches: what comes meanwhile is in the next one.
 const GROUP_BYTES: usize = 16 << 20;
 const GROUP: usize = 4_096;
 
@@ -26,19 +26,19 @@ pub(super) enum Message {
 }
 
 impl Message {
-    fn octets(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
-            Self::Batch { delivery, .. } => delivery.octets,
+            Self::Batch { delivery, .. } => delivery.bytes,
             Self::Ended(_) => 0,
         }
     }
 }
 
-/// Where octets become durable.
+/// Where bytes become durable.
 pub(super) trait Target: std::fmt::Debug + Send {
-    /// Writes octets at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
+    /// Writes bytes at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
     /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()>;
+    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()>;
 
     /// Ends a segment, durably: what lies in it from a place on goes, as a failed call may have left it there, and its
     /// footer takes that place. Where nothing is before that, the segment goes.
@@ -48,7 +48,7 @@ pub(super) trait Target: std::fmt::Debug + Send {
     fn is_whole(&self) -> bool;
 }
 
-/// Whether octets must be on disk before a call returns.
+/// Whether bytes must be on disk before a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
     Now,
@@ -81,8 +81,8 @@ pub(super) struct Writer {
     is_broken: bool,
     /// Added to the numbers of connections, which begin anew in every process.
     epoch: u64,
-    /// The octets of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
-    octets: Vec<u8>,
+    /// The bytes of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
+    bytes: Vec<u8>,
 }
 
 /// What becomes of a message when its group is durable.
@@ -129,7 +129,7 @@ impl Writer {
             began: None,
             is_broken: false,
             epoch: fastrand::u64(..),
-            octets: Vec::new(),
+            bytes: Vec::new(),
             options,
         };
         Ok((writer, shared, store))
@@ -165,9 +165,9 @@ impl Writer {
         let until = self.target.is_whole().then(|| Instant::now() + self.options.linger);
         let mut next = Some(first);
         while let Some(first) = next.take() {
-            let mut octets = first.octets();
+            let mut bytes = first.bytes();
             let mut group = vec![first];
-            while octets < GROUP_BYTES && group.len() < GROUP {
+            while bytes < GROUP_BYTES && group.len() < GROUP {
                 let message = match until {
                     None => inbox.try_recv().ok(),
                     Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
@@ -177,7 +177,7 @@ impl Writer {
                     next = Some(message);
                     break;
                 }
-                octets = octets.saturating_add(message.octets());
+                bytes = bytes.saturating_add(message.bytes());
                 group.push(message);
             }
             self.commit(group);
@@ -186,45 +186,45 @@ impl Writer {
 
     /// Makes a group durable, and says so.
     fn commit(&mut self, group: Vec<Message>) {
-        let mut octets = std::mem::take(&mut self.octets);
-        octets.clear();
-        self.commit_into(group, &mut octets);
-        octets.shrink_to(2 * GROUP_BYTES);
-        self.octets = octets;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        self.commit_into(group, &mut bytes);
+        bytes.shrink_to(2 * GROUP_BYTES);
+        self.bytes = bytes;
     }
 
-    fn commit_into(&mut self, group: Vec<Message>, octets: &mut Vec<u8>) {
+    fn commit_into(&mut self, group: Vec<Message>, bytes: &mut Vec<u8>) {
         let mut pending: Vec<Pending> = Vec::with_capacity(group.len());
         let ended = if self.is_broken { self.end_segment() } else { Ok(()) };
         let fresh = self.length == 0;
         if fresh {
-            octets.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
+            bytes.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
         }
-        let header = octets.len() as u64;
+        let header = bytes.len() as u64;
         let mut rows = self.rows;
         for message in group {
             match message {
                 Message::Batch { delivery, safe } => {
-                    let prepared = self.prepare(delivery, safe, rows, octets);
+                    let prepared = self.prepare(delivery, safe, rows, bytes);
                     rows += prepared.as_ref().map_or(0, Pending::rows);
                     pending.extend(prepared);
                 }
-                Message::Ended(ended) => self.prepare_end(ended, rows, octets, &mut pending),
+                Message::Ended(ended) => self.prepare_end(ended, rows, bytes, &mut pending),
             }
         }
         let entries: Vec<Entry> = pending.iter().filter_map(|pending| pending.entry).collect();
         if !entries.is_empty() {
             if self.target.is_whole() {
-                octets.extend_from_slice(&footer(&entries));
+                bytes.extend_from_slice(&footer(&entries));
             }
             // That a connection has ended is acknowledged to nobody.
             let durable = if fresh || rows > self.rows { Durable::Now } else { Durable::Later };
-            if let Err(error) = ended.and_then(|()| self.write(octets, durable, rows)) {
+            if let Err(error) = ended.and_then(|()| self.write(bytes, durable, rows)) {
                 self.give_up(pending, &error);
                 return;
             }
             self.shared.index.update(self.segment, |segment| {
-                segment.octets += octets.len() as u64;
+                segment.bytes += bytes.len() as u64;
                 segment.sealed = self.target.is_whole();
                 if fresh {
                     segment.header = header;
@@ -238,11 +238,11 @@ impl Writer {
     }
 
     /// Writes a group, behind which the segment has so many rows.
-    fn write(&mut self, octets: &[u8], durable: Durable, row: u64) -> Result<()> {
-        let wanted = octets.len() as u64;
+    fn write(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
+        let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
             return Err(Error::misuse(format!(
-                "{wanted} octets at a time; the spool keeps {}",
+                "{wanted} bytes at a time; the spool keeps {}",
                 self.options.max_bytes
             )));
         }
@@ -250,7 +250,7 @@ impl Writer {
             return Err(Error::misuse("the spool was closed".into()));
         }
         self.shared.index.extend(Position { segment: self.segment, row });
-        if let Err(error) = self.target.write(self.segment, self.length, octets, durable) {
+        if let Err(error) = self.target.write(self.segment, self.length, bytes, durable) {
             // At once, so that nobody reads what was refused; where that fails, before the next group.
             self.is_broken = true;
             self.seal();
@@ -262,13 +262,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends what is new of a batch to a group's octets, as the rows from number `row` of the segment on.
+    /// Appends what is new of a batch to a group's bytes, as the rows from number `row` of the segment on.
     fn prepare(
         &mut self,
         delivery: Delivery,
         safe: oneshot::Sender<Result<()>>,
         row: u64,
-        octets: &mut Vec<u8>,
+        bytes: &mut Vec<u8>,
     ) -> Option<Pending> {
         let Delivery { batch, sender, connection, first, confirmed, hashes, .. } = delivery;
         let unconfirmed = first.saturating_add(batch.num_rows() as u64).saturating_sub(confirmed);
@@ -281,7 +281,7 @@ impl Writer {
             let then = Then::Safe { safe, seen: seen.map(|seen| seen.end), duplicates };
             return Some(Pending { sent, entry: None, then });
         }
-        match self.encoder.record(&batch.slice(duplicates, rows), (self.head_seed(), row), &sent, octets) {
+        match self.encoder.record(&batch.slice(duplicates, rows), (self.head_seed(), row), &sent, bytes) {
             Ok(entry) => Some(Pending { sent, entry: Some(entry), then: Then::Safe { safe, seen: None, duplicates } }),
             Err(error) => {
                 self.refuse([safe], &error);
@@ -292,7 +292,7 @@ impl Writer {
 
     /// Appends that a connection has ended, if anything is remembered of it that a restart should forget; and so have those
     /// whose events it has sent again.
-    fn prepare_end(&self, ended: Ended, row: u64, octets: &mut Vec<u8>, pending: &mut Vec<Pending>) {
+    fn prepare_end(&self, ended: Ended, row: u64, bytes: &mut Vec<u8>, pending: &mut Vec<Pending>) {
         let Ended { sender, connection, clean } = ended;
         let connection = connection.wrapping_add(self.epoch);
         let finished = if clean { self.recent.finished_by(&sender, connection) } else { Vec::new() };
@@ -300,7 +300,7 @@ impl Writer {
             || pending.iter().any(|earlier| earlier.sent.connection == connection);
         for (connection, known) in finished.into_iter().map(|number| (number, true)).chain([(connection, known)]) {
             let sent = Sent { sender: Arc::clone(&sender), connection, hashes: Vec::new(), unconfirmed: 0 };
-            let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, octets));
+            let entry = (clean && known).then(|| format::end((self.head_seed(), row), &sent, bytes));
             pending.push(Pending { sent, entry, then: Then::Ended { clean } });
         }
     }
@@ -398,11 +398,11 @@ impl Writer {
             .shared
             .index
             .with(|state| state.segments.get(&self.segment).map(|segment| segment.entries.clone()).unwrap_or_default());
-        let octets = footer(&entries);
-        self.target.end(self.segment, self.length, &octets)?;
+        let bytes = footer(&entries);
+        self.target.end(self.segment, self.length, &bytes)?;
         if self.length > 0 && !self.target.is_whole() {
             self.shared.index.update(self.segment, |segment| {
-                segment.octets += octets.len() as u64;
+                segment.bytes += bytes.len() as u64;
                 segment.sealed = true;
             });
         }

@@ -13,13 +13,13 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub const LENGTH: usize = 6;
 
     /// The frame.
     pub const fn encode(self) -> [u8; Self::LENGTH] {
         let [a, b, c, d] = self.sequence.to_be_bytes();
-        [self.version.octet(), ACK, a, b, c, d]
+        [self.version.byte(), ACK, a, b, c, d]
     }
 
     pub(super) fn decode(version: Version, reader: &mut Reader<'_>) -> Result<Self> {

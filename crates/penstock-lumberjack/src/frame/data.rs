@@ -27,8 +27,8 @@ pub struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// Octets of all keys, values and lengths.
-    pub const fn octets(&self) -> usize {
+    /// Bytes of all keys, values and lengths.
+    pub const fn bytes(&self) -> usize {
         self.rest.len()
     }
 }
@@ -58,7 +58,7 @@ fn string<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 impl<'a> Data<'a> {
-    /// Octets before the first pair.
+    /// Bytes before the first pair.
     pub(crate) const HEAD: usize = 10;
 
     /// Appends a frame with the pairs given.
@@ -76,7 +76,7 @@ impl<'a> Data<'a> {
             return Err(Error::misuse("a key or a value has 4 GiB or more"));
         }
         let mut writer = Writer::new(out);
-        writer.u8(version.octet());
+        writer.u8(version.byte());
         writer.u8(DATA);
         writer.u32(sequence);
         writer.u32(count);
@@ -95,10 +95,10 @@ impl<'a> Data<'a> {
     }
 }
 
-/// How far the pairs of an event have been looked at, so that one that comes octet by octet is looked at once.
+/// How far the pairs of an event have been looked at, so that one that comes byte by byte is looked at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairScan {
-    /// Octets of the frame that belong to strings and lengths seen so far.
+    /// Bytes of the frame that belong to strings and lengths seen so far.
     end: usize,
     /// Strings still to come, two for each pair.
     strings: u64,
@@ -106,24 +106,24 @@ pub(crate) struct PairScan {
 
 impl PairScan {
     /// Begins as soon as the pair count is there.
-    pub(super) fn begin(octets: &[u8], limits: &Limits) -> Result<Option<Self>> {
-        let mut reader = Reader::new(octets.get(6..).unwrap_or_default());
+    pub(super) fn begin(bytes: &[u8], limits: &Limits) -> Result<Option<Self>> {
+        let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(pairs) = reader.u32() else { return Ok(None) };
         limits.pairs().check(pairs.into())?;
         Ok(Some(Self { end: Data::HEAD, strings: u64::from(pairs) * 2 }))
     }
 
-    /// Goes on; gives the octets of the whole frame, when they are there.
-    pub(super) fn scan(&mut self, octets: &[u8], limits: &Limits) -> Result<Option<usize>> {
+    /// Goes on; gives the bytes of the whole frame, when they are there.
+    pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         while self.strings > 0 {
-            let mut reader = Reader::new(octets.get(self.end..).unwrap_or_default());
+            let mut reader = Reader::new(bytes.get(self.end..).unwrap_or_default());
             let Ok(length) = reader.u32() else { return Ok(None) };
             let limit = if self.strings.is_multiple_of(2) { limits.key() } else { limits.value() };
             limit.check(length.into())?;
             let end = usize::try_from(length).ok().and_then(|length| self.end.checked_add(4)?.checked_add(length));
             let end = end.ok_or_else(|| Error::malformed("the length of a data frame does not fit into memory"))?;
             limits.data().check(u64::try_from(end).unwrap_or(u64::MAX))?;
-            if octets.len() < end {
+            if bytes.len() < end {
                 return Ok(None);
             }
             (self.end, self.strings) = (end, self.strings - 1);

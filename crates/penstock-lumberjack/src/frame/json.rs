@@ -17,7 +17,7 @@ pub struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// Octets before the document.
+    /// Bytes before the document.
     pub(crate) const HEAD: usize = 10;
 
     /// Appends the frame.
@@ -26,7 +26,7 @@ impl<'a> Json<'a> {
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
         let length = u32::try_from(self.payload.len()).map_err(|_| Error::misuse("a document has 4 GiB or more"))?;
         let mut writer = Writer::new(out);
-        writer.u8(self.version.octet());
+        writer.u8(self.version.byte());
         writer.u8(JSON);
         writer.u32(self.sequence);
         writer.u32(length);
@@ -42,19 +42,19 @@ impl<'a> Json<'a> {
         Ok(Self { version, sequence, payload })
     }
 
-    /// The octets of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
+    /// The bytes of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
     #[inline]
-    pub(crate) fn whole(octets: &[u8], limits: &Limits) -> Option<usize> {
-        let [version, JSON, _, _, _, _, a, b, c, d, ..] = *octets else { return None };
+    pub(crate) fn whole(bytes: &[u8], limits: &Limits) -> Option<usize> {
+        let [version, JSON, _, _, _, _, a, b, c, d, ..] = *bytes else { return None };
         let length = u32::from_be_bytes([a, b, c, d]);
-        let known = Version::from_octet(version).is_some() && u64::from(length) <= limits.value;
+        let known = Version::from_byte(version).is_some() && u64::from(length) <= limits.value;
         let whole = usize::try_from(length).ok()?.checked_add(Self::HEAD)?;
-        (known && whole <= octets.len()).then_some(whole)
+        (known && whole <= bytes.len()).then_some(whole)
     }
 
-    /// The octets of the whole frame, as soon as the first ten are there.
-    pub(super) fn scan(octets: &[u8], limits: &Limits) -> Result<Option<usize>> {
-        let mut reader = Reader::new(octets.get(6..).unwrap_or_default());
+    /// The bytes of the whole frame, as soon as the first ten are there.
+    pub(super) fn scan(bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(length) = reader.u32() else { return Ok(None) };
         limits.json().check(length.into())?;
         Ok(usize::try_from(length).ok().and_then(|length| length.checked_add(Self::HEAD)))

@@ -22,7 +22,7 @@ pub(crate) const JSON: u8 = b'J';
 pub(crate) const COMPRESSED: u8 = b'C';
 pub(crate) const ACK: u8 = b'A';
 
-/// The octet that every frame begins with (decision 1).
+/// The byte that every frame begins with (decision 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// '1': logstash-forwarder.
@@ -32,16 +32,16 @@ pub enum Version {
 }
 
 impl Version {
-    /// The octet.
-    pub const fn octet(self) -> u8 {
+    /// The byte.
+    pub const fn byte(self) -> u8 {
         match self {
             Self::V1 => b'1',
             Self::V2 => b'2',
         }
     }
 
-    pub(crate) const fn from_octet(octet: u8) -> Option<Self> {
-        match octet {
+    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
             b'1' => Some(Self::V1),
             b'2' => Some(Self::V2),
             _ => None,
@@ -66,8 +66,8 @@ pub enum Frame<'a> {
 impl<'a> Frame<'a> {
     /// Reads a frame that is whole.
     #[inline]
-    pub(crate) fn decode(octets: &'a [u8]) -> Result<Self> {
-        let mut reader = Reader::new(octets);
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
         let (version, kind) = head(&mut reader)?;
         match kind {
             WINDOW => Window::decode(version, &mut reader).map(Self::Window),
@@ -81,9 +81,9 @@ impl<'a> Frame<'a> {
 
 #[inline]
 fn head(reader: &mut Reader<'_>) -> Result<(Version, u8)> {
-    let octet = reader.u8().map_err(truncated)?;
-    let version = Version::from_octet(octet)
-        .ok_or_else(|| Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{octet:02X}")))?;
+    let byte = reader.u8().map_err(truncated)?;
+    let version = Version::from_byte(byte)
+        .ok_or_else(|| Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{byte:02X}")))?;
     Ok((version, reader.u8().map_err(truncated)?))
 }
 

@@ -5,20 +5,20 @@ use super::{ACK, Ack, COMPRESSED, DATA, JSON, Json, Version, WINDOW, Window, unk
 use crate::limits::Limits;
 use crate::{Accepts, Error, Result};
 
-/// What the octets at hand begin with.
+/// What the bytes at hand begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole frame of so many octets.
+    /// A whole frame of so many bytes.
     Frame(usize),
-    /// The head of a compressed frame, six octets, and how many compressed ones follow.
+    /// The head of a compressed frame, six bytes, and how many compressed ones follow.
     Compressed(u32),
 }
 
-/// Looks for the end of the frame that octets begin with, and remembers between calls how far it has looked.
+/// Looks for the end of the frame that bytes begin with, and remembers between calls how far it has looked.
 ///
 /// ```text
 ///             type J                       all there
-///  ┌─Start ───────────▶ Length(octets) ────────────────▶ Found::Frame ─▶ Start
+///  ┌─Start ───────────▶ Length(bytes) ────────────────▶ Found::Frame ─▶ Start
 ///  │  type D                                   ▲
 ///  └─────────▶ Pairs(so far) ──────────────────┘
 /// ```
@@ -31,22 +31,22 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
-    /// Looks at the octets, which begin where they began the last time; None if the frame's end is not there yet.
-    pub(crate) fn scan(&mut self, octets: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Found>> {
+    /// Looks at the bytes, which begin where they began the last time; None if the frame's end is not there yet.
+    pub(crate) fn scan(&mut self, bytes: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Found>> {
         loop {
             match self {
-                Self::Start => match Self::start(octets, accepts, limits)? {
+                Self::Start => match Self::start(bytes, accepts, limits)? {
                     None => return Ok(None),
                     Some(Started::Compressed(length)) => return Ok(Some(Found::Compressed(length))),
                     Some(Started::Scan(scan)) => *self = scan,
                 },
-                Self::Length(length) if octets.len() < *length => return Ok(None),
+                Self::Length(length) if bytes.len() < *length => return Ok(None),
                 Self::Length(length) => {
                     let found = Found::Frame(*length);
                     *self = Self::Start;
                     return Ok(Some(found));
                 }
-                Self::Pairs(pairs) => match pairs.scan(octets, limits)? {
+                Self::Pairs(pairs) => match pairs.scan(bytes, limits)? {
                     None => return Ok(None),
                     Some(length) => *self = Self::Length(length),
                 },
@@ -54,10 +54,10 @@ impl Scan {
         }
     }
 
-    fn start(octets: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Started>> {
-        let mut reader = Reader::new(octets);
+    fn start(bytes: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Started>> {
+        let mut reader = Reader::new(bytes);
         let Ok(version) = reader.u8() else { return Ok(None) };
-        if Version::from_octet(version).is_none() {
+        if Version::from_byte(version).is_none() {
             return Err(Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{version:02X}")));
         }
         let Ok(kind) = reader.u8() else { return Ok(None) };
@@ -70,8 +70,8 @@ impl Scan {
         let scan = match kind {
             WINDOW => Some(Self::Length(Window::LENGTH)),
             ACK => Some(Self::Length(Ack::LENGTH)),
-            JSON => Json::scan(octets, limits)?.map(Self::Length),
-            DATA => PairScan::begin(octets, limits)?.map(Self::Pairs),
+            JSON => Json::scan(bytes, limits)?.map(Self::Length),
+            DATA => PairScan::begin(bytes, limits)?.map(Self::Pairs),
             COMPRESSED => {
                 let Ok(length) = reader.u32() else { return Ok(None) };
                 limits.compressed().check(length.into())?;

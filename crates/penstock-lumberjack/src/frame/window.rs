@@ -14,13 +14,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub const LENGTH: usize = 6;
 
     /// Appends the frame.
     pub fn encode(self, out: &mut impl BufMut) {
         let mut writer = Writer::new(out);
-        writer.u8(self.version.octet());
+        writer.u8(self.version.byte());
         writer.u8(WINDOW);
         writer.u32(self.size);
     }

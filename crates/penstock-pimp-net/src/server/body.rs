@@ -37,8 +37,8 @@ impl From<crate::Error> for Broken {
     }
 }
 
-/// The octets of an answer: all of them, or as the client takes them.
-pub enum Octets {
+/// The bytes of an answer: all of them, or as the client takes them.
+pub enum Bytes {
     /// All of them.
     Whole(Bytes),
     /// As the client takes them.
@@ -50,7 +50,7 @@ pub enum Octets {
     },
 }
 
-impl fmt::Debug for Octets {
+impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole(_) => "Whole",
@@ -59,34 +59,34 @@ impl fmt::Debug for Octets {
     }
 }
 
-impl Body for Octets {
+impl Body for Bytes {
     type Data = Bytes;
     type Error = Broken;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut *self {
-            Self::Whole(octets) if octets.is_empty() => Poll::Ready(None),
-            Self::Whole(octets) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(octets))))),
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream { pieces, left } => pieces.as_mut().poll_next(context).map(|piece| {
-                let octets = piece?;
-                if let (Some(left), Ok(octets)) = (left, &octets) {
-                    *left = left.saturating_sub(octets.len() as u64);
+                let bytes = piece?;
+                if let (Some(left), Ok(bytes)) = (left, &bytes) {
+                    *left = left.saturating_sub(bytes.len() as u64);
                 }
-                Some(octets.map(Frame::data))
+                Some(bytes.map(Frame::data))
             }),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(octets) => octets.is_empty(),
+            Self::Whole(bytes) => bytes.is_empty(),
             Self::Stream { left, .. } => *left == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(octets) => SizeHint::with_exact(octets.len() as u64),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

@@ -18,7 +18,7 @@ use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, 
 use penstock_wire::Limit;
 
 use super::answer::{self, Refused};
-use super::body::Octets;
+use super::body::Bytes;
 use super::payload::ended;
 use super::service::{Service, header, now};
 use crate::Change;
@@ -33,7 +33,7 @@ const TRIES: usize = 100;
 const SKEW: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, Refused>;
-type Answered = Result<Response<Octets>>;
+type Answered = Result<Response<Bytes>>;
 /// What becomes of a job (nothing: it is deleted), and the chunks that are new.
 type Next = (Option<Job>, Vec<(u32, Bytes)>);
 
@@ -269,13 +269,13 @@ fn encoded<'a>(
     envelopes: impl Iterator<Item = &'a Envelope<'a>>,
     length: usize,
 ) -> std::result::Result<Vec<(u32, Bytes)>, Error> {
-    let (mut octets, mut ends) = (Vec::with_capacity(length + 160), Vec::new());
+    let (mut bytes, mut ends) = (Vec::with_capacity(length + 160), Vec::new());
     for envelope in envelopes {
-        envelope.encode(&mut octets)?;
-        ends.push((envelope.index, octets.len()));
+        envelope.encode(&mut bytes)?;
+        ends.push((envelope.index, bytes.len()));
     }
-    octets.shrink_to_fit();
-    let (octets, mut from) = (Bytes::from(octets), 0);
-    let chunk = |(index, end)| (index, octets.slice(std::mem::replace(&mut from, end)..end));
+    bytes.shrink_to_fit();
+    let (bytes, mut from) = (Bytes::from(bytes), 0);
+    let chunk = |(index, end)| (index, bytes.slice(std::mem::replace(&mut from, end)..end));
     Ok(ends.into_iter().map(chunk).collect())
 }

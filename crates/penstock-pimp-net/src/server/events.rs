@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{self, Refused};
-use super::body::{Broken, Octets};
+use super::body::{Broken, Bytes};
 use super::packing;
 use super::pieces::Chunks;
 use super::service::{Live, Service, header, now, told};
@@ -34,7 +34,7 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
 fn first(parts: &Parts) -> Result<u32, Error> {
     let wrong = || Error::new(Code::Malformed, "Last-Event-ID is no index");
     let from = match header(&parts.headers, &LAST_EVENT_ID) {
-        Some(last) if !last.bytes().all(|octet| octet.is_ascii_digit()) => return Err(wrong()),
+        Some(last) if !last.bytes().all(|byte| byte.is_ascii_digit()) => return Err(wrong()),
         Some(last) => last.parse::<u64>().ok().and_then(|last| last.checked_add(1)).ok_or_else(wrong)?,
         None => Query::decode(parts.uri.query())?.from,
     };
@@ -48,7 +48,7 @@ pub(super) async fn respond(
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
-) -> Result<Response<Octets>, Refused> {
+) -> Result<Response<Bytes>, Refused> {
     let from = first(parts)?;
     let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
@@ -59,7 +59,7 @@ pub(super) async fn respond(
     let (service, key) = (Arc::clone(service), key.map(str::to_owned));
     let stopping = parts.extensions.get::<Stopping>().cloned();
     let following = Following { service, id, key, peer, from, ended: false, stopping, news, _live: live };
-    let mut response = Response::new(Octets::Stream { pieces: following.stream(), left: None });
+    let mut response = Response::new(Bytes::Stream { pieces: following.stream(), left: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -12,7 +12,7 @@ use penstock_io::tls::{Fingerprint, ServerTls};
 use penstock_io::{ConnectionLimits, DriverError as _};
 
 use super::Service;
-use super::body::Octets;
+use super::body::Bytes;
 use crate::{Error, Result};
 
 pub(super) const SERVING: Serving = Serving {
@@ -37,9 +37,9 @@ pub struct Buffer {
 }
 
 impl Answers for Service {
-    type Body = Octets;
+    type Body = Bytes;
 
-    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Octets> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Bytes> {
         self.respond(request, peer.ip()).await
     }
 }

@@ -62,8 +62,8 @@ impl Source for Service {
         let failing = "1 while the store takes no writes, as /healthz says then.";
         page.gauge("penstock_pimp_store_failing", failing, u64::from(self.store.failing().is_some()))?;
         page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
-        page.gauge("penstock_pimp_chunk_octets", "Octets of chunks stored.", usage.chunk_octets)?;
-        page.gauge("penstock_pimp_disk_octets", "Octets on the disk.", usage.disk_octets)
+        page.gauge("penstock_pimp_chunk_bytes", "Bytes of chunks stored.", usage.chunk_bytes)?;
+        page.gauge("penstock_pimp_disk_bytes", "Bytes on the disk.", usage.disk_bytes)
     }
 
     fn is_healthy(&self) -> bool {

@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
 
-use super::body::Octets;
+use super::body::Bytes;
 use super::service::header;
 
 /// Below it a header more costs as much.
@@ -34,24 +34,24 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
 }
 
 /// The same answer, smaller, where it is JSON and worth it.
-pub(super) async fn packed(asked: &HeaderMap, response: Response<Octets>) -> Response<Octets> {
+pub(super) async fn packed(asked: &HeaderMap, response: Response<Bytes>) -> Response<Bytes> {
     let json = header(response.headers(), &CONTENT_TYPE) == Some("application/json");
     let (mut parts, body) = response.into_parts();
     match body {
-        Octets::Whole(octets) if json && octets.len() >= WORTH => {
+        Bytes::Whole(bytes) if json && bytes.len() >= WORTH => {
             parts.headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-            let smaller = if wanted(asked) { smaller(octets.clone()).await } else { None };
+            let smaller = if wanted(asked) { smaller(bytes.clone()).await } else { None };
             if smaller.is_some() {
                 parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             }
-            Response::from_parts(parts, Octets::Whole(smaller.unwrap_or(octets)))
+            Response::from_parts(parts, Bytes::Whole(smaller.unwrap_or(bytes)))
         }
-        Octets::Whole(_) | Octets::Stream { .. } => Response::from_parts(parts, body),
+        Bytes::Whole(_) | Bytes::Stream { .. } => Response::from_parts(parts, body),
     }
 }
 
 /// Says whether an answer that comes in pieces is in gzip.
-pub(super) fn tagged(mut response: Response<Octets>, packed: bool) -> Response<Octets> {
+pub(super) fn tagged(mut response: Response<Bytes>, packed: bool) -> Response<Bytes> {
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     if packed {
@@ -60,15 +60,15 @@ pub(super) fn tagged(mut response: Response<Octets>, packed: bool) -> Response<O
     response
 }
 
-async fn smaller(octets: Bytes) -> Option<Bytes> {
-    if octets.len() <= HERE {
-        return gzip(&octets);
+async fn smaller(bytes: Bytes) -> Option<Bytes> {
+    if bytes.len() <= HERE {
+        return gzip(&bytes);
     }
-    penstock_io::runtime::spawn_blocking(move || gzip(&octets)).ok()?.await.ok()?
+    penstock_io::runtime::spawn_blocking(move || gzip(&bytes)).ok()?.await.ok()?
 }
 
-fn gzip(octets: &[u8]) -> Option<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(octets.len() / 2), Compression::fast());
-    encoder.write_all(octets).ok()?;
+fn gzip(bytes: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::fast());
+    encoder.write_all(bytes).ok()?;
     encoder.finish().ok().map(Bytes::from)
 }

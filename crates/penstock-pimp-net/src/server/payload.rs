@@ -40,7 +40,7 @@ const WAIT: Duration = Duration::from_secs(10);
 pub(super) struct Payload {
     /// The metadata, but for `meta`.
     pub(super) metadata: Metadata,
-    /// Octets, inflated or as they are.
+    /// Bytes, inflated or as they are.
     pub(super) length: u64,
 }
 
@@ -71,7 +71,7 @@ impl Unpacker {
         Self { id, limits: limits.clone(), decoder, inflates, chunks, value, at, last }
     }
 
-    /// The payload's next octets: of what is compressed a frame of them; none, when more chunks are needed.
+    /// The payload's next bytes: of what is compressed a frame of them; none, when more chunks are needed.
     fn step(&mut self) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
         while !self.inflates || out.len() < FRAME {
@@ -96,13 +96,13 @@ impl Unpacker {
         Ok(out)
     }
 
-    /// How many octets come of the chunks that are there.
+    /// How many bytes come of the chunks that are there.
     fn count(&mut self) -> Result<u64, Error> {
         let mut length = 0;
         loop {
-            let octets = self.step()?.len() as u64;
-            length += octets;
-            if octets == 0 {
+            let bytes = self.step()?.len() as u64;
+            length += bytes;
+            if bytes == 0 {
                 return Ok(length);
             }
         }
@@ -153,9 +153,9 @@ async fn look(service: &Arc<Service>, id: JobId, job: &Job, inflates: bool, peer
     unpacker.chunks.extend(first);
     let mut length = 0;
     loop {
-        let working = spawn_blocking(move || unpacker.count().map(|octets| (unpacker, octets)))?;
-        let (back, octets) = working.await.map_err(ended)??;
-        (unpacker, length) = (back, length + octets);
+        let working = spawn_blocking(move || unpacker.count().map(|bytes| (unpacker, bytes)))?;
+        let (back, bytes) = working.await.map_err(ended)??;
+        (unpacker, length) = (back, length + bytes);
         drop(room);
         let Some((next, fresh)) = chunks.next().await? else { return Ok(Payload { metadata, length }) };
         unpacker.chunks.extend(next);
@@ -199,10 +199,10 @@ impl Going {
         while self.at <= *self.range.end() {
             let mut unpacker = self.unpacker;
             let working =
-                spawn_blocking(move || unpacker.step().map(|octets| (unpacker, octets))).map_err(Refused::from)?;
-            let (back, octets) = working.await.map_err(|error| Refused::from(ended(error)))?.map_err(Refused::from)?;
+                spawn_blocking(move || unpacker.step().map(|bytes| (unpacker, bytes))).map_err(Refused::from)?;
+            let (back, bytes) = working.await.map_err(|error| Refused::from(ended(error)))?.map_err(Refused::from)?;
             self.unpacker = back;
-            if octets.is_empty() {
+            if bytes.is_empty() {
                 if self.chunks.are_read() {
                     return Ok(None);
                 }
@@ -214,18 +214,18 @@ impl Going {
                 continue;
             }
             let begin = self.at;
-            self.at += octets.len() as u64;
-            let place = |at: u64| usize::try_from(at.saturating_sub(begin)).unwrap_or(usize::MAX).min(octets.len());
+            self.at += bytes.len() as u64;
+            let place = |at: u64| usize::try_from(at.saturating_sub(begin)).unwrap_or(usize::MAX).min(bytes.len());
             let wanted = place(*self.range.start())..place(self.range.end().saturating_add(1));
             if wanted.is_empty() {
                 continue;
             }
             // What is inflated has its room in `self`; what is not is all that its chunks were, and goes with theirs.
-            let octets = match room.take() {
-                Some(room) => room.holds(octets),
-                None => Bytes::from(octets),
+            let bytes = match room.take() {
+                Some(room) => room.holds(bytes),
+                None => Bytes::from(bytes),
             };
-            return Ok(Some((octets.slice(wanted), self)));
+            return Ok(Some((bytes.slice(wanted), self)));
         }
         Ok(None)
     }

@@ -18,12 +18,12 @@ use super::answer::Refused;
 use super::body::Broken;
 use super::service::Service;
 
-/// So many octets of chunks are read at once for an answer; a chunk that is larger by itself.
+/// So many bytes of chunks are read at once for an answer; a chunk that is larger by itself.
 pub(super) const PIECE: u64 = 256 << 10;
 /// And so many chunks at most.
 const CHUNKS: usize = 256;
 
-/// The most that a chunk takes as it is stored: JSON writes an octet of a text with up to six.
+/// The most that a chunk takes as it is stored: JSON writes a byte of a text with up to six.
 pub(super) const fn largest(limits: &Limits) -> u64 {
     limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
 }
@@ -93,7 +93,7 @@ impl PollPieces {
     /// As a body.
     pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
         try_unfold((self, true), |(mut pieces, begins)| async move {
-            Ok(pieces.next(begins).await?.map(|octets| (octets, (pieces, false))))
+            Ok(pieces.next(begins).await?.map(|bytes| (bytes, (pieces, false))))
         })
         .boxed()
     }
@@ -104,35 +104,35 @@ impl PollPieces {
             None => self.chunks.next().await?,
         };
         let Some((chunks, room)) = piece else { return Ok(None) };
-        let mut octets = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len() + 1).sum::<usize>() + 64);
-        octets.extend_from_slice(if begins { b"{\"chunks\":[" } else { b"," });
+        let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len() + 1).sum::<usize>() + 64);
+        bytes.extend_from_slice(if begins { b"{\"chunks\":[" } else { b"," });
         for (place, chunk) in chunks.iter().enumerate() {
             if place > 0 {
-                octets.push(b',');
+                bytes.push(b',');
             }
-            octets.extend_from_slice(chunk);
+            bytes.extend_from_slice(chunk);
         }
         drop(chunks);
         let ends = self.chunks.are_read();
         if ends {
-            octets.extend_from_slice(format!("],\"nextIndex\":{}}}", self.next_index).as_bytes());
+            bytes.extend_from_slice(format!("],\"nextIndex\":{}}}", self.next_index).as_bytes());
         }
         if let Some(packer) = self.packer.take() {
-            let (packer, packed) = packed(packer, octets, ends).await?;
-            (self.packer, octets) = (packer, packed);
+            let (packer, packed) = packed(packer, bytes, ends).await?;
+            (self.packer, bytes) = (packer, packed);
         }
-        Ok(Some(room.holds(octets)))
+        Ok(Some(room.holds(bytes)))
     }
 }
 
 /// Packs a piece on a thread of the pool. What comes of it goes out at once: the reader sees the chunks that it has.
 async fn packed(
     mut packer: GzEncoder<Vec<u8>>,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     ends: bool,
 ) -> crate::Result<(Option<GzEncoder<Vec<u8>>>, Vec<u8>)> {
     let packing = spawn_blocking(move || {
-        packer.write_all(&octets)?;
+        packer.write_all(&bytes)?;
         if ends {
             return packer.finish().map(|packed| (None, packed));
         }

@@ -12,7 +12,7 @@ use hyper::{Method, Response, StatusCode};
 use penstock_pimp::{Code, Compression, Error, Job, JobId};
 
 use super::answer::{self, Refused};
-use super::body::Octets;
+use super::body::Bytes;
 use super::service::{Service, header, now};
 use super::{packing, payload};
 
@@ -23,7 +23,7 @@ pub(super) async fn respond(
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
-) -> Result<Response<Octets>, Refused> {
+) -> Result<Response<Bytes>, Refused> {
     let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
     if !job.is_whole() {
@@ -44,7 +44,7 @@ pub(super) async fn respond(
         let mut response = answer::empty(status);
         if let Some((first, last)) = range {
             let pieces = payload::stream(service, id, &job, &payload, !as_it_is, first..=last, peer).await?;
-            *response.body_mut() = Octets::Stream { pieces, left: Some(last - first + 1) };
+            *response.body_mut() = Bytes::Stream { pieces, left: Some(last - first + 1) };
         }
         let placed = match (status, range) {
             (StatusCode::PARTIAL_CONTENT, Some((first, last))) => {
@@ -77,8 +77,8 @@ pub(super) async fn respond(
 
 /// What is done does not change: its time and its length name it.
 fn etag(job: &Job, packed: bool) -> String {
-    let octets = job.done().map_or(0, |done| done.octets);
-    format!("\"{:x}-{:x}-{octets:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
+    let bytes = job.done().map_or(0, |done| done.bytes);
+    format!("\"{:x}-{:x}-{bytes:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
 }
 
 /// Whether a list of tags names this one.
@@ -86,7 +86,7 @@ fn names(list: &str, etag: &str) -> bool {
     list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
 }
 
-/// The first and the last octet of the answer, if it has any, and its status.
+/// The first and the last byte of the answer, if it has any, and its status.
 fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) {
     match asked.map_or(Range::All, |asked| Range::parse(asked, length)) {
         Range::All => (StatusCode::OK, length.checked_sub(1).map(|last| (0, last))),
@@ -95,7 +95,7 @@ fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) 
     }
 }
 
-/// Which octets are asked for.
+/// Which bytes are asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Range {
     /// All: none is asked for, several are, or what is asked for is no range.
@@ -109,7 +109,7 @@ enum Range {
 impl Range {
     fn parse(text: &str, length: u64) -> Self {
         let number =
-            |text: &str| text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
         let Some((first, last)) = text.trim().strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
             return Self::All;
         };

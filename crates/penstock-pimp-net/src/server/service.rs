@@ -19,7 +19,7 @@ use tokio::sync::{Mutex as Turn, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
-use super::body::Octets;
+use super::body::Bytes;
 use super::metrics::Counters;
 use super::payload::{Known, Name, Payload, READING};
 use super::pieces::{Chunks, PIECE, PollPieces, largest};
@@ -36,7 +36,7 @@ const SWEEP: Duration = Duration::from_secs(2);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Bodies of so many times the largest one may be in memory.
 const BODIES: u64 = 4;
-/// Octets of answers that may be in memory; those of up to 16 KiB are not counted, and neither are such bodies.
+/// Bytes of answers that may be in memory; those of up to 16 KiB are not counted, and neither are such bodies.
 const ANSWERS: u64 = 256 << 20;
 const SMALL: usize = 16 << 10;
 
@@ -147,7 +147,7 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-type Answered = std::result::Result<Response<Octets>, Refused>;
+type Answered = std::result::Result<Response<Bytes>, Refused>;
 
 impl Service {
     /// A buffer over a store.
@@ -260,7 +260,7 @@ impl Service {
     }
 
     /// Answers a request of somebody at this address.
-    pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: IpAddr) -> Response<Octets>
+    pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: IpAddr) -> Response<Bytes>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -362,7 +362,7 @@ impl Service {
 /// Answers with chunks: what fits into a piece at once, and more as it is taken.
 async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) -> Answered {
     let Some((first, room)) = chunks.next().await? else {
-        return Ok(answer::octets(StatusCode::OK, poll_body([""; 0], next_index)));
+        return Ok(answer::bytes(StatusCode::OK, poll_body([""; 0], next_index)));
     };
     if !chunks.are_read() {
         let packer = packing::wanted(asked).then(pieces::packer);
@@ -372,8 +372,8 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
     }
     let body = poll_body(first, next_index);
     let small = body.len() <= SMALL;
-    let mut response = answer::octets(StatusCode::OK, Vec::new());
-    *response.body_mut() = Octets::Whole(if small { Bytes::from(body) } else { room.holds(body) });
+    let mut response = answer::bytes(StatusCode::OK, Vec::new());
+    *response.body_mut() = Bytes::Whole(if small { Bytes::from(body) } else { room.holds(body) });
     Ok(response)
 }
 

@@ -75,7 +75,7 @@ impl Store for MemoryStore {
 
     fn usage(&self) -> Usage {
         let jobs = self.jobs();
-        let octets = |entry: &Entry| entry.chunks.values().map(|chunk| chunk.len() as u64).sum::<u64>();
-        Usage { jobs: jobs.len() as u64, chunk_octets: jobs.values().map(octets).sum(), ..Usage::default() }
+        let bytes = |entry: &Entry| entry.chunks.values().map(|chunk| chunk.len() as u64).sum::<u64>();
+        Usage { jobs: jobs.len() as u64, chunk_bytes: jobs.values().map(bytes).sum(), ..Usage::default() }
     }
 }

@@ -36,20 +36,20 @@ pub struct Change {
 pub struct Usage {
     /// Jobs known, those that have expired included.
     pub jobs: u64,
-    /// Octets of chunks that have not expired; 0 where the store is another process's.
-    pub chunk_octets: u64,
-    /// Octets on the disk; 0 where the store is another process's.
-    pub disk_octets: u64,
+    /// Bytes of chunks that have not expired; 0 where the store is another process's.
+    pub chunk_bytes: u64,
+    /// Bytes on the disk; 0 where the store is another process's.
+    pub disk_bytes: u64,
     /// Stretches of the store that were found damaged when it was opened.
     pub damaged: u64,
 }
 
-/// How many come first, of these lengths, that have no more than `most` octets together; one at least.
+/// How many come first, of these lengths, that have no more than `most` bytes together; one at least.
 fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
-    let mut octets = 0_u64;
+    let mut bytes = 0_u64;
     let fits = |(place, length): &(usize, u64)| {
-        octets = octets.saturating_add(*length);
-        *place == 0 || octets <= most
+        bytes = bytes.saturating_add(*length);
+        *place == 0 || bytes <= most
     };
     lengths.enumerate().take_while(fits).count()
 }
@@ -63,7 +63,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// then another process was faster, and it is to be decided again.
     fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>>;
 
-    /// The first chunks of these indices, in their order: one, and further ones as long as they have no more than `most` octets
+    /// The first chunks of these indices, in their order: one, and further ones as long as they have no more than `most` bytes
     /// together. None where the first is not there. That fewer come than were asked for does not mean that there are no more.
     fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>>;
 

@@ -58,14 +58,14 @@ redis.call('PUBLISH', KEYS[4], ARGV[5])
 return 1
 ";
 
-/// The most octets, then the indices: the first of them, one at least, up to one that is not there.
+/// The most bytes, then the indices: the first of them, one at least, up to one that is not there.
 const READ: &str = r"
-local found, octets = {}, 0
+local found, bytes = {}, 0
 for place = 2, #ARGV do
     local chunk = redis.call('HGET', KEYS[1], ARGV[place])
     if not chunk then break end
-    octets = octets + #chunk
-    if place > 2 and octets > tonumber(ARGV[1]) then break end
+    bytes = bytes + #chunk
+    if place > 2 and bytes > tonumber(ARGV[1]) then break end
     found[#found + 1] = chunk
 end
 return found

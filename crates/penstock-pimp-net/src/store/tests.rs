@@ -33,8 +33,8 @@ fn job() -> Job {
 }
 
 /// A change that adds chunks to a job, as a buffer makes it.
-fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, octets: usize) -> Change {
-    written(job, id, indices.map(|index| (index, format!("{index}:{}", "x".repeat(octets)), false)))
+fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, bytes: usize) -> Change {
+    written(job, id, indices.map(|index| (index, format!("{index}:{}", "x".repeat(bytes)), false)))
 }
 
 /// The same of these: an index, a value, and whether it is the final one.
@@ -49,9 +49,9 @@ fn written(job: &mut Job, id: JobId, chunks: impl IntoIterator<Item = (u32, Stri
     let written = job.handle_write(now(0), Some("key"), &batch, &limits).expect("fits");
     let chunks = written.new.into_iter().map(|place| {
         let envelope = &batch.envelopes()[place];
-        let mut octets = Vec::new();
-        envelope.encode(&mut octets).expect("memory");
-        (envelope.index, Bytes::from(octets))
+        let mut bytes = Vec::new();
+        envelope.encode(&mut bytes).expect("memory");
+        (envelope.index, Bytes::from(bytes))
     });
     Change { was, chunks: chunks.collect(), job: Some(job.clone()) }
 }
@@ -95,7 +95,7 @@ fn what_is_committed_is_read_in_the_order_asked_for() {
         let all: Vec<Bytes> = [&changes[0], &changes[2]]
             .iter()
             .flat_map(|each| each.chunks.iter())
-            .map(|(_, octets)| octets.clone())
+            .map(|(_, bytes)| bytes.clone())
             .collect();
         for (change, id) in changes.into_iter().zip([id(1), id(2), id(1)]) {
             commit(&*store, id, change);
@@ -111,7 +111,7 @@ fn what_is_committed_is_read_in_the_order_asked_for() {
         assert_eq!(read(&*store, id(3), &[1]), Vec::<Bytes>::new());
         commit(&*store, id(2), deletion());
         assert_eq!((load(&*store, id(2)), read(&*store, id(2), &[1]).len()), (None, 0));
-        assert_eq!(store.usage().chunk_octets, all.iter().map(|octets| octets.len() as u64).sum::<u64>());
+        assert_eq!(store.usage().chunk_bytes, all.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
     }
 }
 
@@ -178,10 +178,10 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
         states.push((on_disk(folder.path()), Some(job.clone())));
     }
     drop(store);
-    let octets = fs::read(&segments(folder.path())[0]).expect("readable");
-    for cut in 0..=octets.len() {
+    let bytes = fs::read(&segments(folder.path())[0]).expect("readable");
+    for cut in 0..=bytes.len() {
         let image = TempDir::new().expect("a folder");
-        fs::write(image.path().join("00000000000000000001.chunks"), &octets[..cut]).expect("writable");
+        fs::write(image.path().join("00000000000000000001.chunks"), &bytes[..cut]).expect("writable");
         let store = DiskStore::open(image.path()).expect("readable");
         let expected = states.iter().rev().find(|(end, _)| *end <= cut as u64).and_then(|(_, job)| job.clone());
         let count = expected.as_ref().map_or(0, |job| job.indices().count() as usize);
@@ -193,8 +193,8 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
 /// A folder with these segments.
 fn image(segments: &[&[u8]]) -> TempDir {
     let image = TempDir::new().expect("a folder");
-    for (number, octets) in (1..).zip(segments) {
-        fs::write(image.path().join(format!("{number:020}.chunks")), octets).expect("writable");
+    for (number, bytes) in (1..).zip(segments) {
+        fs::write(image.path().join(format!("{number:020}.chunks")), bytes).expect("writable");
     }
     image
 }
@@ -217,7 +217,7 @@ fn is_whole(store: &dyn Store, id: JobId, stored: &Job) -> bool {
 }
 
 #[test]
-fn an_octet_that_flips_is_found_and_whoever_lost_something_is_refused() {
+fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
     let (mut first, mut second, mut gone) = (alive(), alive(), alive());
@@ -230,19 +230,19 @@ fn an_octet_that_flips_is_found_and_whoever_lost_something_is_refused() {
     sweep(&store, 0);
     assert_eq!(store.usage().damaged, 0);
     drop(store);
-    let octets = fs::read(&segments(folder.path())[0]).expect("readable");
+    let bytes = fs::read(&segments(folder.path())[0]).expect("readable");
     let (mut read_anyhow, mut refused) = (0, 0);
-    for at in 0..octets.len() {
-        let mut broken = octets.clone();
+    for at in 0..bytes.len() {
+        let mut broken = bytes.clone();
         broken[at] ^= 0x20;
         let image = image(&[&broken]);
-        let store = DiskStore::open(image.path()).expect("one octet keeps no buffer from its start");
+        let store = DiskStore::open(image.path()).expect("one byte keeps no buffer from its start");
         let jobs = [(1, Some(&first)), (2, Some(&second)), (3, None)];
         let lost = jobs.iter().filter(|(number, stored)| match (load(&store, id(*number)), stored) {
             (None, None) => false,
             (Some(found), Some(stored)) => is_lost(&found) || !is_whole(&store, id(*number), stored),
             (Some(found), None) => {
-                assert!(is_lost(&found), "octet {at}: what was deleted has come back");
+                assert!(is_lost(&found), "byte {at}: what was deleted has come back");
                 true
             }
             // It says 404 to everybody.
@@ -253,13 +253,13 @@ fn an_octet_that_flips_is_found_and_whoever_lost_something_is_refused() {
             let told = load(&store, id(number)).is_none_or(|found| is_lost(&found));
             assert!(
                 told || is_whole(&store, id(number), stored),
-                "octet {at}: job {number} has lost something in silence"
+                "byte {at}: job {number} has lost something in silence"
             );
         }
         // The last seal is nobody's; what is broken of it was not synced, as far as anybody knows.
-        let in_seal = at >= octets.len() - 36;
-        assert_eq!(store.usage().damaged, u64::from(!in_seal), "octet {at}");
-        assert!(lost <= usize::from(at >= 28), "octet {at}: one record is one job's, and a header is nobody's");
+        let in_seal = at >= bytes.len() - 36;
+        assert_eq!(store.usage().damaged, u64::from(!in_seal), "byte {at}");
+        assert!(lost <= usize::from(at >= 28), "byte {at}: one record is one job's, and a header is nobody's");
         if lost == 0 { read_anyhow += 1 } else { refused += 1 }
     }
     assert!(read_anyhow > 100 && refused > 100, "{read_anyhow} and {refused}");
@@ -276,15 +276,15 @@ fn what_was_not_synced_is_cut_off_and_what_was_is_not() {
     let two = on_disk(folder.path()) as usize;
     sweep(&store, 0);
     drop(store);
-    let mut octets = fs::read(&segments(folder.path())[0]).expect("readable");
-    octets[two - 10] ^= 1;
+    let mut bytes = fs::read(&segments(folder.path())[0]).expect("readable");
+    bytes[two - 10] ^= 1;
     // Without the seal it is a write that a crash has cut.
-    let cut = image(&[&octets[..two]]);
+    let cut = image(&[&bytes[..two]]);
     let store = DiskStore::open(cut.path()).expect("readable");
     assert_eq!((load(&store, id(1)), store.usage().damaged), (Some(one.1), 0));
     assert_eq!(on_disk(cut.path()) as usize, one.0 + SEAL, "it is gone from the disk as well");
     drop(store);
-    let sealed = image(&[&octets]);
+    let sealed = image(&[&bytes]);
     for again in 0..2 {
         let store = DiskStore::open(sealed.path()).expect("readable");
         assert!(load(&store, id(1)).is_some_and(|job| is_lost(&job)), "start {again}");
@@ -313,10 +313,10 @@ fn a_chunk_that_flips_under_a_store_that_is_open_is_not_given() {
     drop(store);
     let store = DiskStore::open(folder.path()).expect("free again");
     let segment = &segments(folder.path())[0];
-    let mut octets = fs::read(segment).expect("readable");
-    let end = octets.len();
-    octets[end - SEAL - 20] ^= 1;
-    fs::write(segment, &octets).expect("writable");
+    let mut bytes = fs::read(segment).expect("readable");
+    let end = bytes.len();
+    bytes[end - SEAL - 20] ^= 1;
+    fs::write(segment, &bytes).expect("writable");
     let error = block_on(store.read(id(1), vec![1], u64::MAX)).expect("runs").expect_err("damaged");
     assert!(error.to_string().contains("damaged"), "{error}");
 }
@@ -347,12 +347,12 @@ fn a_last_segment_whose_header_became_zeros_is_refused_and_kept() {
     drop(store);
     let segment = &segments(folder.path())[0];
     let whole = fs::read(segment).expect("readable");
-    let mut octets = whole.clone();
-    octets[..28].fill(0);
-    fs::write(segment, &octets).expect("writable");
+    let mut bytes = whole.clone();
+    bytes[..28].fill(0);
+    fs::write(segment, &bytes).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("damaged");
     assert!(error.to_string().contains("are damaged"), "{error}");
-    assert_eq!(fs::read(segment).expect("it is there"), octets);
+    assert_eq!(fs::read(segment).expect("it is there"), bytes);
     // A header that never came to the disk leaves nothing behind it.
     for begun in [&whole[..0], &whole[..9], &[0; 28]] {
         fs::write(segment, begun).expect("writable");
@@ -379,10 +379,10 @@ fn a_chunk_that_is_damaged_keeps_no_segment_of_dead_ones() {
     let store = DiskStore::open(folder.path()).expect("free again");
     commit(&store, id(1), change(&mut long, id(1), 2..3, 100));
     let files = segments(folder.path());
-    let mut octets = fs::read(&files[0]).expect("readable");
-    let text = octets.windows(40).position(|window| window.iter().all(|octet| *octet == window[0])).expect("a chunk");
-    octets[text] ^= 1;
-    fs::write(&files[0], &octets).expect("writable");
+    let mut bytes = fs::read(&files[0]).expect("readable");
+    let text = bytes.windows(40).position(|window| window.iter().all(|byte| *byte == window[0])).expect("a chunk");
+    bytes[text] ^= 1;
+    fs::write(&files[0], &bytes).expect("writable");
     // The jobs expire, and are forgotten one life later.
     for at in [2 * TTL, 3 * TTL] {
         block_on(store.sweep(at)).expect("runs").expect_err("the chunk of a job that lives is damaged");
@@ -405,7 +405,7 @@ fn the_disk_is_free_when_jobs_have_expired_though_others_live_on() {
     assert!(on_disk(folder.path()) > 6_000_000);
     sweep(&store, TTL);
     assert!(on_disk(folder.path()) < 10_000, "{}", on_disk(folder.path()));
-    assert_eq!(store.usage().disk_octets, on_disk(folder.path()));
+    assert_eq!(store.usage().disk_bytes, on_disk(folder.path()));
     assert_eq!(read(&store, id(1), &[1, 2]), kept);
     commit(&store, id(1), change(&mut long, id(1), 3..4, 100));
     drop(store);

@@ -32,8 +32,8 @@ function say(name, text = name) {
   state.dataset.state = name;
 }
 
-/** @param {number} octets */
-const size = (octets) => (octets < 10_000 ? `${octets} octets` : `${(octets / (1 << 20)).toFixed(2)} MiB`);
+/** @param {number} bytes */
+const size = (bytes) => (bytes < 10_000 ? `${bytes} bytes` : `${(bytes / (1 << 20)).toFixed(2)} MiB`);
 
 /** A file name of a job's own, with an ending that is known. @param {string} id @param {string} contentType */
 function fileName(id, contentType) {
@@ -48,22 +48,22 @@ async function show(job, signal) {
   const shown = view(main, contentType);
   const decoder = new TextDecoder();
   const parts = [];
-  let octets = 0;
+  let bytes = 0;
   say("active", isOnline());
   for await (const part of job) {
     if (signal.aborted) return;
     parts.push(part);
-    octets += part.length;
+    bytes += part.length;
     shown.text?.(decoder.decode(part, { stream: true }));
-    facts.textContent = `${contentType}, ${size(octets)}, chunk ${job.nextIndex - 1}`;
-    if (contentLength && compression === "none") [progress.max, progress.value] = [contentLength, octets];
+    facts.textContent = `${contentType}, ${size(bytes)}, chunk ${job.nextIndex - 1}`;
+    if (contentLength && compression === "none") [progress.max, progress.value] = [contentLength, bytes];
   }
   shown.text?.(decoder.decode());
   // Its type says that nobody opens it as a page.
   const whole = new Blob(parts, { type: "application/octet-stream" });
   await shown.end?.(whole);
   [progress.max, progress.value] = [1, 1];
-  facts.textContent = `${contentType}, ${size(octets)}, ${job.nextIndex} chunks`;
+  facts.textContent = `${contentType}, ${size(bytes)}, ${job.nextIndex} chunks`;
   [save.href, save.download, save.hidden] = [URL.createObjectURL(whole), fileName(job.id, contentType), false];
   say("completed");
 }

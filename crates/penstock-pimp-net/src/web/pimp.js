@@ -5,9 +5,9 @@
  *     import { Job, Kept } from "./pimp.js";
  *     const job = new Job("https://buffer.example/pimp/" + id, { key, keep: await Kept.open() });
  *     console.log((await job.open()).contentType);
- *     for await (const octets of job) console.log(octets.length);
+ *     for await (const bytes of job) console.log(bytes.length);
  *
- * What comes is checked as it comes: envelopes, Base64, lengths, at the end the SHA-256. So octets are to be believed only
+ * What comes is checked as it comes: envelopes, Base64, lengths, at the end the SHA-256. So bytes are to be believed only
  * when the loop has ended without an error. Every error is a {@link PimpError}.
  */
 
@@ -15,9 +15,9 @@
  * Chunk 0 of a job (section 4).
  * @typedef {object} Metadata
  * @property {string} contentType the payload's MIME type
- * @property {"identity" | "base64"} contentEncoding how values hold octets
+ * @property {"identity" | "base64"} contentEncoding how values hold bytes
  * @property {"none" | "gzip"} compression what was done to the payload before it was cut
- * @property {number} [contentLength] octets of the payload as it is reassembled, before it is decompressed
+ * @property {number} [contentLength] bytes of the payload as it is reassembled, before it is decompressed
  * @property {object} [meta] the application's own
  */
 
@@ -49,7 +49,7 @@
  * @property {number} [maxPollInterval] what that pause grows to, in ms: 5000
  * @property {number} [stallTimeout] how long nothing new may come, in ms: 30000. Time without a network does not count
  * @property {Partial<Limits>} [limits] how large a job may be at this buffer: 50 Mi characters, 4096 chunks, 256 Ki characters a value
- * @property {number} [inflated] the most octets of a payload that was compressed: 1 GiB
+ * @property {number} [inflated] the most bytes of a payload that was compressed: 1 GiB
  * @property {Keep} [keep] where chunks are kept over a reload; nowhere
  * @property {AbortSignal} [signal] ends the reading
  */
@@ -157,13 +157,13 @@ function readEnvelope(found, job, limits) {
 async function readBody(response, most, alive) {
   const reader = response.body?.getReader();
   const decoder = new TextDecoder("utf-8", { fatal: true });
-  let [text, octets] = ["", 0];
+  let [text, bytes] = ["", 0];
   while (reader) {
     const { value, done } = await reader.read();
     if (done) break;
-    octets += value.length;
+    bytes += value.length;
     alive?.();
-    if (octets > most) {
+    if (bytes > most) {
       await reader.cancel();
       throw new PimpError("TOO_LARGE", `the answer is longer than ${most} bytes`);
     }
@@ -176,27 +176,27 @@ async function readBody(response, most, alive) {
   return text + decoder.decode();
 }
 
-/** Puts octets together from values, and checks what is said about them (sections 3 and 4, decisions 5, 6 and 11). */
+/** Puts bytes together from values, and checks what is said about them (sections 3 and 4, decisions 5, 6 and 11). */
 class Reassembly {
   /** @param {Metadata} metadata */
   constructor(metadata) {
     this.metadata = metadata;
     this.carry = "";
-    this.octets = 0;
+    this.bytes = 0;
     /** @type {Uint8Array<ArrayBuffer>[]} */
     this.parts = [];
   }
 
   /** @param {string} value @returns {Uint8Array<ArrayBuffer>} */
   push(value) {
-    const octets = this.metadata.contentEncoding === "identity" ? new TextEncoder().encode(value) : this.#base64(value);
-    this.octets += octets.length;
+    const bytes = this.metadata.contentEncoding === "identity" ? new TextEncoder().encode(value) : this.#base64(value);
+    this.bytes += bytes.length;
     const { contentLength } = this.metadata;
-    if (contentLength !== undefined && this.octets > contentLength) {
-      throw corrupt(`contentLength is ${contentLength}, and ${this.octets} octets came`);
+    if (contentLength !== undefined && this.bytes > contentLength) {
+      throw corrupt(`contentLength is ${contentLength}, and ${this.bytes} bytes came`);
     }
-    this.parts.push(octets);
-    return octets;
+    this.parts.push(bytes);
+    return bytes;
   }
 
   /** Values that are padded each, and one text that is cut anywhere, are both read. @param {string} value */
@@ -213,23 +213,23 @@ class Reassembly {
       if (piece.endsWith("=") && btoa(decoded).slice(-4) !== piece.slice(-4)) throw corrupt("a value is no Base64: bits behind its end");
       return decoded;
     }).join("");
-    const octets = new Uint8Array(binary.length);
-    for (let at = 0; at < binary.length; at += 1) octets[at] = binary.charCodeAt(at);
-    return octets;
+    const bytes = new Uint8Array(binary.length);
+    for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
+    return bytes;
   }
 
   /** @param {string | null | undefined} sha256 */
   async finish(sha256) {
     if (this.carry) throw corrupt("the Base64 breaks off");
     const { contentLength } = this.metadata;
-    if (contentLength !== undefined && this.octets !== contentLength) {
-      throw corrupt(`contentLength is ${contentLength}, and ${this.octets} octets came`);
+    if (contentLength !== undefined && this.bytes !== contentLength) {
+      throw corrupt(`contentLength is ${contentLength}, and ${this.bytes} bytes came`);
     }
     if (!sha256) return;
     const subtle = globalThis.crypto?.subtle;
     if (!subtle) throw corrupt("the SHA-256 cannot be checked: this page did not come over HTTPS");
     const whole = await new Blob(this.parts).arrayBuffer();
-    const hash = Array.from(new Uint8Array(await subtle.digest("SHA-256", whole)), (octet) => octet.toString(16).padStart(2, "0")).join("");
+    const hash = Array.from(new Uint8Array(await subtle.digest("SHA-256", whole)), (byte) => byte.toString(16).padStart(2, "0")).join("");
     if (hash !== sha256) throw corrupt(`its SHA-256 is ${hash}, and the sender said ${sha256}`);
   }
 }
@@ -288,7 +288,7 @@ export class Job {
     return this.#opened;
   }
 
-  /** The payload's octets, decompressed, as they come. */
+  /** The payload's bytes, decompressed, as they come. */
   async *[Symbol.asyncIterator]() {
     const metadata = await this.open();
     const reassembled = this.#reassembled(metadata);
@@ -307,13 +307,13 @@ export class Job {
       },
     });
     const reader = packed.pipeThrough(new DecompressionStream("gzip")).getReader();
-    let octets = 0;
+    let bytes = 0;
     try {
       for (;;) {
         const { value, done } = await reader.read();
         if (done) return;
-        octets += value.length;
-        if (octets > this.#options.inflated) throw new PimpError("TOO_LARGE", `more than ${this.#options.inflated} octets, inflated`);
+        bytes += value.length;
+        if (bytes > this.#options.inflated) throw new PimpError("TOO_LARGE", `more than ${this.#options.inflated} bytes, inflated`);
         yield value;
       }
     } catch (error) {
@@ -328,7 +328,7 @@ export class Job {
   /** The payload's text, as it comes. */
   async *text() {
     const decoder = new TextDecoder();
-    for await (const octets of this) yield decoder.decode(octets, { stream: true });
+    for await (const bytes of this) yield decoder.decode(bytes, { stream: true });
     yield decoder.decode();
   }
 
@@ -338,7 +338,7 @@ export class Job {
    */
   async bytes() {
     const parts = [];
-    for await (const octets of this) parts.push(octets);
+    for await (const bytes of this) parts.push(bytes);
     return new Uint8Array(await new Blob(parts).arrayBuffer());
   }
 
@@ -360,8 +360,8 @@ export class Job {
   async *#reassembled(metadata) {
     const payload = new Reassembly(metadata);
     for await (const chunk of this.#chunks) {
-      const octets = payload.push(chunk.value);
-      if (octets.length) yield octets;
+      const bytes = payload.push(chunk.value);
+      if (bytes.length) yield bytes;
       if (chunk.done) await payload.finish(chunk.sha256);
     }
   }
@@ -466,7 +466,7 @@ export class Job {
     const { pollInterval, maxPollInterval, stallTimeout, wait } = this.#options;
     /** @type {Map<number, Envelope>} */
     const held = new Map((await this.#kept()).map((chunk) => [chunk.index, chunk]));
-    let [octets, pause, trouble, heard] = [0, pollInterval, "", performance.now()];
+    let [bytes, pause, trouble, heard] = [0, pollInterval, "", performance.now()];
     // No more than an answer holds, however long they are.
     const fit = Math.max(Math.floor((ANSWER - MIB) / (this.#limits.value * ESCAPED)), 1);
     let [limit = 1, most = 1] = AT_ONCE.map((count) => Math.min(count, fit));
@@ -502,8 +502,8 @@ export class Job {
       if (news.length === limit) limit = performance.now() - began > SLOW ? Math.max(limit >> 1, 1) : Math.min(limit * 2, most);
       await this.#kept(news);
       for (const chunk of news) {
-        octets += chunk.value.length;
-        if (octets > this.#limits.job) throw new PimpError("TOO_LARGE", `the job has more than ${this.#limits.job} characters`);
+        bytes += chunk.value.length;
+        if (bytes > this.#limits.job) throw new PimpError("TOO_LARGE", `the job has more than ${this.#limits.job} characters`);
         held.set(chunk.index, chunk);
       }
       for (let chunk = held.get(this.nextIndex); chunk && chunk.error === null; chunk = held.get(this.nextIndex)) {
@@ -525,9 +525,9 @@ export class Job {
   }
 }
 
-/** A key that nobody guesses: 32 random octets in hex (section 13). */
+/** A key that nobody guesses: 32 random bytes in hex (section 13). */
 export function randomKey() {
-  return Array.from(crypto.getRandomValues(new Uint8Array(32)), (octet) => octet.toString(16).padStart(2, "0")).join("");
+  return Array.from(crypto.getRandomValues(new Uint8Array(32)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Chunks in the browser's own database, for ten minutes at most. */

@@ -10,7 +10,7 @@ use crate::{Compression, ContentEncoding, Error, Metadata, Result};
 /// How values hold the payload (section 3, decision 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As it is for text and for types that are text, Base64 for other octets.
+    /// As it is for text and for types that are text, Base64 for other bytes.
     #[default]
     Auto,
     /// As it is; Base64 where that turns out not to be UTF-8 before chunk 0 has gone.
@@ -28,7 +28,7 @@ pub struct SenderConfig {
     pub encoding: Encoding,
     /// Whether it is compressed; then values are Base64.
     pub gzip: bool,
-    /// Octets of the payload, where they are known and it is not compressed. The job fails where they are others.
+    /// Bytes of the payload, where they are known and it is not compressed. The job fails where they are others.
     pub content_length: Option<u64>,
     /// A JSON object for the consumer.
     pub meta: Option<String>,
@@ -36,7 +36,7 @@ pub struct SenderConfig {
     pub max_chunks_per_batch: usize,
     /// How long anything waits before it is written: 250 ms.
     pub flush_interval: Duration,
-    /// Octets of a value: 256 KiB.
+    /// Bytes of a value: 256 KiB.
     pub max_chunk: usize,
     /// How long writes that fail are tried again: 30 s.
     pub stall_timeout: Duration,
@@ -70,8 +70,8 @@ impl SenderConfig {
         let wrong = [
             (!is_mime(&self.content_type), "content_type is no MIME type"),
             (self.max_chunks_per_batch == 0, "max_chunks_per_batch is 0"),
-            // A code point has up to 4 octets, and 4 characters of Base64 are the fewest.
-            (self.max_chunk < 4, "max_chunk is below 4 octets"),
+            // A code point has up to 4 bytes, and 4 characters of Base64 are the fewest.
+            (self.max_chunk < 4, "max_chunk is below 4 bytes"),
             (self.gzip && self.encoding == Encoding::Identity, "what is compressed is no text: gzip needs base64"),
             (self.gzip && self.content_length.is_some(), "content_length of what is compressed is not known before"),
         ];

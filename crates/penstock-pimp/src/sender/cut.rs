@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::ContentEncoding;
 
-/// The next value and how many octets it takes; none where what is left waits for more.
+/// The next value and how many bytes it takes; none where what is left waits for more.
 pub(super) fn cut(
     rest: &[u8],
     whole: usize,
@@ -15,20 +15,20 @@ pub(super) fn cut(
     end: bool,
 ) -> Option<(Cow<'static, str>, usize)> {
     let most = rest.get(..whole).unwrap_or(rest);
-    let octets = match encoding {
+    let bytes = match encoding {
         // A chunk never splits a code point (decision 4).
         ContentEncoding::Identity => match std::str::from_utf8(most) {
             Ok(text) => text.len(),
             Err(error) => error.valid_up_to(),
         },
-        // Chunks hold a multiple of 3 octets, but for the last (decision 5).
+        // Chunks hold a multiple of 3 bytes, but for the last (decision 5).
         ContentEncoding::Base64 if end && rest.len() <= whole => most.len(),
         ContentEncoding::Base64 => most.len() / 3 * 3,
     };
-    let taken = most.get(..octets).filter(|taken| !taken.is_empty())?;
+    let taken = most.get(..bytes).filter(|taken| !taken.is_empty())?;
     let value = match encoding {
         ContentEncoding::Identity => std::str::from_utf8(taken).ok()?.to_owned(),
         ContentEncoding::Base64 => STANDARD.encode(taken),
     };
-    Some((Cow::Owned(value), octets))
+    Some((Cow::Owned(value), bytes))
 }

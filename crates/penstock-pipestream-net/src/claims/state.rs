@@ -12,7 +12,7 @@ use crate::Result;
 
 /// The most that `fresh` gives at a time.
 const FRESH: usize = 4_096;
-/// What all claim checks stand for together, in octets.
+/// What all claim checks stand for together, in bytes.
 const MAX_DETAILS: usize = 512 << 20;
 /// Details of claim checks that the book has forgotten are swept when there are so many more of them.
 const SWEPT: usize = 1_024;
@@ -21,7 +21,7 @@ const SWEPT: usize = 1_024;
 pub(super) struct State {
     pub(super) book: ClaimBook,
     pub(super) details: FastMap<u64, Details>,
-    pub(super) details_octets: usize,
+    pub(super) details_bytes: usize,
     /// Claim checks that are stored, by their number, in the order in which they were issued.
     pub(super) order: BTreeMap<u64, u64>,
     pub(super) last: u64,
@@ -42,9 +42,9 @@ impl State {
     }
 
     pub(super) fn remember(&mut self, id: u64, details: Details) {
-        self.details_octets = self.details_octets.saturating_add(details.weight());
+        self.details_bytes = self.details_bytes.saturating_add(details.weight());
         if let Some(old) = self.details.insert(id, details) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
+            self.details_bytes = self.details_bytes.saturating_sub(old.weight());
         }
     }
 
@@ -65,15 +65,15 @@ impl State {
 
     pub(super) fn forget(&mut self, id: u64) {
         if let Some(old) = self.details.remove(&id) {
-            self.details_octets = self.details_octets.saturating_sub(old.weight());
+            self.details_bytes = self.details_bytes.saturating_sub(old.weight());
         }
     }
 
     pub(super) fn has_room(&self) -> Result<()> {
-        if self.details_octets < MAX_DETAILS {
+        if self.details_bytes < MAX_DETAILS {
             return Ok(());
         }
-        let message = format!("what claim checks stand for takes {MAX_DETAILS} octets, which is the limit");
+        let message = format!("what claim checks stand for takes {MAX_DETAILS} bytes, which is the limit");
         Err(core::Error::limit(ErrorCode::WindowExceeded, message).into())
     }
 
@@ -135,7 +135,7 @@ impl State {
         if self.details.len() > 2 * self.book.len() + SWEPT {
             let book = &self.book;
             self.details.retain(|id, _| book.get(*id).is_some());
-            self.details_octets = self.details.values().map(Details::weight).sum();
+            self.details_bytes = self.details.values().map(Details::weight).sum();
             self.order.retain(|_, id| book.get(*id).is_some());
         }
     }

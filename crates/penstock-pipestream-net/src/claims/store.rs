@@ -41,7 +41,7 @@ pub(super) type Change = (ClaimRecord, Option<Details>);
 /// What the thread is told: records and how many, and whom to tell.
 #[derive(Debug)]
 struct Message {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     records: usize,
     done: oneshot::Sender<io::Result<()>>,
 }
@@ -81,12 +81,12 @@ impl Store {
 
     /// Hands changes over; the answer comes when they, and all before them, are on disk.
     pub(super) fn save(&self, changes: &[Change]) -> oneshot::Receiver<io::Result<()>> {
-        let mut octets = Vec::new();
-        changes.iter().for_each(|change| append(change, &mut octets));
+        let mut bytes = Vec::new();
+        changes.iter().for_each(|change| append(change, &mut bytes));
         let (done, answer) = oneshot::channel();
         if let Some(inbox) = &*lock(&self.inbox) {
             // Without the thread nobody answers, which is an error of whoever waits.
-            let _ = inbox.send(Message { octets, records: changes.len(), done });
+            let _ = inbox.send(Message { bytes, records: changes.len(), done });
         }
         answer
     }
@@ -111,7 +111,7 @@ impl Opened {
             let mut unsaved = (Vec::new(), 0);
             while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
                 for message in &batch {
-                    unsaved.0.extend_from_slice(&message.octets);
+                    unsaved.0.extend_from_slice(&message.bytes);
                     unsaved.1 += message.records;
                 }
                 let saved = log.append(&unsaved.0, unsaved.1);
@@ -134,10 +134,10 @@ impl Opened {
         Ok(Store { inbox: Mutex::new(Some(inbox)), thread: Mutex::new(Some(started)) })
     }
 
-    fn append(&mut self, octets: &[u8], records: usize) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], records: usize) -> io::Result<()> {
         match self {
-            Self::File { file, .. } => file.append(octets, records),
-            Self::Objects(objects) => objects.append(octets),
+            Self::File { file, .. } => file.append(bytes, records),
+            Self::Objects(objects) => objects.append(bytes),
         }
     }
 
@@ -159,9 +159,9 @@ impl Opened {
 impl Log {
     fn open(path: &Path, each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let mut octets = Vec::new();
-        file.read_to_end(&mut octets)?;
-        if MAGIC.starts_with(&octets) {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        if MAGIC.starts_with(&bytes) {
             // New, or cut off in its first line.
             file.set_len(0)?;
             file.seek(SeekFrom::Start(0))?;
@@ -170,9 +170,9 @@ impl Log {
             sync_folder(path)?;
             return Ok(Self { path: path.to_owned(), file, length: MAGIC.len() as u64, records: 0 });
         }
-        let (records, length) = read_all(&octets, each)?;
-        if length < octets.len() as u64 {
-            tracing::warn!(path = %path.display(), octets = octets.len() as u64 - length, "a claim check that was being written is gone");
+        let (records, length) = read_all(&bytes, each)?;
+        if length < bytes.len() as u64 {
+            tracing::warn!(path = %path.display(), bytes = bytes.len() as u64 - length, "a claim check that was being written is gone");
             file.set_len(length)?;
             file.sync_all()?;
         }
@@ -180,15 +180,15 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, length, records })
     }
 
-    fn append(&mut self, octets: &[u8], records: usize) -> io::Result<()> {
-        if octets.is_empty() {
+    fn append(&mut self, bytes: &[u8], records: usize) -> io::Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
         // What a write that failed has left is written over.
         self.file.seek(SeekFrom::Start(self.length))?;
-        self.file.write_all(octets)?;
+        self.file.write_all(bytes)?;
         self.file.sync_data()?;
-        self.length = self.length.saturating_add(octets.len() as u64);
+        self.length = self.length.saturating_add(bytes.len() as u64);
         self.records += records;
         Ok(())
     }
@@ -196,26 +196,26 @@ impl Log {
     /// Starts the file anew, if that makes it much shorter.
     fn compact(&mut self, snapshot: &impl Fn(usize) -> Option<Vec<Change>>) -> io::Result<()> {
         let Some(changes) = snapshot(self.records / 4) else { return Ok(()) };
-        let mut octets = MAGIC.to_vec();
-        changes.iter().for_each(|change| append(change, &mut octets));
+        let mut bytes = MAGIC.to_vec();
+        changes.iter().for_each(|change| append(change, &mut bytes));
         let temp = self.path.with_extension("tmp");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&temp)?;
-        file.write_all(&octets)?;
+        file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&temp, &self.path)?;
         sync_folder(&self.path)?;
-        *self = Self { path: self.path.clone(), file, length: octets.len() as u64, records: changes.len() };
+        *self = Self { path: self.path.clone(), file, length: bytes.len() as u64, records: changes.len() };
         Ok(())
     }
 }
 
-fn append((record, details): &Change, octets: &mut Vec<u8>) {
+fn append((record, details): &Change, bytes: &mut Vec<u8>) {
     let change = record.encode();
     // Every key is a string and a Vec takes everything, so this does not fail.
     let details = details.as_ref().and_then(|details| serde_json::to_vec(details).ok()).unwrap_or_default();
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     let body = [count(change.len()).as_slice(), change.as_slice(), details.as_slice()].concat();
-    records::append(&body, octets);
+    records::append(&body, bytes);
 }
 
 /// Reads the file of a folder, where there is one, and leaves it as it is.
@@ -223,16 +223,16 @@ pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Detai
     let path = folder.join(NAME);
     match fs::read(&path) {
         // New, or cut off in its first line.
-        Ok(octets) if MAGIC.starts_with(&octets) => Ok(()),
-        Ok(octets) => read_all(&octets, &mut each).map(drop).map_err(|error| Error::file("cannot read", &path, error)),
+        Ok(bytes) if MAGIC.starts_with(&bytes) => Ok(()),
+        Ok(bytes) => read_all(&bytes, &mut each).map(drop).map_err(|error| Error::file("cannot read", &path, error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Error::file("cannot read", &path, error)),
     }
 }
 
 /// Reads all records, and gives how many there are and where the last one ends.
-pub(super) fn read_all(octets: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
-    let Some(rest) = octets.strip_prefix(MAGIC) else {
+pub(super) fn read_all(bytes: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(records::damaged("it is no file of claim checks".to_owned()));
     };
     let mut count = 0;

@@ -54,7 +54,7 @@ impl Details {
         Self { reason, ..Self::default() }
     }
 
-    /// About how many octets they take.
+    /// About how many bytes they take.
     pub(super) fn weight(&self) -> usize {
         let Self { reason, document, path, content_type, sha256, file, bytes: _ } = self;
         let texts = [document, path, content_type, sha256, file].into_iter().flatten();
@@ -125,7 +125,7 @@ pub struct ClaimRow {
 }
 
 impl ClaimRow {
-    /// About how many octets it takes.
+    /// About how many bytes it takes.
     pub(crate) fn weight(&self) -> usize {
         self.details.weight()
     }

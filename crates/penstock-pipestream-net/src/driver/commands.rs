@@ -68,10 +68,10 @@ impl Driver {
                     self.session.handle_stream_reset(now, stream, Some(attempt.key), code);
                 }
             }
-            Command::ChunkFinished { attempt, index, octets, reply } => {
+            Command::ChunkFinished { attempt, index, bytes, reply } => {
                 let key = attempt.key;
                 let progress = match self.layer2.is_present(attempt) {
-                    true => self.session.chunk_finished(now, key, index, octets),
+                    true => self.session.chunk_finished(now, key, index, bytes),
                     false => ChunkProgress::Dropped,
                 };
                 if progress == ChunkProgress::Whole {
@@ -249,15 +249,15 @@ impl Driver {
             Ok(sealer) => sealer,
             Err(error) => return self.unsealed(ticket, &error, answer),
         };
-        // Its PENDING is not among the control octets yet.
+        // Its PENDING is not among the control bytes yet.
         self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
-            Some(octets) => {
+            Some(bytes) => {
                 let head = match sealer.map(|sealer| sealer.seal(&header)) {
-                    Some(Ok(sealed)) => sealed.into_octets(),
+                    Some(Ok(sealed)) => sealed.into_bytes(),
                     Some(Err(error)) => return self.unsealed(ticket, &error, answer),
-                    None => header.into_octets(),
+                    None => header.into_bytes(),
                 };
-                Announced::Small(Small { ticket, head, octets, dehydrated, answer })
+                Announced::Small(Small { ticket, head, bytes, dehydrated, answer })
             }
             None => {
                 let (stop, reset) = oneshot::channel();
@@ -278,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// What has been announced so far is written with the control octets up to `position`.
+    /// What has been announced so far is written with the control bytes up to `position`.
     pub(super) fn announcements_end_at(&mut self, position: u64) {
         if !self.announcing.is_empty() {
             self.announced.push_back((position, std::mem::take(&mut self.announcing)));

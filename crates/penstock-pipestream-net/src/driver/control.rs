@@ -4,7 +4,7 @@ use std::future::pending;
 use bytes::Bytes;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 
-/// Octets for stream 0 that the peer has not taken. Beyond it, neither stream 0 nor commands are looked at.
+/// Bytes for stream 0 that the peer has not taken. Beyond it, neither stream 0 nor commands are looked at.
 const MAX_QUEUED: usize = 4 << 20;
 /// Pieces read at a time.
 const PIECES: usize = 32;
@@ -16,18 +16,18 @@ pub(super) struct Control {
     receive: Option<RecvStream>,
     queue: VecDeque<Bytes>,
     queued: usize,
-    /// Octets that were ever pushed.
+    /// Bytes that were ever pushed.
     pushed: u64,
 }
 
 /// What stream 0 did.
 #[derive(Debug)]
 pub(super) enum ControlRead {
-    /// Octets came.
-    Octets(Vec<Bytes>),
+    /// Bytes came.
+    Bytes(Vec<Bytes>),
     /// The peer finished it, reset it, or reads it no more.
     Ended { reset: bool },
-    /// Octets went.
+    /// Bytes went.
     Written,
 }
 
@@ -48,10 +48,10 @@ impl Control {
         self.receive = Some(receive);
     }
 
-    pub(super) fn push(&mut self, octets: Bytes) {
-        self.queued = self.queued.saturating_add(octets.len());
-        self.pushed = self.pushed.saturating_add(octets.len() as u64);
-        self.queue.push_back(octets);
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        self.queued = self.queued.saturating_add(bytes.len());
+        self.pushed = self.pushed.saturating_add(bytes.len() as u64);
+        self.queue.push_back(bytes);
     }
 
     /// Whether more may be done that has to be written about, where the session holds back so many bytes for its next interval.
@@ -59,12 +59,12 @@ impl Control {
         self.queued.saturating_add(held_back) < MAX_QUEUED
     }
 
-    /// How many octets wait.
+    /// How many bytes wait.
     pub(super) const fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many octets have been pushed.
+    /// How many bytes have been pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.pushed
     }
@@ -78,7 +78,7 @@ impl Control {
         self.queue.is_empty()
     }
 
-    /// Waits until octets went or, if `read`, came. Loses nothing when it is dropped.
+    /// Waits until bytes went or, if `read`, came. Loses nothing when it is dropped.
     pub(super) async fn next(&mut self, read: bool) -> ControlRead {
         let reading = async {
             match &mut self.receive {
@@ -130,7 +130,7 @@ impl Control {
 async fn receive_pieces(receive: &mut RecvStream) -> Option<ControlRead> {
     let mut pieces = [const { Bytes::new() }; PIECES];
     match receive.read_chunks(&mut pieces).await {
-        Ok(Some(count)) => Some(ControlRead::Octets(pieces.into_iter().take(count).collect())),
+        Ok(Some(count)) => Some(ControlRead::Bytes(pieces.into_iter().take(count).collect())),
         Ok(None) => Some(ControlRead::Ended { reset: false }),
         Err(ReadError::Reset(_)) => Some(ControlRead::Ended { reset: true }),
         Err(

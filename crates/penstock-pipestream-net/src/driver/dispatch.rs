@@ -14,7 +14,7 @@ use super::survival::certificate;
 use super::{Driver, Opening};
 use crate::{Error, Result};
 
-/// The most octets that the session is asked for at a time.
+/// The most bytes that the session is asked for at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
 /// Events that are handed on together.
 const MAX_EVENTS: usize = 4_096;
@@ -79,8 +79,8 @@ impl Driver {
             && let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT)
         {
             match transmit {
-                Transmit::Control(octets) if self.mute => drop(octets),
-                Transmit::Control(octets) => self.control.push(octets),
+                Transmit::Control(bytes) if self.mute => drop(bytes),
+                Transmit::Control(bytes) => self.control.push(bytes),
                 Transmit::StopStream { stream, code } => self.streams.stop(stream, code),
                 Transmit::Close { code, message } => self.closing = Some(Reason { code, message }),
             }
@@ -184,9 +184,9 @@ impl Driver {
         }
         let link = &self.link.entity;
         let untaken = |(accepted, number, arrival)| {
-            let Arrival { header, octets, place, .. } = arrival;
+            let Arrival { header, bytes, place, .. } = arrival;
             let parked = Arc::ptr_eq(place.semaphore(), &link.parked);
-            (Untaken { entity: Admitted { header, accepted, number }, body: Body::Whole(octets), parked }, place)
+            (Untaken { entity: Admitted { header, accepted, number }, body: Body::Whole(bytes), parked }, place)
         };
         self.link.deliver(whole.into_iter().map(untaken).collect());
     }

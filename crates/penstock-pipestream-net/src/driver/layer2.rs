@@ -24,11 +24,11 @@ use super::super::sink::{SinkEvent, weight};
 use super::{Driver, Road};
 use crate::Error;
 
-/// What may be kept to be sent again: a payload in memory counts with its octets, one in a file for what it takes while it
+/// What may be kept to be sent again: a payload in memory counts with its bytes, one in a file for what it takes while it
 /// is sent. Beyond it announcements wait until something kept is terminal.
 const KEPT: usize = 64 << 20;
 const LEAST_KEPT: usize = 16 << 10;
-/// Octets of headers that are kept for claim checks; beyond it a claim check does not say what it stands for.
+/// Bytes of headers that are kept for claim checks; beyond it a claim check does not say what it stands for.
 const HEADERS: usize = 64 << 20;
 
 /// What the driver keeps for layer 2.
@@ -42,7 +42,7 @@ pub(super) struct Layer2 {
     retrying: HashSet<EntityKey>,
     /// Those children, as long as they are not terminal.
     kept: FastMap<EntityKey, Kept>,
-    kept_octets: usize,
+    kept_bytes: usize,
     /// Whether an announcement waits for what is kept.
     kept_full: bool,
     /// Received entities that wait.
@@ -54,7 +54,7 @@ pub(super) struct Layer2 {
     /// Whether a policy of the peer's may set entities aside, and the headers of those that are open since.
     defers: bool,
     headers: FastMap<EntityKey, Arc<EntityHeader>>,
-    header_octets: usize,
+    header_bytes: usize,
     /// The claim checks of received entities whose DEFERRED is on its way.
     deferring: FastMap<EntityKey, Issued>,
     /// The claim checks of entities of ours whose DEFERRED has come.
@@ -113,25 +113,25 @@ impl Layer2 {
 
     /// Keeps a header for the claim check that its entity may get, unless there are too many.
     fn keep_header(&mut self, key: EntityKey, header: &Arc<EntityHeader>) {
-        let octets = self.header_octets.saturating_add(weight(header));
-        if octets > HEADERS {
+        let bytes = self.header_bytes.saturating_add(weight(header));
+        if bytes > HEADERS {
             return;
         }
-        self.header_octets = octets;
+        self.header_bytes = bytes;
         if let Some(old) = self.headers.insert(key, Arc::clone(header)) {
-            self.header_octets = self.header_octets.saturating_sub(weight(&old));
+            self.header_bytes = self.header_bytes.saturating_sub(weight(&old));
         }
     }
 
     fn drop_header(&mut self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let header = self.headers.remove(&key)?;
-        self.header_octets = self.header_octets.saturating_sub(weight(&header));
+        self.header_bytes = self.header_bytes.saturating_sub(weight(&header));
         Some(header)
     }
 
     fn drop_kept(&mut self, key: EntityKey) {
         if let Some(kept) = self.kept.remove(&key) {
-            self.kept_octets = self.kept_octets.saturating_sub(kept.weight());
+            self.kept_bytes = self.kept_bytes.saturating_sub(kept.weight());
         }
     }
 }
@@ -140,7 +140,7 @@ impl Driver {
     /// Whether a child has to wait because too much is kept already.
     pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
-        if self.layer2.kept_octets < KEPT
+        if self.layer2.kept_bytes < KEPT
             || request.draft.dehydrate
             || !(survives || self.may_come_again(&request.draft))
         {
@@ -183,7 +183,7 @@ impl Driver {
         if let Delivery::Payload(payload) = &request.delivery {
             let draft = request.draft.clone();
             let kept = Kept { draft, payload: payload.clone() };
-            layer2.kept_octets = layer2.kept_octets.saturating_add(kept.weight());
+            layer2.kept_bytes = layer2.kept_bytes.saturating_add(kept.weight());
             layer2.kept.insert(ticket.key, kept);
         }
     }
@@ -238,7 +238,7 @@ impl Driver {
         }
         if !layer2.kept.is_empty() {
             layer2.drop_kept(key);
-            if layer2.kept_octets < KEPT && std::mem::take(&mut layer2.kept_full) {
+            if layer2.kept_bytes < KEPT && std::mem::take(&mut layer2.kept_full) {
                 self.retry_waiting();
             }
         }

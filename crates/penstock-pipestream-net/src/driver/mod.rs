@@ -179,7 +179,7 @@ impl Driver {
             checkpoints: HashMap::new(),
             layer2: Layer2::default(),
             sealing: Sealing::new(options.header_keys),
-            held_limit: options.session.max_held_octets,
+            held_limit: options.session.max_held_bytes,
             durable: None,
             leaving: false,
             closing_root: false,
@@ -382,7 +382,7 @@ impl Driver {
         let now = now();
         // What the peer did wrong is in the session's events, and it closes by itself.
         match event {
-            ControlRead::Octets(pieces) => {
+            ControlRead::Bytes(pieces) => {
                 self.heard = now.instant;
                 for piece in pieces {
                     if self.session.handle_control(now, piece).is_err() {

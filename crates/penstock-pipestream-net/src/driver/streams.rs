@@ -78,7 +78,7 @@ impl Streams {
         std::mem::take(&mut self.whole)
     }
 
-    /// A stream that came whole has to wait. It keeps its octets, and its place.
+    /// A stream that came whole has to wait. It keeps its bytes, and its place.
     pub(super) fn hold_whole(&mut self, arrival: Arrival) {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }

@@ -132,7 +132,7 @@ impl Writer {
     fn write(&mut self, text: &[u8]) {
         let written = self.file.write_all(text);
         if written.is_err() {
-            let lines = text.iter().filter(|octet| **octet == b'\n').count();
+            let lines = text.iter().filter(|byte| **byte == b'\n').count();
             self.counters.lost.fetch_add(u64::try_from(lines).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         match written {

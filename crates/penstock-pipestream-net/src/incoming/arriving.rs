@@ -1,4 +1,4 @@
-//! A stream from its first octet: its header, and a small payload if all of it is here already.
+//! A stream from its first byte: its header, and a small payload if all of it is here already.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,7 +24,7 @@ const PIECES: usize = 4;
 pub(crate) struct Arrival {
     pub(crate) stream: u64,
     pub(crate) header: Arc<EntityHeader>,
-    pub(crate) octets: Bytes,
+    pub(crate) bytes: Bytes,
     pub(crate) place: OwnedSemaphorePermit,
 }
 
@@ -62,7 +62,7 @@ impl Arriving {
         self.stream.id()
     }
 
-    /// Reads the header, and the payload octets that come in one go with it. It may be given up and called again.
+    /// Reads the header, and the payload bytes that come in one go with it. It may be given up and called again.
     /// `Err(None)`: reset or lost, and nobody knows which entity it was.
     pub(super) async fn head(&mut self) -> Result<(EntityHeader, Pieces), Option<core::Error>> {
         loop {

@@ -16,7 +16,7 @@ use super::super::transport::quic_code;
 /// How many pieces of a stream are taken at a time; a piece is what one packet brought.
 const PIECES: usize = 128;
 
-/// Why a stream gave no more octets.
+/// Why a stream gave no more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     /// The peer reset it.
@@ -71,7 +71,7 @@ impl StreamBody {
         self.name
     }
 
-    /// What has come, in order, at least one octet; `None` when the stream has ended. Nothing is buffered here, so
+    /// What has come, in order, at least one byte; `None` when the stream has ended. Nothing is buffered here, so
     /// whoever does not call this holds the peer back.
     pub(crate) async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
         if let Some(end) = self.end {
@@ -165,9 +165,9 @@ impl Spool {
         lock(&self.temp).take()
     }
 
-    /// Writes a chunk's octets to their place. Blocks on the disk.
-    pub(crate) fn write_all(&self, octets: &[u8], offset: u64) -> io::Result<()> {
-        write_all_at(&self.file, octets, offset)
+    /// Writes a chunk's bytes to their place. Blocks on the disk.
+    pub(crate) fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        write_all_at(&self.file, bytes, offset)
     }
 
     /// Reads from a place. Blocks on the disk.
@@ -179,7 +179,7 @@ impl Spool {
     }
 }
 
-/// Where an entity's octets are when it is handed over.
+/// Where an entity's bytes are when it is handed over.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// All in memory.
@@ -190,9 +190,9 @@ pub(crate) enum Body {
     Spooled(Arc<Spool>),
 }
 
-fn write_all_at(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
+fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
-    file.write_all_at(octets, offset)
+    file.write_all_at(bytes, offset)
 }
 
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

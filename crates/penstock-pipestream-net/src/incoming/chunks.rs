@@ -16,7 +16,7 @@ use super::entity::{Admitted, Untaken};
 /// and lets go of it when the entity is resolved.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
-    /// Made by the first chunk that has octets, off the IO thread.
+    /// Made by the first chunk that has bytes, off the IO thread.
     spool: Mutex<Option<Arc<Spool>>>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn receive_chunk(
     let Some(chunk) = entity.accepted.chunk else { return };
     let attempt = entity.attempt();
     match write_chunk(&mut body, entity.header.payload_length, attempt, chunk, assembly, link).await {
-        Ok(octets) => finish_chunk(entity, chunk, octets, assembly, link, place).await,
+        Ok(bytes) => finish_chunk(entity, chunk, bytes, assembly, link, place).await,
         Err(Failure::Ended(StreamEnd::Reset(code))) => {
             link.commands.tell(Command::StreamReset { stream: body.name(), attempt, code }).await;
         }
@@ -76,15 +76,15 @@ async fn write_chunk(
     link: &Arc<Link>,
 ) -> Result<u64, Failure> {
     let room = payload_length.saturating_sub(chunk.offset);
-    let mut octets = 0_u64;
+    let mut bytes = 0_u64;
     let mut writing = None;
     while let Some(pieces) = body.next().await? {
-        let offset = chunk.offset.saturating_add(octets);
-        octets = pieces.iter().fold(octets, |sum, piece| sum.saturating_add(piece.len() as u64));
-        if octets > room {
+        let offset = chunk.offset.saturating_add(bytes);
+        bytes = pieces.iter().fold(bytes, |sum, piece| sum.saturating_add(piece.len() as u64));
+        if bytes > room {
             return Err(Failure::Wrong(Reason {
                 code: ErrorCode::EntityInvalid,
-                message: format!("chunk {} goes beyond the payload's {payload_length} octets", chunk.index),
+                message: format!("chunk {} goes beyond the payload's {payload_length} bytes", chunk.index),
             }));
         }
         finish_write(writing.take()).await?;
@@ -92,7 +92,7 @@ async fn write_chunk(
         writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(attempt, &link)?, pieces, offset)));
     }
     finish_write(writing).await?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn write_pieces(spool: &Spool, pieces: impl IntoIterator<Item = Bytes>, mut offset: u64) -> io::Result<()> {
@@ -115,21 +115,21 @@ async fn finish_write(writing: Option<tokio::task::JoinHandle<io::Result<()>>>) 
 async fn finish_chunk(
     entity: &Admitted,
     chunk: AcceptedChunk,
-    octets: u64,
+    bytes: u64,
     assembly: &Arc<Assembly>,
     link: &Arc<Link>,
     place: OwnedSemaphorePermit,
 ) {
     let (reply, progress) = oneshot::channel();
     let (attempt, index) = (entity.attempt(), chunk.index);
-    if !link.commands.tell(Command::ChunkFinished { attempt, index, octets, reply }).await {
+    if !link.commands.tell(Command::ChunkFinished { attempt, index, bytes, reply }).await {
         return;
     }
     match progress.await {
         Ok(ChunkProgress::Whole) => {}
         Ok(ChunkProgress::Waiting | ChunkProgress::Dropped) | Err(_) => return,
     }
-    // A payload of no octets has never needed a file.
+    // A payload of no bytes has never needed a file.
     let spool = lock(&assembly.spool).clone();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
     link.deliver(vec![(Untaken { entity: entity.clone(), body, parked: false }, place)]);

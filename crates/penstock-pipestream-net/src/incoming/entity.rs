@@ -79,7 +79,7 @@ impl IncomingEntity {
         &self.accepted
     }
 
-    /// The next octets of the payload. `None` comes once length and checksum are known to be right (section 10.2);
+    /// The next bytes of the payload. `None` comes once length and checksum are known to be right (section 10.2);
     /// nothing may be committed before. After an error the entity has failed and the peer knows.
     ///
     /// Hashes, and reads what came in chunks from disk, on the thread that polls it.
@@ -87,17 +87,17 @@ impl IncomingEntity {
         self.receiving.get_mut()?.chunk().await
     }
 
-    /// Gives back octets that [`chunk`](Self::chunk) gave last and that nobody has looked at: they come next, and
+    /// Gives back bytes that [`chunk`](Self::chunk) gave last and that nobody has looked at: they come next, and
     /// [`wait`](Self::wait) does not count them as processed.
-    pub fn unread(&mut self, octets: Bytes) -> Result<()> {
-        self.receiving.get_mut()?.unread(octets);
+    pub fn unread(&mut self, bytes: Bytes) -> Result<()> {
+        self.receiving.get_mut()?.unread(bytes);
         Ok(())
     }
 
-    /// The whole payload, if it has at most `limit` octets.
+    /// The whole payload, if it has at most `limit` bytes.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Bytes> {
         if self.header.payload_length > limit as u64 {
-            return Err(Error::misuse(format!("the payload has more than {limit} octets")));
+            return Err(Error::misuse(format!("the payload has more than {limit} bytes")));
         }
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         let Some(second) = self.chunk().await? else { return Ok(first) };
@@ -165,8 +165,8 @@ impl IncomingEntity {
         self.receiving.get_mut()?.wait(reason, state).await
     }
 
-    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None` where octets were
-    /// taken since, so that the state is not the entity's any more: processing begins anew (section 10.7). Octets that were
+    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None` where bytes were
+    /// taken since, so that the state is not the entity's any more: processing begins anew (section 10.7). Bytes that were
     /// taken do not come again. It may be given up and called again.
     pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
         self.receiving.get_mut()?.resumed().await

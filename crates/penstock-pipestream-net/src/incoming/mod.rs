@@ -57,9 +57,9 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
             Some(Ok((header, came))) => {
                 let id = link.stream(arriving.id());
                 match arriving.rest(header, came, &mut slab).await {
-                    Arrived::Whole(header, octets) => {
-                        let place = link.entity.park(octets.len(), place);
-                        whole.push(Arrival { stream: id, header: Arc::new(header), octets, place });
+                    Arrived::Whole(header, bytes) => {
+                        let place = link.entity.park(bytes.len(), place);
+                        whole.push(Arrival { stream: id, header: Arc::new(header), bytes, place });
                     }
                     Arrived::Begun(begun) => {
                         let link = Arc::clone(&link);
@@ -130,8 +130,8 @@ async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphore
         Ok((header, came)) => {
             let id = link.stream(arriving.id());
             match arriving.rest(header, came, &mut Slab::default()).await {
-                Arrived::Whole(header, octets) => {
-                    let arrival = Arrival { stream: id, header: Arc::new(header), octets, place };
+                Arrived::Whole(header, bytes) => {
+                    let arrival = Arrival { stream: id, header: Arc::new(header), bytes, place };
                     link.commands.tell(Command::Arrived(vec![arrival])).await;
                 }
                 Arrived::Begun(begun) => receive_begun(begun, link, place).await,
@@ -175,21 +175,21 @@ async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict
     answer.await.ok()
 }
 
-/// A stream with a whole payload (decision 15: exactly `payload_length` octets).
+/// A stream with a whole payload (decision 15: exactly `payload_length` bytes).
 async fn receive_whole(id: u64, mut body: StreamBody, entity: Admitted, link: &Link, place: OwnedSemaphorePermit) {
     let Admitted { header, .. } = &entity;
     let body = if header.payload_length > SMALL_PAYLOAD {
         Body::Stream(Box::new(body))
     } else {
         match collect(&mut body, header.payload_length).await {
-            Ok(octets) => Body::Whole(octets),
+            Ok(bytes) => Body::Whole(bytes),
             Err(Collecting::Ended(StreamEnd::Reset(code))) => {
                 link.commands.tell(Command::StreamReset { stream: id, attempt: entity.attempt(), code }).await;
                 return;
             }
             Err(Collecting::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,
             Err(Collecting::TooLong) => {
-                let message = format!("the payload is longer than the {} octets of its header", header.payload_length);
+                let message = format!("the payload is longer than the {} bytes of its header", header.payload_length);
                 let reason = Reason { code: ErrorCode::EntityInvalid, message };
                 body.stop(reason.code);
                 link.commands.tell(Command::FailAttempt { attempt: entity.attempt(), reason }).await;

@@ -30,16 +30,16 @@ pub(super) struct Receiving {
     body: Option<Body>,
     pieces: VecDeque<Bytes>,
     offset: u64,
-    /// Made when the first octets of a stream come.
+    /// Made when the first bytes of a stream come.
     check: Option<Box<PayloadCheck>>,
     /// The payload has been verified or has failed.
     checked: bool,
     sha256: Option<[u8; 32]>,
     link: Arc<EntityLink>,
     place: Option<OwnedSemaphorePermit>,
-    /// Octets that came back from the consumer.
+    /// Bytes that came back from the consumer.
     unread: Bytes,
-    /// How many octets the consumer has, less those.
+    /// How many bytes the consumer has, less those.
     processed: u64,
     /// Only while it waits.
     waiting: Option<Box<Waiting>>,
@@ -50,7 +50,7 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 struct Waiting {
     state: Bytes,
-    /// How many octets the consumer had.
+    /// How many bytes the consumer had.
     processed: u64,
     /// Whether the session knows that it has more by now.
     noted: bool,
@@ -81,8 +81,8 @@ pub(crate) struct EntityLink {
 impl EntityLink {
     /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
     /// peer sends more while the consumer wakes up.
-    pub(crate) fn park(&self, octets: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
-        if octets > PARKED_PAYLOAD {
+    pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+        if bytes > PARKED_PAYLOAD {
             return place;
         }
         Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
@@ -131,14 +131,14 @@ impl Receiving {
         }
     }
 
-    /// The next octets; `None` once they are known to be right.
+    /// The next bytes; `None` once they are known to be right.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         let next = match std::mem::take(&mut self.unread) {
             unread if unread.is_empty() => self.fresh_chunk().await?,
             unread => Some(unread),
         };
-        if let Some(octets) = &next {
-            self.processed = self.processed.saturating_add(octets.len() as u64);
+        if let Some(bytes) = &next {
+            self.processed = self.processed.saturating_add(bytes.len() as u64);
             self.note_progress().await;
         }
         Ok(next)
@@ -149,10 +149,10 @@ impl Receiving {
             if self.checked {
                 return Err(Error::misuse("the entity has failed already".into()));
             }
-            if let Some(octets) = self.check_whole() {
-                let octets = octets?;
-                self.count(1, octets.len() as u64);
-                return Ok(Some(octets).filter(|octets| !octets.is_empty()));
+            if let Some(bytes) = self.check_whole() {
+                let bytes = bytes?;
+                self.count(1, bytes.len() as u64);
+                return Ok(Some(bytes).filter(|bytes| !bytes.is_empty()));
             }
             let Some(piece) = self.next_piece().await? else {
                 self.finish_check()?;
@@ -170,9 +170,9 @@ impl Receiving {
 
     /// A payload that came whole: it is known to be right before anybody sees it.
     fn check_whole(&mut self) -> Option<Result<Bytes>> {
-        let Some(Body::Whole(octets)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
-        let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &octets);
-        Some(self.verified(digest).map(|()| octets))
+        let Some(Body::Whole(bytes)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
+        let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &bytes);
+        Some(self.verified(digest).map(|()| bytes))
     }
 
     /// [`finish`](Self::finish) without waiting, where nothing has to be waited for. Gives the payload's length, which
@@ -183,11 +183,11 @@ impl Receiving {
         }
         let checked = self.check_whole()?;
         self.decided = true;
-        Some(checked.map(|octets| octets.len() as u64))
+        Some(checked.map(|bytes| bytes.len() as u64))
     }
 
-    fn count(&self, entities: u64, octets: u64) {
-        self.link.shared.counters.arrived(entities, octets);
+    fn count(&self, entities: u64, bytes: u64) {
+        self.link.shared.counters.arrived(entities, bytes);
     }
 
     fn check(&mut self) -> &mut PayloadCheck {
@@ -245,10 +245,10 @@ impl Receiving {
         self.urge(Urgent::Skip { attempt: self.attempt, reason })
     }
 
-    /// These were the last octets that the consumer got, and it has not looked at them: they are the next ones.
-    pub(super) fn unread(&mut self, octets: Bytes) {
-        self.processed = self.processed.saturating_sub(octets.len() as u64);
-        self.unread = octets;
+    /// These were the last bytes that the consumer got, and it has not looked at them: they are the next ones.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.processed = self.processed.saturating_sub(bytes.len() as u64);
+        self.unread = bytes;
     }
 
     /// Tells the owner that the entity waits.
@@ -268,8 +268,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Where the consumer of an entity that waits takes more octets, its state is another one than its token's. Whoever has
-    /// the octets can rely on that: no token is good after this.
+    /// Where the consumer of an entity that waits takes more bytes, its state is another one than its token's. Whoever has
+    /// the bytes can rely on that: no token is good after this.
     async fn note_progress(&mut self) {
         let (attempt, processed) = (self.attempt, self.processed);
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.noted) else { return };
@@ -359,8 +359,8 @@ impl Receiving {
             }
             match &mut self.body {
                 None => return Ok(None),
-                Some(Body::Whole(octets)) => {
-                    return Ok(Some(std::mem::take(octets)).filter(|octets| !octets.is_empty()));
+                Some(Body::Whole(bytes)) => {
+                    return Ok(Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()));
                 }
                 Some(Body::Spooled(spool)) => {
                     let read = spool.read(READ_SIZE, self.offset);
@@ -436,7 +436,7 @@ impl Receiving {
     }
 }
 
-/// What a token is good for (section 9.6): the octets that the consumer has, and what it has made of them.
+/// What a token is good for (section 9.6): the bytes that the consumer has, and what it has made of them.
 fn state_checksum(state: &[u8], processed: u64) -> Bytes {
     let sha256 = Sha256::new().chain_update(processed.to_be_bytes()).chain_update(state);
     Bytes::copy_from_slice(&sha256.finalize())

@@ -123,11 +123,11 @@ impl Files {
     /// Whether what was written is to be made durable yet.
     fn write(&mut self, write: Write) -> io::Result<bool> {
         match write {
-            Write::Append(octets) => self.log.append(&octets).map(|()| true),
-            Write::Replace(octets) => {
+            Write::Append(bytes) => self.log.append(&bytes).map(|()| true),
+            Write::Replace(bytes) => {
                 // They must not go with the file that they are in.
                 self.labels.store()?;
-                self.log.replace(&octets).map(|()| false)
+                self.log.replace(&bytes).map(|()| false)
             }
             Write::Remove => {
                 self.labels.remove()?;

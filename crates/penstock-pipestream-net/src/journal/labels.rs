@@ -4,7 +4,7 @@
 //!  labels    "penstock labels 1\n", then a record (records.rs) for each, JSON
 //! ```
 //!
-//! They lie on disk: in memory are those since the last snapshot, and 24 octets for each of the others.
+//! They lie on disk: in memory are those since the last snapshot, and 24 bytes for each of the others.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -107,8 +107,8 @@ pub(super) fn encode_ended(label: &Bytes, ended: &Ended) -> Vec<u8> {
     })
 }
 
-fn decode_ended(octets: &[u8]) -> Option<(Bytes, Ended)> {
-    let record: EndedRecord = serde_json::from_slice(octets).ok()?;
+fn decode_ended(bytes: &[u8]) -> Option<(Bytes, Ended)> {
+    let record: EndedRecord = serde_json::from_slice(bytes).ok()?;
     let ticket = Ticket {
         key: key_of(record.key),
         parent_id: record.parent,
@@ -126,8 +126,8 @@ pub(super) fn encode_released(parent: EntityKey, digest: &ScopeDigest) -> Vec<u8
     encode(&ReleasedRecord { parent: key_fields(parent), digest: digest.into() })
 }
 
-pub(super) fn decode_released(octets: &[u8]) -> Option<(EntityKey, ScopeDigest)> {
-    let record: ReleasedRecord = serde_json::from_slice(octets).ok()?;
+pub(super) fn decode_released(bytes: &[u8]) -> Option<(EntityKey, ScopeDigest)> {
+    let record: ReleasedRecord = serde_json::from_slice(bytes).ok()?;
     Some((key_of(record.parent), record.digest.into()))
 }
 
@@ -155,25 +155,25 @@ impl Labels {
         let mut labels = Self::new(folder);
         labels.recent = recent.iter().filter_map(|record| decode_ended(record)).collect();
         let path = labels.path.clone();
-        let octets = match fs::read(&path) {
-            Ok(octets) => octets,
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(labels),
             Err(error) => return Err(error),
         };
         let file = options().open(&path)?;
-        if MAGIC.starts_with(&octets) {
+        if MAGIC.starts_with(&bytes) {
             file.set_len(0)?;
         } else {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-            labels.length = labels.index(&octets).map_err(named)?;
+            labels.length = labels.index(&bytes).map_err(named)?;
             file.set_len(labels.length)?;
         }
         labels.file = Some(file);
         Ok(labels)
     }
 
-    fn index(&mut self, octets: &[u8]) -> io::Result<u64> {
-        let rest = octets.strip_prefix(MAGIC).ok_or_else(|| records::damaged("it is no file of labels".to_owned()))?;
+    fn index(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| records::damaged("it is no file of labels".to_owned()))?;
         let mut at = MAGIC.len() as u64;
         let length = records::read(rest, MAGIC.len(), MAX_RECORD, |body| {
             let (label, _) = decode_ended(body)?;
@@ -204,7 +204,7 @@ impl Labels {
         file.read_exact(record.get_mut(4..).unwrap_or_default())?;
         let found = records::first(&record, MAX_RECORD).and_then(|(body, _)| decode_ended(body));
         let Some((found, ended)) = found else {
-            return Err(records::damaged(format!("{}: the record at octet {at} is damaged", self.path.display())));
+            return Err(records::damaged(format!("{}: the record at byte {at} is damaged", self.path.display())));
         };
         Ok((found == *label).then_some(ended))
     }
@@ -214,11 +214,11 @@ impl Labels {
         if self.recent.is_empty() {
             return Ok(());
         }
-        let mut octets = if self.length == 0 { MAGIC.to_vec() } else { Vec::new() };
+        let mut bytes = if self.length == 0 { MAGIC.to_vec() } else { Vec::new() };
         let mut places = Vec::with_capacity(self.recent.len());
         for (label, ended) in &self.recent {
-            places.push((digest(label), self.length + octets.len() as u64));
-            records::append(&encode_ended(label, ended), &mut octets);
+            places.push((digest(label), self.length + bytes.len() as u64));
+            records::append(&encode_ended(label, ended), &mut bytes);
         }
         let fresh = self.file.is_none();
         let file = match &mut self.file {
@@ -228,12 +228,12 @@ impl Labels {
         };
         // What a write that failed has left is written over.
         file.seek(SeekFrom::Start(self.length))?;
-        file.write_all(&octets)?;
+        file.write_all(&bytes)?;
         file.sync_all()?;
         if fresh {
             sync_folder(&self.path)?;
         }
-        self.length += octets.len() as u64;
+        self.length += bytes.len() as u64;
         self.places.extend(places);
         self.recent.clear();
         Ok(())
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_at_any_octet_has_what_is_before() {
+    fn a_file_that_is_cut_off_at_any_byte_has_what_is_before() {
         let dir = tempfile::tempdir().unwrap();
         let mut labels = Labels::new(dir.path());
         for number in 0..3 {

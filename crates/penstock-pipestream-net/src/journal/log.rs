@@ -56,8 +56,8 @@ impl Kind {
 }
 
 /// Appends a record to what is to be written.
-pub(super) fn put(kind: Kind, body: &[u8], octets: &mut Vec<u8>) {
-    records::append(&[&[kind.letter()], body].concat(), octets);
+pub(super) fn put(kind: Kind, body: &[u8], bytes: &mut Vec<u8>) {
+    records::append(&[&[kind.letter()], body].concat(), bytes);
 }
 
 /// Whose session it is.
@@ -71,7 +71,7 @@ pub(crate) struct Owner {
 impl Owner {
     fn encode(&self) -> Vec<u8> {
         let certificate = self.certificate.as_ref().map_or(&[][..], |digest| digest.as_slice());
-        [self.session.octets().as_slice(), certificate].concat()
+        [self.session.bytes().as_slice(), certificate].concat()
     }
 
     fn decode(body: &[u8]) -> Option<Self> {
@@ -103,7 +103,7 @@ pub(super) struct Log {
     pub(super) sink_folder: Option<String>,
     number: u64,
     open: Option<File>,
-    /// Octets that count, and those that the file began with.
+    /// Bytes that count, and those that the file began with.
     length: u64,
     begun: u64,
 }
@@ -121,13 +121,13 @@ impl Log {
         let Some(number) = numbers.pop() else { return Ok(None) };
         let path = path(folder, number);
         let mut file = OpenOptions::new().read(true).write(true).open(&path)?;
-        let mut octets = Vec::new();
-        file.read_to_end(&mut octets)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
         let (found, length) =
-            parse(&octets).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        if length < octets.len() as u64 {
-            let octets = octets.len() as u64 - length;
-            tracing::warn!(path = %path.display(), octets, "what was being written of a session is gone");
+            parse(&bytes).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        if length < bytes.len() as u64 {
+            let bytes = bytes.len() as u64 - length;
+            tracing::warn!(path = %path.display(), bytes, "what was being written of a session is gone");
             file.set_len(length)?;
             file.sync_all()?;
         }
@@ -135,7 +135,7 @@ impl Log {
             fs::remove_file(self::path(folder, old))?;
         }
         file.seek(SeekFrom::Start(length))?;
-        let (owner, sink_folder, begun) = (found.owner, found.sink_folder.clone(), octets.len() as u64);
+        let (owner, sink_folder, begun) = (found.owner, found.sink_folder.clone(), bytes.len() as u64);
         let log = Self { folder: folder.to_owned(), owner, sink_folder, number, open: Some(file), length, begun };
         Ok(Some((log, found)))
     }
@@ -146,15 +146,15 @@ impl Log {
     }
 
     /// Writes records behind the others; [`sync`](Self::sync) makes them durable.
-    pub(super) fn append(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let file = self.open.as_mut().ok_or_else(|| io::Error::other("its file could not be written before"))?;
         // What a write that failed has left is written over.
-        let written = file.seek(SeekFrom::Start(self.length)).and_then(|_| file.write_all(octets));
+        let written = file.seek(SeekFrom::Start(self.length)).and_then(|_| file.write_all(bytes));
         if written.is_err() {
             let _ = file.set_len(self.length);
         }
         written?;
-        self.length = self.length.saturating_add(octets.len() as u64);
+        self.length = self.length.saturating_add(bytes.len() as u64);
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Log {
     }
 
     /// Writes records that stand for all before them.
-    pub(super) fn replace(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(super) fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
         make_folder(&self.folder)?;
         // A session that had the same ID may have left its records, because its list could not be closed.
         let before = if self.number > 0 { self.number } else { numbers(&self.folder)?.pop().unwrap_or(0) };
@@ -178,7 +178,7 @@ impl Log {
         let place = path(&self.folder, number);
         let written = file
             .write_all(&begin)
-            .and_then(|()| file.write_all(octets))
+            .and_then(|()| file.write_all(bytes))
             .and_then(|()| file.sync_all())
             .and_then(|()| fs::rename(&new, &place))
             .and_then(|()| sync_folder(&place));
@@ -190,7 +190,7 @@ impl Log {
             // What is left is not read.
             let _ = fs::remove_file(path(&self.folder, before));
         }
-        self.length = (begin.len() + octets.len()) as u64;
+        self.length = (begin.len() + bytes.len()) as u64;
         (self.number, self.open, self.begun) = (number, Some(file), self.length);
         Ok(())
     }
@@ -209,8 +209,8 @@ impl Log {
     }
 }
 
-fn parse(octets: &[u8]) -> io::Result<(Found, u64)> {
-    let rest = octets.strip_prefix(MAGIC).ok_or_else(|| records::damaged("it is no file of a session".to_owned()))?;
+fn parse(bytes: &[u8]) -> io::Result<(Found, u64)> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| records::damaged("it is no file of a session".to_owned()))?;
     let (mut owner, mut sink_folder, mut end) = (None, None, None);
     let (mut core, mut labels, mut released) = (Vec::new(), Vec::new(), Vec::new());
     let length = records::read(rest, MAGIC.len(), MAX_RECORD, |record| {
@@ -271,9 +271,9 @@ mod tests {
     const OWNER: Owner = Owner { session: SessionId::new([7; 16]), certificate: Some([9; 32]) };
 
     fn record(number: u8) -> Vec<u8> {
-        let mut octets = Vec::new();
-        put(Kind::Core, &vec![number; usize::from(number) * 3], &mut octets);
-        octets
+        let mut bytes = Vec::new();
+        put(Kind::Core, &vec![number; usize::from(number) * 3], &mut bytes);
+        bytes
     }
 
     fn written(folder: &Path) -> PathBuf {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_at_any_octet_has_all_records_before_it() {
+    fn a_file_that_is_cut_off_at_any_byte_has_all_records_before_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = written(dir.path());
         let whole = fs::read(&file).unwrap();
@@ -325,7 +325,7 @@ mod tests {
             damaged[at] ^= 0x55;
             fs::write(&file, &damaged).unwrap();
             let error = Log::read(dir.path()).unwrap_err().to_string();
-            assert!(error.contains("00000001.session: the record at octet "), "{at}: {error}");
+            assert!(error.contains("00000001.session: the record at byte "), "{at}: {error}");
             assert_eq!(fs::read(&file).unwrap(), damaged, "what is damaged stays as it is");
         }
     }

@@ -94,19 +94,19 @@ impl Journal {
     /// Writes a record of the core, a snapshot where that was wanted; `end`: it is the last one, and the session has ended.
     /// Returns when it is durable.
     pub(crate) async fn write(&mut self, record: &[u8], snapshot: bool, end: Option<ErrorCode>) -> io::Result<()> {
-        let mut octets = std::mem::take(&mut self.unwritten);
+        let mut bytes = std::mem::take(&mut self.unwritten);
         if snapshot {
-            octets.clear();
+            bytes.clear();
             let root = self.root.as_ref().map(|(parent, digest)| (parent, digest));
             for (parent, digest) in self.released.iter().chain(root) {
-                put(Kind::Released, &encode_released(*parent, digest), &mut octets);
+                put(Kind::Released, &encode_released(*parent, digest), &mut bytes);
             }
         }
         match end {
-            None => put(Kind::Core, record, &mut octets),
-            Some(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut octets),
+            None => put(Kind::Core, record, &mut bytes),
+            Some(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut bytes),
         }
-        let write = if snapshot { Write::Replace(octets) } else { Write::Append(octets) };
+        let write = if snapshot { Write::Replace(bytes) } else { Write::Append(bytes) };
         self.keeper.write(&self.files, write).await?;
         self.begun = true;
         Ok(())

@@ -212,9 +212,9 @@ fn key(folder: &Path) -> Result<[u8; 32]> {
     let path = folder.join(KEY);
     let failed = |error: io::Error| Error::file("cannot use", &path, error);
     match fs::read(&path) {
-        Ok(octets) => {
-            let wrong = |_| Error::misuse(format!("{} is no key: it has 32 octets", path.display()));
-            return <[u8; 32]>::try_from(octets).map_err(wrong);
+        Ok(bytes) => {
+            let wrong = |_| Error::misuse(format!("{} is no key: it has 32 bytes", path.display()));
+            return <[u8; 32]>::try_from(bytes).map_err(wrong);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),

@@ -5,8 +5,8 @@ use crate::Result;
 /// How much a batch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Octets, where it has more than one row. Default: 4 MiB.
-    pub octets: u64,
+    /// Bytes, where it has more than one row. Default: 4 MiB.
+    pub bytes: u64,
     /// Rows. Default: 8,192.
     pub rows: usize,
     /// Whether payloads are read. Default: true.
@@ -17,7 +17,7 @@ pub struct BatchLimits {
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        Self { octets: 4 << 20, rows: 8_192, content: true, max_content: MAX_CONTENT }
+        Self { bytes: 4 << 20, rows: 8_192, content: true, max_content: MAX_CONTENT }
     }
 }
 
@@ -26,7 +26,7 @@ impl Default for BatchLimits {
 pub struct Batch {
     /// The lines of the list as they are, each with its end; those that are no rows too.
     pub lines: Vec<u8>,
-    /// The octets of each row's content; `None` where it was not read.
+    /// The bytes of each row's content; `None` where it was not read.
     pub sizes: Vec<Option<u64>>,
     /// The contents behind one another.
     pub content: Vec<u8>,
@@ -42,8 +42,8 @@ impl Batch {
         mut each: impl FnMut(Line<'_>, Option<u64>) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let mut sizes = self.sizes.iter();
-        for octets in self.lines.split_inclusive(|octet| *octet == b'\n') {
-            let line = Line::parse(octets).map_err(|error| wrong(session, error))?;
+        for bytes in self.lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = Line::parse(bytes).map_err(|error| wrong(session, error))?;
             if line.is_row() {
                 let size = sizes.next().ok_or_else(|| wrong(session, "there are more rows than sizes"))?;
                 each(line, *size)?;
@@ -73,7 +73,7 @@ pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, lim
     Ok(Selected { lines, sizes, wanted, next })
 }
 
-/// Calls back for each line of a range, with the octets of its content, until a batch is full. Gives what is to be read,
+/// Calls back for each line of a range, with the bytes of its content, until a batch is full. Gives what is to be read,
 /// and where the next batch starts.
 fn walk<E: From<crate::Error>>(
     store: &dyn Store,
@@ -83,20 +83,20 @@ fn walk<E: From<crate::Error>>(
     limits: BatchLimits,
     mut each: impl FnMut(&[u8], &Line<'_>, Option<u64>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(Vec<Wanted>, Option<u64>), E> {
-    let (mut parts, mut rows, mut octets, mut first) = (Vec::new(), 0_usize, 0_u64, true);
+    let (mut parts, mut rows, mut bytes, mut first) = (Vec::new(), 0_usize, 0_u64, true);
     let mut lines = Lines::new(store, session, start, end);
     while let Some((offset, text)) = lines.next()? {
         let line = Line::parse(text).map_err(|error| wrong(session, error))?;
         let part = wanted(&line, limits);
         let size = part.as_ref().map(|part| part.length);
         let cost = size.unwrap_or(0).saturating_add(text.len() as u64);
-        if !first && (rows >= limits.rows || octets.saturating_add(cost) > limits.octets) {
+        if !first && (rows >= limits.rows || bytes.saturating_add(cost) > limits.bytes) {
             return Ok((parts, Some(offset)));
         }
         rows += usize::from(line.is_row());
         parts.extend(part);
         each(text, &line, size)?;
-        octets = octets.saturating_add(cost);
+        bytes = bytes.saturating_add(cost);
         first = false;
     }
     Ok((parts, None))
@@ -116,7 +116,7 @@ pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits
     Ok(Batch { lines, sizes, content, next })
 }
 
-/// Reads rows of a piece of a store's session: calls back for each, in order, with its line and the octets of its content;
+/// Reads rows of a piece of a store's session: calls back for each, in order, with its line and the bytes of its content;
 /// gives the contents behind one another, and where the next batch starts. Like [`read_batch`], for whoever needs no lines
 /// later.
 pub fn read_rows<E: From<crate::Error>>(

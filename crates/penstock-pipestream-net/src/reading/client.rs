@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 /// How long nothing may be heard of an answer.
 const SILENCE: Duration = Duration::from_secs(90);
-/// Memory that is taken before the octets for it are there.
+/// Memory that is taken before the bytes for it are there.
 const RESERVE: usize = 64 << 20;
 /// The alert of a server that has no protocol in common with us: 0x100, and 120 (RFC 7301).
 const NO_PROTOCOL: u64 = 0x178;
@@ -101,20 +101,20 @@ impl RemoteSink {
 
     /// Divides a session, from a place in its list on.
     pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
-        let PlanLimits { octets, rows, pieces } = limits;
-        let request = Request::Plan { session: session.to_owned(), start, octets, rows, pieces: pieces.min(MAX_ITEMS) };
+        let PlanLimits { bytes, rows, pieces } = limits;
+        let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
         let PlanAnswer { pieces, next } = self.ask(&request).await?;
         Ok(Plan { pieces: pieces.into_iter().map(Into::into).collect(), next })
     }
 
     /// Rows of a piece, from a place on.
     pub async fn batch(&self, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
-        let BatchLimits { octets, rows, content, max_content } = limits;
+        let BatchLimits { bytes, rows, content, max_content } = limits;
         let session = session.to_owned();
         let mut answer =
-            self.request(&Request::Rows { session, start, end, octets, rows, content, max_content }).await?;
+            self.request(&Request::Rows { session, start, end, bytes, rows, content, max_content }).await?;
         let length = answer.take(4).await?;
-        let length = length.iter().fold(0_usize, |sum, octet| (sum << 8) | usize::from(*octet));
+        let length = length.iter().fold(0_usize, |sum, byte| (sum << 8) | usize::from(*byte));
         if length > MAX_ANSWER {
             return Err(answer.wrong("its head is too long"));
         }
@@ -122,11 +122,11 @@ impl RemoteSink {
         let head: RowsHead = answer.parse(&head)?;
         let lines = usize::try_from(head.lines).unwrap_or(usize::MAX);
         let contents = head.sizes.iter().flatten().try_fold(0_u64, |sum, size| sum.checked_add(*size));
-        let most = MAX_CONTENT.saturating_add(octets);
+        let most = MAX_CONTENT.saturating_add(bytes);
         let Some(contents) = contents.filter(|sum| *sum <= most).and_then(|sum| usize::try_from(sum).ok()) else {
             return Err(answer.wrong("it has more content than was asked for"));
         };
-        if lines > MAX_ANSWER.saturating_add(usize::try_from(octets).unwrap_or(usize::MAX)) {
+        if lines > MAX_ANSWER.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)) {
             return Err(answer.wrong("its lines are too long"));
         }
         if head.next.is_some_and(|next| next <= start) {
@@ -139,8 +139,8 @@ impl RemoteSink {
 
     async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         let mut answer = self.request(request).await?;
-        let octets = answer.rest().await?;
-        answer.parse(&octets)
+        let bytes = answer.rest().await?;
+        answer.parse(&bytes)
     }
 
     async fn request(&self, request: &Request) -> Result<Answer> {
@@ -148,8 +148,8 @@ impl RemoteSink {
         let address = inner.address;
         let failed = |error: &ConnectionError| lost(address, error);
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
-        let octets = serde_json::to_vec(request).map_err(|error| Error::misuse(error.to_string()))?;
-        let written = send.write_all(&octets).await;
+        let bytes = serde_json::to_vec(request).map_err(|error| Error::misuse(error.to_string()))?;
+        let written = send.write_all(&bytes).await;
         // An error is the connection's, and that of the answer says why.
         let mut answer = Answer { stream, address };
         if written.is_ok() {
@@ -172,22 +172,22 @@ struct Answer {
 }
 
 impl Answer {
-    /// So many octets. Memory is taken as they come, beyond some that is taken at once.
+    /// So many bytes. Memory is taken as they come, beyond some that is taken at once.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
-        let mut octets = Vec::new();
-        reserve(&mut octets, length.min(RESERVE))?;
-        while octets.len() < length {
-            let chunk = timeout(SILENCE, self.stream.read_chunk(length - octets.len(), true)).await;
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, length.min(RESERVE))?;
+        while bytes.len() < length {
+            let chunk = timeout(SILENCE, self.stream.read_chunk(length - bytes.len(), true)).await;
             let chunk = chunk.map_err(|_| self.silent())?.map_err(|error| self.failed(&error))?;
             let Some(chunk) = chunk else { return Err(self.wrong("it ends early")) };
-            if octets.capacity() - octets.len() < chunk.bytes.len() {
+            if bytes.capacity() - bytes.len() < chunk.bytes.len() {
                 // Large blocks are moved by the system's tables, not by copying.
-                let more = RESERVE.max(octets.len() / 2).min(length - octets.len());
-                reserve(&mut octets, more)?;
+                let more = RESERVE.max(bytes.len() / 2).min(length - bytes.len());
+                reserve(&mut bytes, more)?;
             }
-            octets.extend_from_slice(&chunk.bytes);
+            bytes.extend_from_slice(&chunk.bytes);
         }
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// What is left, no more than an answer may have.
@@ -199,8 +199,8 @@ impl Answer {
         })
     }
 
-    fn parse<T: DeserializeOwned>(&self, octets: &[u8]) -> Result<T> {
-        serde_json::from_slice(octets).map_err(|error| self.wrong(&error.to_string()))
+    fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
+        serde_json::from_slice(bytes).map_err(|error| self.wrong(&error.to_string()))
     }
 
     fn wrong(&self, problem: &str) -> Error {
@@ -230,8 +230,8 @@ impl Answer {
     }
 }
 
-fn reserve(octets: &mut Vec<u8>, more: usize) -> Result<()> {
-    octets.try_reserve_exact(more).map_err(|_| Error::memory(more))
+fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    bytes.try_reserve_exact(more).map_err(|_| Error::memory(more))
 }
 
 /// A connection that ended, in words that name the peer.

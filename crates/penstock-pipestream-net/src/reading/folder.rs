@@ -82,11 +82,11 @@ impl Store for FolderStore {
         let gone =
             || Error::file("cannot read the sink's", &self.dir.join(session), io::Error::from(io::ErrorKind::NotFound));
         let mut list = self.open_list(session)?.ok_or_else(gone)?;
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         list.seek(SeekFrom::Start(range.start))
-            .and_then(|_| list.take(range.end.saturating_sub(range.start)).read_to_end(&mut octets))
+            .and_then(|_| list.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes))
             .map_err(|error| self.failed(session, error))?;
-        Ok(octets)
+        Ok(bytes)
     }
 
     fn has(&self, file: &str) -> Result<bool> {
@@ -102,7 +102,7 @@ impl Store for FolderStore {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let room = usize::try_from(total).unwrap_or(usize::MAX);
         let failed = || Error::memory(total);
-        // One reservation, and 64 octets more, so that the last read has room to see that there is no more.
+        // One reservation, and 64 bytes more, so that the last read has room to see that there is no more.
         into.try_reserve_exact(room.saturating_add(64)).map_err(|_| failed())?;
         let mut payloads = Payloads::new(&self.dir);
         for part in wanted {
@@ -156,7 +156,7 @@ impl<'a> Payloads<'a> {
         }
         let read = append(file, wanted.length, into)?;
         if read < wanted.length {
-            let problem = format!("it has {} octets fewer than its session's list says", wanted.length - read);
+            let problem = format!("it has {} bytes fewer than its session's list says", wanted.length - read);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
         }
         Ok(())
@@ -182,7 +182,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// Appends so many octets of a file, as many as there are: with one call of the system where there is room for them.
+/// Appends so many bytes of a file, as many as there are: with one call of the system where there is room for them.
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));

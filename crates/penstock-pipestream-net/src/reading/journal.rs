@@ -30,8 +30,8 @@ pub struct ClosedSession {
     pub id: String,
     /// Its rows.
     pub rows: u64,
-    /// The octets of their contents.
-    pub octets: u64,
+    /// The bytes of their contents.
+    pub bytes: u64,
     /// Where lines start whose places later lines have taken, in ascending order; nearly always none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub superseded: Vec<u64>,
@@ -163,7 +163,7 @@ impl State {
     }
 
     fn take(&mut self, lines: &[u8]) -> Result<()> {
-        for line in lines.split(|octet| *octet == b'\n').filter(|line| !line.is_empty()) {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             if self.id.is_none() {
                 let title: Title = serde_json::from_slice(line).map_err(|error| damaged(0, &error))?;
                 self.id = Some(title.journal);
@@ -312,7 +312,7 @@ impl FileLog {
         file.seek(SeekFrom::Start(from))?;
         let mut new = Vec::new();
         file.read_to_end(&mut new)?;
-        let whole = new.iter().rposition(|octet| *octet == b'\n').map_or(0, |end| end + 1);
+        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if whole < new.len() {
             // Whoever began this line has crashed: it held the lock. Nobody was told of it.
             new.truncate(whole);

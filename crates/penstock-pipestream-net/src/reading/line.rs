@@ -10,7 +10,7 @@ use super::super::sink::LOG;
 use super::Store;
 use crate::{Error, Result};
 
-/// No line is longer: a header has 1 MiB at most, and an escape makes six octets of one.
+/// No line is longer: a header has 1 MiB at most, and an escape makes six bytes of one.
 const MAX_LINE: usize = 8 << 20;
 /// How much of a list is read at a time.
 const WINDOW: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub struct Line<'a> {
     /// Its content type; none where no header came.
     #[serde(borrow)]
     pub content_type: Option<Text<'a>>,
-    /// The payload's octets, where it was verified.
+    /// The payload's bytes, where it was verified.
     pub bytes: Option<u64>,
     /// The payload's SHA-256, where it was verified.
     #[serde(borrow)]
@@ -137,8 +137,8 @@ struct Closed {
 
 impl<'a> Line<'a> {
     /// Reads a line, without its end.
-    pub fn parse(octets: &'a [u8]) -> std::result::Result<Self, serde_json::Error> {
-        serde_json::from_slice(octets)
+    pub fn parse(bytes: &'a [u8]) -> std::result::Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
     }
 
     /// Whether it is a row: neither the end of a transaction, nor an entity that stands for nothing.
@@ -180,7 +180,7 @@ impl<'a> Lines<'a> {
         let mut searched = self.taken;
         let length = loop {
             let rest = self.buffer.get(searched..).unwrap_or_default();
-            if let Some(found) = rest.iter().position(|octet| *octet == b'\n') {
+            if let Some(found) = rest.iter().position(|byte| *byte == b'\n') {
                 break searched - self.taken + found;
             }
             searched = self.buffer.len();
@@ -244,7 +244,7 @@ pub(super) fn closed(store: &dyn Store, session: &str, length: u64) -> Result<Op
     let from = length.saturating_sub(64);
     let tail = store.read_list(session, from..length)?;
     let Some(tail) = tail.strip_suffix(b"\n") else { return Ok(None) };
-    let start = tail.iter().rposition(|octet| *octet == b'\n').map_or(0, |end| end + 1);
+    let start = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if start == 0 && from > 0 {
         return Ok(None);
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
-//! is a range of octets of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
+//! is a range of bytes of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
 //! line takes the place of its first one (see the sink): [`examine`] finds such first lines, and pieces pass over them.
 //! What commits a transaction or ends it otherwise is no row; its sessions are read all or none ([`transactions`]).
 //!
@@ -56,7 +56,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Makes sure that a session's list, as it is, outlives a power cut.
     fn make_durable(&self, session: &str) -> Result<()>;
 
-    /// Octets of a session's list, as many as there are up to the end of the range.
+    /// Bytes of a session's list, as many as there are up to the end of the range.
     fn read_list(&self, session: &str, range: Range<u64>) -> Result<Vec<u8>>;
 
     /// Whether a payload is there.
@@ -81,7 +81,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 /// A session's list as it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListState {
-    /// Its octets.
+    /// Its bytes.
     pub length: u64,
     /// When it was written last.
     pub modified: SystemTime,
@@ -94,7 +94,7 @@ pub struct Wanted {
     pub file: String,
     /// Where it starts.
     pub offset: u64,
-    /// Its octets.
+    /// Its bytes.
     pub length: u64,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn is_session(name: &str) -> bool {
     let (name, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
     let fits = (1..=128).contains(&name.len()) && (1..=10).contains(&uses.len());
     fits && uses.bytes().all(|byte| byte.is_ascii_digit())
-        && name.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
 /// The session, scope and entity in the name of a payload, `SESSION/SCOPE/ENTITY`; `None` for any other name, such as
@@ -118,7 +118,7 @@ pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
 
 /// An ID, how often it was used before, and which attempt at it this is, if not the first.
 fn is_id(name: &str) -> bool {
-    let digits = |text: &str| (1..=10).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = |text: &str| (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
     digits(attempt)
         && match name.split_once('.') {

@@ -111,18 +111,18 @@ impl Store for ObjectReader {
             let path = self.place.path(payload(&part.file)?);
             requests.push(async move {
                 let range = part.offset..part.offset.saturating_add(part.length);
-                let octets = self.place.store().get_range(&path, range).await;
-                octets.map_err(|error| self::failed(&self.place, &part.file, &error)).map(|octets| (part, octets))
+                let bytes = self.place.store().get_range(&path, range).await;
+                bytes.map_err(|error| self::failed(&self.place, &part.file, &error)).map(|bytes| (part, bytes))
             });
         }
         block_on(async {
             let mut answers = stream::iter(requests).buffered(CONCURRENT);
-            while let Some((part, octets)) = answers.try_next().await? {
-                if octets.len() as u64 != part.length {
+            while let Some((part, bytes)) = answers.try_next().await? {
+                if bytes.len() as u64 != part.length {
                     let message = "it is shorter than its session's list says".to_owned();
                     return Err(Error::io(format!("cannot read {}/{}", self.place.uri(), part.file), message));
                 }
-                into.extend_from_slice(&octets);
+                into.extend_from_slice(&bytes);
             }
             Ok(())
         })?

@@ -19,15 +19,15 @@ pub struct Piece {
     pub end: u64,
     /// Its rows.
     pub rows: u64,
-    /// The octets of their payloads.
-    pub octets: u64,
+    /// The bytes of their payloads.
+    pub bytes: u64,
 }
 
 /// How large the pieces of a plan are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Octets of a piece's payloads, where it has more than one row.
-    pub octets: u64,
+    /// Bytes of a piece's payloads, where it has more than one row.
+    pub bytes: u64,
     /// Rows of a piece.
     pub rows: u64,
     /// Pieces of the plan.
@@ -61,16 +61,16 @@ pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>
 pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Found>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
-    let mut found = ClosedSession { id: session.to_owned(), rows: 0, octets: 0, superseded: Vec::new() };
+    let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
     let mut suspects = Vec::new();
     // Of an entity that the sink has refused this may be another one than the session's.
     let (mut transaction, mut is_sure) = (None, false);
     let mut lines = Lines::new(store, session, 0, end);
-    while let Some((offset, octets)) = lines.next()? {
-        let line = Line::parse(octets).map_err(|error| damaged(session, offset, error))?;
+    while let Some((offset, bytes)) = lines.next()? {
+        let line = Line::parse(bytes).map_err(|error| damaged(session, offset, error))?;
         if line.is_row() {
             found.rows += 1;
-            found.octets = found.octets.saturating_add(content_octets(&line));
+            found.bytes = found.bytes.saturating_add(content_bytes(&line));
             let complete = line.status == "COMPLETE";
             if let (false, Some(key)) = (is_sure, line.metadata.get(TRANSACTION))
                 && (complete || transaction.is_none())
@@ -101,8 +101,8 @@ fn supersede(
     let keys: HashSet<_> = suspects.iter().map(|(_, scope, entity, sha)| (*scope, *entity, sha.as_str())).collect();
     let mut superseded = BTreeSet::new();
     let mut lines = Lines::new(store, session, 0, end);
-    while let Some((offset, octets)) = lines.next()? {
-        let line = Line::parse(octets).map_err(|error| damaged(session, offset, error))?;
+    while let Some((offset, bytes)) = lines.next()? {
+        let line = Line::parse(bytes).map_err(|error| damaged(session, offset, error))?;
         let sha = line.sha256.as_ref().map_or("", AsRef::as_ref);
         if line.status != "COMPLETE" || !keys.contains(&(line.scope, line.entity, sha)) {
             continue;
@@ -113,7 +113,7 @@ fn supersede(
         };
         if gone && suspects.iter().any(|(at, ..)| *at > offset) && superseded.insert(offset) && line.is_row() {
             found.rows = found.rows.saturating_sub(1);
-            found.octets = found.octets.saturating_sub(content_octets(&line));
+            found.bytes = found.bytes.saturating_sub(content_bytes(&line));
         }
     }
     found.superseded = superseded.into_iter().collect();
@@ -126,14 +126,14 @@ pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: Plan
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
     let mut divided = Pieces::new(limits);
     let mut lines = Lines::new(store, &session.id, start.min(end), end);
-    while let Some((offset, octets)) = lines.next()? {
-        let after = offset + octets.len() as u64 + 1;
+    while let Some((offset, bytes)) = lines.next()? {
+        let after = offset + bytes.len() as u64 + 1;
         if session.superseded.binary_search(&offset).is_ok() {
             divided.gap();
             continue;
         }
-        let line = Line::parse(octets).map_err(|error| wrong(&session.id, error))?;
-        if divided.push(offset, after, line.is_row().then(|| content_octets(&line))) {
+        let line = Line::parse(bytes).map_err(|error| wrong(&session.id, error))?;
+        if divided.push(offset, after, line.is_row().then(|| content_bytes(&line))) {
             return Ok(Plan { pieces: divided.pieces, next: Some(offset) });
         }
     }
@@ -172,11 +172,11 @@ impl<'a> Refiner<'a> {
     /// Takes lines that start at a place of the list.
     pub fn take(&mut self, start: u64, lines: &[u8]) -> Result<()> {
         let mut offset = start;
-        for octets in lines.split_inclusive(|octet| *octet == b'\n') {
-            let after = offset + octets.len() as u64;
-            let line = Line::parse(octets).map_err(|error| wrong(self.session, error))?;
+        for bytes in lines.split_inclusive(|byte| *byte == b'\n') {
+            let after = offset + bytes.len() as u64;
+            let line = Line::parse(bytes).map_err(|error| wrong(self.session, error))?;
             if line.is_row() && self.selection.wants(self.session, &line) {
-                self.pieces.push(offset, after, Some(content_octets(&line)));
+                self.pieces.push(offset, after, Some(content_bytes(&line)));
             } else {
                 self.pieces.gap();
             }
@@ -196,8 +196,8 @@ impl<'a> Refiner<'a> {
     }
 }
 
-/// The octets that a row's content has.
-pub(super) fn content_octets(line: &Line<'_>) -> u64 {
+/// The bytes that a row's content has.
+pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     match (&line.file, line.bytes) {
         (Some(_), Some(bytes)) if bytes <= MAX_CONTENT => bytes,
         _ => 0,
@@ -218,14 +218,14 @@ impl Pieces {
         Self { limits, pieces: Vec::new(), open: None, weight: 0 }
     }
 
-    /// Takes a line; `octets` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
-    fn push(&mut self, start: u64, end: u64, octets: Option<u64>) -> bool {
-        let weight = octets.map_or(0, |octets| octets.saturating_add(ROW_COST.min(self.limits.octets / 64)));
-        let (rows, octets) = (u64::from(octets.is_some()), octets.unwrap_or(0));
+    /// Takes a line; `bytes` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
+    fn push(&mut self, start: u64, end: u64, bytes: Option<u64>) -> bool {
+        let weight = bytes.map_or(0, |bytes| bytes.saturating_add(ROW_COST.min(self.limits.bytes / 64)));
+        let (rows, bytes) = (u64::from(bytes.is_some()), bytes.unwrap_or(0));
         let full = self.open.is_some_and(|open| {
             open.rows > 0
                 && rows > 0
-                && (open.rows >= self.limits.rows || self.weight.saturating_add(weight) > self.limits.octets)
+                && (open.rows >= self.limits.rows || self.weight.saturating_add(weight) > self.limits.bytes)
         });
         if full {
             self.gap();
@@ -233,10 +233,10 @@ impl Pieces {
                 return true;
             }
         }
-        let piece = self.open.get_or_insert(Piece { start, end, rows: 0, octets: 0 });
+        let piece = self.open.get_or_insert(Piece { start, end, rows: 0, bytes: 0 });
         piece.end = end;
         piece.rows += rows;
-        piece.octets = piece.octets.saturating_add(octets);
+        piece.bytes = piece.bytes.saturating_add(bytes);
         self.weight = self.weight.saturating_add(weight);
         false
     }

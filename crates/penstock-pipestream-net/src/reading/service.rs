@@ -15,7 +15,7 @@ use super::super::claims::Claims;
 use super::super::server::Reading;
 use super::batch::{BatchLimits, Selected, select};
 use super::wire::{
-    CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_CLAIMS, MAX_ITEMS, MAX_OCTETS, MAX_REQUEST, MAX_ROWS,
+    CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_CLAIMS, MAX_ITEMS, MAX_BYTES, MAX_REQUEST, MAX_ROWS,
     PlanAnswer, REFUSED, Request, RowsHead, Welcome,
 };
 use super::{Journal, PlanLimits, Store, Wanted, plan};
@@ -28,7 +28,7 @@ pub(crate) const ALPN: &[u8] = b"penstock-sink/1";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that are answered at once, for all readers; the others wait.
 const PLACES: usize = 64;
-/// Octets that are read ahead of what is sent, for each request; twice, because one is sent while the next is read.
+/// Bytes that are read ahead of what is sent, for each request; twice, because one is sent while the next is read.
 const PIECE: u64 = 1 << 20;
 
 /// Answers the readers of a sink.
@@ -38,7 +38,7 @@ pub(crate) struct Service {
     journal: Journal,
     claims: Arc<Claims>,
     places: Semaphore,
-    /// How long a reader may take for [`PIECE`] octets.
+    /// How long a reader may take for [`PIECE`] bytes.
     patience: Duration,
 }
 
@@ -89,10 +89,10 @@ impl Service {
         mut receive: RecvStream,
     ) {
         let request = match timeout(REQUEST_TIMEOUT, receive.read_to_end(MAX_REQUEST)).await {
-            Ok(Ok(octets)) => {
-                serde_json::from_slice::<Request>(&octets).map_err(|error| format!("no request: {error}"))
+            Ok(Ok(bytes)) => {
+                serde_json::from_slice::<Request>(&bytes).map_err(|error| format!("no request: {error}"))
             }
-            Ok(Err(quinn::ReadToEndError::TooLong)) => Err(format!("a request has at most {MAX_REQUEST} octets")),
+            Ok(Err(quinn::ReadToEndError::TooLong)) => Err(format!("a request has at most {MAX_REQUEST} bytes")),
             Ok(Err(quinn::ReadToEndError::Read(_))) => return,
             Err(_) => Err("the request took too long".to_owned()),
         };
@@ -106,9 +106,9 @@ impl Service {
             Ok(_) | Err(_) if !known => {
                 connection.close(VarInt::from_u32(CODE_KEY), b"the read key is wrong");
             }
-            Ok(Request::Rows { session, start, end, octets, rows, content, max_content }) => {
+            Ok(Request::Rows { session, start, end, bytes, rows, content, max_content }) => {
                 let limits =
-                    BatchLimits { octets: octets.min(MAX_OCTETS), rows: rows.min(MAX_ROWS), content, max_content };
+                    BatchLimits { bytes: bytes.min(MAX_BYTES), rows: rows.min(MAX_ROWS), content, max_content };
                 let Ok(_place) = self.places.acquire().await else { return };
                 if let Err(error) = self.rows(&mut send, session, start, end, limits).await {
                     refuse(send, &error.to_string(), self.patience).await;
@@ -130,8 +130,8 @@ impl Service {
         blocking(move || match request {
             Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
             Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max))),
-            Request::Plan { session, start, octets, rows, pieces } => {
-                let limits = PlanLimits { octets, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
+            Request::Plan { session, start, bytes, rows, pieces } => {
+                let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
                 let session = service.known(&session)?;
                 let planned = plan(&**service.journal.store(), &session, start, limits)?;
                 let pieces = planned.pieces.into_iter().map(Into::into).collect();
@@ -184,21 +184,21 @@ impl Service {
             let Selected { lines, sizes, wanted, next } = selected;
             let head = json(&RowsHead { lines: lines.len() as u64, sizes, next });
             let length = u32::try_from(head.len()).map_err(|_| Error::misuse("too many rows".into()))?;
-            let octets = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
+            let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
             let mut rest = groups(wanted).into_iter();
             let first = rest.next().map_or(Ok(Vec::new()), |wanted| read(&**service.journal.store(), &wanted))?;
-            Ok((octets, rest, first))
+            Ok((bytes, rest, first))
         })
         .await?;
         let mut next = Some(first);
         let mut sent = write(send, head.into(), self.patience).await;
-        while let (true, Some(octets)) = (sent, next.take()) {
+        while let (true, Some(bytes)) = (sent, next.take()) {
             let reading = rest.next().map(|wanted| self.read_ahead(wanted));
-            sent = write(send, octets.into(), self.patience).await;
+            sent = write(send, bytes.into(), self.patience).await;
             next = match reading {
                 None => None,
                 Some(reading) => match reading.await {
-                    Ok(Ok(octets)) => Some(octets),
+                    Ok(Ok(bytes)) => Some(bytes),
                     Ok(Err(error)) => {
                         tracing::error!(%error, "a reader's answer is cut short");
                         sent = false;
@@ -222,12 +222,12 @@ impl Service {
 }
 
 fn read(store: &dyn Store, wanted: &[Wanted]) -> Result<Vec<u8>> {
-    let mut octets = Vec::new();
-    store.read_payloads(wanted, &mut octets)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    store.read_payloads(wanted, &mut bytes)?;
+    Ok(bytes)
 }
 
-/// Divides what is wanted into groups of [`PIECE`] octets.
+/// Divides what is wanted into groups of [`PIECE`] bytes.
 fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     let mut room = 0;
@@ -262,10 +262,10 @@ fn json(answer: &impl Serialize) -> Vec<u8> {
 }
 
 /// Sends, unless the reader is gone or takes too long.
-async fn write(send: &mut SendStream, octets: Bytes, patience: Duration) -> bool {
-    let mut octets = octets;
-    while !octets.is_empty() {
-        let piece = octets.split_to(octets.len().min(PIECE as usize));
+async fn write(send: &mut SendStream, bytes: Bytes, patience: Duration) -> bool {
+    let mut bytes = bytes;
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(PIECE as usize));
         match timeout(patience, send.write_chunk(piece)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return false,

@@ -1,13 +1,13 @@
 //! `penstock-sink/1`: what a reader asks the server of a sink, on the same UDP port as PipeStream.
 //!
 //! Every request is a bidirectional stream of its own. The reader writes one JSON object and ends its side; the server
-//! answers with one octet, 0 or 1, and then
+//! answers with one byte, 0 or 1, and then
 //!
 //! ```text
 //! 1  why not, in words
 //! 0  HELLO, SESSIONS, PLAN, CLAIMS: a JSON object
-//!    ROWS: 4 octets, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
-//!    "next": OFFSET or null}; L octets of the list; then the contents, behind one another
+//!    ROWS: 4 bytes, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
+//!    "next": OFFSET or null}; L bytes of the list; then the contents, behind one another
 //! ```
 //!
 //! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::super::claims::{ClaimCheck, ClaimRow, Details as ClaimDetails};
 use super::Piece;
 
-/// A request has no more octets.
+/// A request has no more bytes.
 pub(super) const MAX_REQUEST: usize = 64 << 10;
 /// Nor has an answer but that to ROWS.
 pub(super) const MAX_ANSWER: usize = 16 << 20;
@@ -27,10 +27,10 @@ pub(super) const MAX_ANSWER: usize = 16 << 20;
 pub(super) const MAX_ITEMS: usize = 4_096;
 /// Rows of an answer.
 pub(super) const MAX_ROWS: usize = 65_536;
-/// Octets of an answer with more than one row.
-pub(super) const MAX_OCTETS: u64 = 64 << 20;
+/// Bytes of an answer with more than one row.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// Octets of claim checks that are enough for an answer.
+/// Bytes of claim checks that are enough for an answer.
 pub(super) const MAX_CLAIMS: usize = 4 << 20;
 
 /// It is done.
@@ -55,9 +55,9 @@ pub(super) enum Request {
     /// Claim checks of the server, by expiry and ID, after this one.
     Claims { expires: u64, claim: u64, max: usize },
     /// How to divide a session, from a place in its list on.
-    Plan { session: String, start: u64, octets: u64, rows: u64, pieces: usize },
+    Plan { session: String, start: u64, bytes: u64, rows: u64, pieces: usize },
     /// Rows of a piece.
-    Rows { session: String, start: u64, end: u64, octets: u64, rows: usize, content: bool, max_content: u64 },
+    Rows { session: String, start: u64, end: u64, bytes: u64, rows: usize, content: bool, max_content: u64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ impl TryFrom<ClaimItem> for ClaimRow {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlanAnswer {
-    /// Start, end, rows, octets.
+    /// Start, end, rows, bytes.
     pub(super) pieces: Vec<(u64, u64, u64, u64)>,
     pub(super) next: Option<u64>,
 }
@@ -120,13 +120,13 @@ pub(super) struct RowsHead {
 
 impl From<Piece> for (u64, u64, u64, u64) {
     fn from(piece: Piece) -> Self {
-        (piece.start, piece.end, piece.rows, piece.octets)
+        (piece.start, piece.end, piece.rows, piece.bytes)
     }
 }
 
 impl From<(u64, u64, u64, u64)> for Piece {
-    fn from((start, end, rows, octets): (u64, u64, u64, u64)) -> Self {
-        Self { start, end, rows, octets }
+    fn from((start, end, rows, bytes): (u64, u64, u64, u64)) -> Self {
+        Self { start, end, rows, bytes }
     }
 }
 

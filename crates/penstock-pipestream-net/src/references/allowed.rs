@@ -53,11 +53,11 @@ impl Allowed {
         }?;
         let length = object.len();
         if length > max {
-            let message = format!("the object {at} has {length} octets; the limit is {max}");
+            let message = format!("the object {at} has {length} bytes; the limit is {max}");
             return Err(core::Error::limit(ErrorCode::EntityTooLarge, message));
         }
         if let Some(size) = expected.size.filter(|size| *size != length) {
-            return Err(integrity(format!("the object {at} has {length} octets, the reference says {size}")));
+            return Err(integrity(format!("the object {at} has {length} bytes, the reference says {size}")));
         }
         Ok(object)
     }

@@ -1,7 +1,7 @@
 use penstock_pipestream::{self as core, ErrorCode, PayloadCheck};
 use sha2::{Digest as _, Sha256};
 
-/// Whether octets are those that were promised: by a header, or by a reference.
+/// Whether bytes are those that were promised: by a header, or by a reference.
 #[derive(Debug)]
 pub(crate) enum Check {
     /// An entity's payload.
@@ -25,21 +25,21 @@ impl Check {
         Self::Object(ObjectCheck { length, sha256, seen: 0, hash: Sha256::new() })
     }
 
-    /// Awaits octets that are here, to count and hash them.
-    pub(crate) fn kept(octets: &[u8]) -> Self {
-        Self::object(octets.len() as u64, None)
+    /// Awaits bytes that are here, to count and hash them.
+    pub(crate) fn kept(bytes: &[u8]) -> Self {
+        Self::object(bytes.len() as u64, None)
     }
 
-    /// The next octets.
-    pub(crate) fn update(&mut self, octets: &[u8]) -> core::Result<()> {
+    /// The next bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) -> core::Result<()> {
         match self {
-            Self::Payload(check) => check.update(octets),
+            Self::Payload(check) => check.update(bytes),
             Self::Object(check) => {
-                check.seen = check.seen.saturating_add(octets.len() as u64);
+                check.seen = check.seen.saturating_add(bytes.len() as u64);
                 if check.seen > check.length {
                     return Err(changed(check.length));
                 }
-                check.hash.update(octets);
+                check.hash.update(bytes);
                 Ok(())
             }
         }
@@ -64,7 +64,7 @@ impl Check {
 }
 
 fn changed(length: u64) -> core::Error {
-    integrity(format!("the object has not {length} octets any more"))
+    integrity(format!("the object has not {length} bytes any more"))
 }
 
 pub(super) fn integrity(message: impl Into<String>) -> core::Error {

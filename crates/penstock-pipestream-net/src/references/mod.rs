@@ -39,7 +39,7 @@ pub struct References {
 #[derive(Debug, Clone)]
 struct Fetching {
     allowed: Vec<Allowed>,
-    max_octets: u64,
+    max_bytes: u64,
 }
 
 impl References {
@@ -48,10 +48,10 @@ impl References {
         Self::default()
     }
 
-    /// Fetches objects of at most `max_octets` octets below these URLs, with the options of their store.
-    pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_octets: u64) -> Result<Self> {
+    /// Fetches objects of at most `max_bytes` bytes below these URLs, with the options of their store.
+    pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
         let allowed = prefixes.iter().map(|prefix| Allowed::open(prefix, storage)).collect::<Result<_>>()?;
-        Ok(Self { fetching: Some(Fetching { allowed, max_octets }), approved: None })
+        Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
     /// Takes only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
@@ -68,7 +68,7 @@ impl References {
             (None, Some(_)) => reference.check_keys(&KeyProviders::default())?,
             (None, None) => {}
         }
-        let Some(Fetching { allowed, max_octets }) = &self.fetching else {
+        let Some(Fetching { allowed, max_bytes }) = &self.fetching else {
             return Ok((Referred::new(&reference, Stored::Message, Bytes::new()), None));
         };
         let location = reference.location()?;
@@ -76,7 +76,7 @@ impl References {
             let message = format!("{location} is not below any prefix that this server fetches from");
             return Err(core::Error::violation(core::ErrorCode::EntityInvalid, message));
         };
-        let object = place.find(&location, reference.expected(), *max_octets).await?;
+        let object = place.find(&location, reference.expected(), *max_bytes).await?;
         Ok((Referred::new(&reference, Stored::Object, message), Some(object)))
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
 enum Stored {
     /// The message itself.
     Message,
-    /// The object's octets, and the message in a file beside them, because a wrapped key is nowhere else.
+    /// The object's bytes, and the message in a file beside them, because a wrapped key is nowhere else.
     Object,
 }
 
@@ -124,7 +124,7 @@ struct Hidden(Bytes);
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} octets", self.0.len())
+        write!(f, "{} bytes", self.0.len())
     }
 }
 
@@ -156,7 +156,7 @@ impl Referred {
         }
     }
 
-    /// The name of the message beside the octets of `file`, and the message, where the object was fetched.
+    /// The name of the message beside the bytes of `file`, and the message, where the object was fetched.
     pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }

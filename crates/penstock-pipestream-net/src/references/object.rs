@@ -52,17 +52,17 @@ impl Object {
         Self { name, source, length: meta.size, offset: 0, sha256: expected.sha256 }
     }
 
-    /// How many octets it has.
+    /// How many bytes it has.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// What its octets must pass.
+    /// What its bytes must pass.
     pub(crate) fn check(&self) -> Check {
         Check::object(self.length, self.sha256)
     }
 
-    /// The next octets; `None` at the end. All of them are of the same object: one that is replaced meanwhile is an
+    /// The next bytes; `None` at the end. All of them are of the same object: one that is replaced meanwhile is an
     /// error.
     pub(crate) async fn next(&mut self) -> core::Result<Option<Bytes>> {
         if self.offset >= self.length {

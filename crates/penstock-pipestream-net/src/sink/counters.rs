@@ -20,11 +20,11 @@ pub(crate) struct SinkCounters {
     /// Entities that could not be stored: no space, and anything else.
     pub(crate) no_space: AtomicU64,
     pub(crate) other_errors: AtomicU64,
-    /// Sessions whose open entities had too many octets of headers, and whose FAILED lines waited for too much room.
+    /// Sessions whose open entities had too many bytes of headers, and whose FAILED lines waited for too much room.
     pub(crate) headers_exceeded: AtomicU64,
     pub(crate) lines_exceeded: AtomicU64,
-    /// Octets of headers of open entities.
-    pub(crate) header_octets: AtomicU64,
+    /// Bytes of headers of open entities.
+    pub(crate) header_bytes: AtomicU64,
 }
 
 impl SinkCounters {

@@ -139,7 +139,7 @@ mod tests {
         let mut disk = Disk::new(dir.path(), Faults::default(), Arc::default()).unwrap();
         for count in [1, 100] {
             let mut paths: Vec<_> = (0..count).map(|n| dir.path().join(n.to_string())).collect();
-            paths.iter().for_each(|path| std::fs::write(path, b"octets").unwrap());
+            paths.iter().for_each(|path| std::fs::write(path, b"bytes").unwrap());
             paths.push(dir.path().to_owned());
             assert!(disk.sync(&paths).iter().all(Result::is_ok));
         }
@@ -149,7 +149,7 @@ mod tests {
     fn a_file_that_cannot_be_synced_does_not_hide_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let there = dir.path().join("there");
-        std::fs::write(&there, b"octets").unwrap();
+        std::fs::write(&there, b"bytes").unwrap();
         let mut disk = Disk::new(dir.path(), Faults::default(), Arc::default()).unwrap();
         let results = disk.sync(&[dir.path().join("gone"), there]);
         assert!(results[0].is_err() && results[1].is_ok());

@@ -19,7 +19,7 @@ use super::transaction::{Ending, Membership, Transaction, is_order};
 pub(crate) const LOG: &str = "entities.jsonl";
 
 /// Headers of entities without a terminal status, for a whole session.
-const MAX_HEADER_OCTETS: usize = 64 << 20;
+const MAX_HEADER_BYTES: usize = 64 << 20;
 /// FAILED lines that a full disk keeps waiting.
 const MAX_WAITING_LINES: usize = 16 << 20;
 
@@ -93,7 +93,7 @@ pub(super) struct Entries<S> {
     /// The SHA-256 of the client's certificate, if it has shown one.
     certificate: Option<[u8; 32]>,
     entries: HashMap<EntityKey, Entry<S>>,
-    header_octets: usize,
+    header_bytes: usize,
     /// Files of entities that failed after they were placed.
     discarded: Vec<String>,
     /// FAILED lines to be written. They stay here while the disk is full.
@@ -129,7 +129,7 @@ impl Delivery {
 
 impl<S> Drop for Entries<S> {
     fn drop(&mut self) {
-        SinkCounters::remove(&self.counters.header_octets, self.header_octets);
+        SinkCounters::remove(&self.counters.header_bytes, self.header_bytes);
     }
 }
 
@@ -146,7 +146,7 @@ impl<S: Verified> Entries<S> {
             defer,
             certificate,
             entries: HashMap::new(),
-            header_octets: 0,
+            header_bytes: 0,
             discarded: Vec::new(),
             failed_lines: Vec::new(),
             incomplete: false,
@@ -164,8 +164,8 @@ impl<S: Verified> Entries<S> {
         self.listed = found.is_closed();
         for FoundEntity { key, header, placed, failures } in found.into_entities() {
             let weight = weight(&header);
-            self.header_octets = self.header_octets.saturating_add(weight);
-            SinkCounters::add(&self.counters.header_octets, weight);
+            self.header_bytes = self.header_bytes.saturating_add(weight);
+            SinkCounters::add(&self.counters.header_bytes, weight);
             let state = State::Delivered(placed);
             let entry = Entry { number: 0, failures, header, dehydrated: false, defers: false, gathered: None, state };
             self.entries.insert(key, entry);
@@ -226,16 +226,16 @@ impl<S: Verified> Entries<S> {
             gathered = self.forget(key).and_then(|known| known.gathered);
         }
         let weight = weight(&header);
-        self.header_octets = self.header_octets.saturating_add(weight);
-        SinkCounters::add(&self.counters.header_octets, weight);
+        self.header_bytes = self.header_bytes.saturating_add(weight);
+        SinkCounters::add(&self.counters.header_bytes, weight);
         if let Err(reason) = self.membership.admit(key, &header) {
             self.commands.urge(Urgent::Fail { attempt, reason });
         }
         let (state, Manner { dehydrated, defers }) = (State::Receiving, manner);
         self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
-        if self.header_octets > MAX_HEADER_OCTETS {
+        if self.header_bytes > MAX_HEADER_BYTES {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
-            let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_OCTETS} octets");
+            let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_BYTES} bytes");
             self.commands.urge(Urgent::Fail { attempt, reason: Reason { code: ErrorCode::InternalError, message } });
         }
     }
@@ -244,8 +244,8 @@ impl<S: Verified> Entries<S> {
         self.gathered.remove(&key);
         let entry = self.entries.remove(&key)?;
         let weight = weight(&entry.header);
-        self.header_octets = self.header_octets.saturating_sub(weight);
-        SinkCounters::remove(&self.counters.header_octets, weight);
+        self.header_bytes = self.header_bytes.saturating_sub(weight);
+        SinkCounters::remove(&self.counters.header_bytes, weight);
         Some(entry)
     }
 

@@ -125,7 +125,7 @@ impl Folder {
         let header = self.entries.order(key)?;
         let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
         if *bytes > MAX_ORDER {
-            let message = format!("an order of {bytes} octets is more than the limit of {MAX_ORDER}");
+            let message = format!("an order of {bytes} bytes is more than the limit of {MAX_ORDER}");
             return Some(Err(Reason { code: ErrorCode::EntityTooLarge, message }));
         }
         let payload = temp.as_ref().map_or_else(|| Ok(Vec::new()), |temp| fs::read(temp.path()));

@@ -57,7 +57,7 @@ pub(crate) struct Found {
     pub(super) folder: String,
     entities: HashMap<EntityKey, FoundEntity>,
     pub(super) membership: Membership,
-    /// Octets of its list, without half a line at the end.
+    /// Bytes of its list, without half a line at the end.
     length: u64,
     closed: bool,
     /// Where the lines of entities that are looked for are, each with its end.
@@ -108,7 +108,7 @@ impl Found {
             found.closed = text.starts_with(b"{\"closed\":");
             if !found.closed {
                 let line: Line = serde_json::from_slice(&text).map_err(|error| {
-                    let message = format!("{}: the line at octet {}: {error}", path.display(), found.length);
+                    let message = format!("{}: the line at byte {}: {error}", path.display(), found.length);
                     io::Error::new(io::ErrorKind::InvalidData, message)
                 })?;
                 let key = found.take(line, keys);
@@ -254,7 +254,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
         for entity in payloads {
-            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"octets").unwrap();
+            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"bytes").unwrap();
         }
         fs::write(dir.path().join(ID).join(LOG), lines.concat()).unwrap();
         dir

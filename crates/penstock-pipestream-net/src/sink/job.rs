@@ -30,9 +30,9 @@ pub(super) fn start(session: SinkSession, entity: IncomingEntity) {
         return;
     }
     match body {
-        Body::Whole(octets) => drop(spawn_blocking(move || {
+        Body::Whole(bytes) => drop(spawn_blocking(move || {
             let _place = place;
-            job.store_whole(&octets);
+            job.store_whole(&bytes);
         })),
         Body::Spooled(spool) => drop(spawn_blocking(move || {
             let _place = place;
@@ -102,8 +102,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    fn store_whole(mut self, octets: &Bytes) {
-        let stored = self.write([octets.clone()].into()).and_then(|()| self.finish());
+    fn store_whole(mut self, bytes: &Bytes) {
+        let stored = self.write([bytes.clone()].into()).and_then(|()| self.finish());
         self.conclude(stored);
     }
 
@@ -201,7 +201,7 @@ impl Job {
 
     pub(super) fn finish(&mut self) -> Result<Stored, Failure> {
         let sha256 = self.verify()?;
-        // A leaf without octets has an empty file; a container without octets of its own has none.
+        // A leaf without bytes has an empty file; a container without bytes of its own has none.
         if self.target.is_none() && !self.dehydrated {
             self.target = Some(self.session.create(self.attempt)?);
         }

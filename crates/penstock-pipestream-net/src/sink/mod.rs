@@ -142,11 +142,11 @@ pub(crate) enum SinkEvent {
 /// A verified payload.
 #[derive(Debug)]
 struct Stored {
-    /// Its file; none for a container without octets of its own.
+    /// Its file; none for a container without bytes of its own.
     temp: Option<TempFile>,
     bytes: u64,
     sha256: [u8; 32],
-    /// Whether the file's octets are on disk for good.
+    /// Whether the file's bytes are on disk for good.
     synced: bool,
     /// What it refers to, if it does.
     reference: Option<Arc<Referred>>,
@@ -354,7 +354,7 @@ impl SinkSession {
 
     fn stored(&self, attempt: Attempt, stored: Stored) {
         Counters::add(&self.counters.entities, 1);
-        Counters::add(&self.counters.octets, stored.bytes);
+        Counters::add(&self.counters.bytes, stored.bytes);
         self.guard.shared.tell(Message::Stored { session: self.guard.session, attempt, stored });
     }
 }

@@ -104,13 +104,13 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// What there is of it below the sink's folder: its octets, and a message beside them.
+    /// What there is of it below the sink's folder: its bytes, and a message beside them.
     pub(super) fn files(&self) -> impl Iterator<Item = String> + use<> {
         let message = self.reference().and_then(|reference| reference.message);
         self.file.clone().into_iter().chain(message)
     }
 
-    /// Whether its octets are below the sink's folder, as many as there should be.
+    /// Whether its bytes are below the sink's folder, as many as there should be.
     pub(super) fn check(&self, sink: &Path) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let found = fs::symlink_metadata(sink.join(file)).map_err(|error| {
@@ -130,7 +130,7 @@ impl Placed {
         Some(ReferenceField { referred, message })
     }
 
-    /// The content type of its octets.
+    /// The content type of its bytes.
     fn content_type<'a>(&'a self, header: &'a EntityHeader) -> &'a str {
         self.reference.as_ref().and_then(|referred| referred.content_type()).unwrap_or(&header.content_type)
     }
@@ -239,7 +239,7 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
 
 /// The code of the last line of a list that ends so; none where it is not closed.
 pub(super) fn code_of(tail: &[u8]) -> Option<u64> {
-    let last = tail.strip_suffix(b"\n")?.rsplit(|octet| *octet == b'\n').next()?;
+    let last = tail.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').next()?;
     serde_json::from_slice::<ClosedLine>(last).ok().map(|line| line.closed)
 }
 

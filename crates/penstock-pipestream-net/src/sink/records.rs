@@ -463,11 +463,11 @@ impl Records {
         Ok(written)
     }
 
-    fn write(&self, path: &Path, octets: &[u8]) -> io::Result<()> {
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.faults.check(Step::Create, path)?;
         let mut file = File::create(path)?;
         self.faults.check(Step::Write, path)?;
-        file.write_all(octets)?;
+        file.write_all(bytes)?;
         self.faults.check(Step::Sync, path)?;
         file.sync_data()
     }
@@ -481,7 +481,7 @@ impl Records {
 fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     let path = folder.join(RECORD);
     match fs::read(&path) {
-        Ok(octets) => match serde_json::from_slice(&octets) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(record) => Ok(Some(record)),
             Err(error) => {
                 let message = format!(
@@ -575,7 +575,7 @@ fn remove_half_a_line(log: &mut File) -> io::Result<()> {
     log.seek(SeekFrom::Start(from))?;
     let mut tail = Vec::new();
     log.read_to_end(&mut tail)?;
-    if let Some(last) = tail.iter().rposition(|octet| *octet == b'\n')
+    if let Some(last) = tail.iter().rposition(|byte| *byte == b'\n')
         && last.saturating_add(1) < tail.len()
     {
         let whole = u64::try_from(last.saturating_add(1)).unwrap_or(u64::MAX);

@@ -57,10 +57,10 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Se
     spawn_blocking(work).await.unwrap_or_else(|died| Err(std::io::Error::other(died).into()))
 }
 
-/// The octets of a message, which are few.
+/// The bytes of a message, which are few.
 async fn message(body: Body) -> Result<Bytes, Failure> {
-    let octets = match body {
-        Body::Whole(octets) => octets,
+    let bytes = match body {
+        Body::Whole(bytes) => bytes,
         Body::Spooled(spool) => apart(move || Ok(spool.read(MAX_MESSAGE + 1, 0)?)).await?,
         // What comes as a stream is longer than any message may be.
         Body::Stream(mut stream) => {
@@ -68,10 +68,10 @@ async fn message(body: Body) -> Result<Bytes, Failure> {
             return Err(too_long());
         }
     };
-    if octets.len() > MAX_MESSAGE { Err(too_long()) } else { Ok(octets) }
+    if bytes.len() > MAX_MESSAGE { Err(too_long()) } else { Ok(bytes) }
 }
 
 fn too_long() -> Failure {
-    let message = format!("a FileStorageReference is above the limit of {MAX_MESSAGE} octets");
+    let message = format!("a FileStorageReference is above the limit of {MAX_MESSAGE} bytes");
     Failure::Wrong(core::Error::limit(ErrorCode::EntityTooLarge, message))
 }

@@ -68,13 +68,13 @@ impl FolderSink {
 }
 
 fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
-    let octets = match fs::read(path) {
-        Ok(octets) => octets,
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    let whole = octets.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
-    let there = octets.get(..whole).unwrap_or_default().split(|octet| *octet == b'\n');
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let there = bytes.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
     let there: HashSet<String> =
         there.filter_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.claim).collect();
     let mut text = Vec::new();

@@ -114,8 +114,8 @@ fn full() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
 }
 
-fn send(session: &SessionHandle, octets: usize) -> (Status, Option<Reason>) {
-    let payload = Payload::bytes(vec![7; octets]);
+fn send(session: &SessionHandle, data: usize) -> (Status, Option<Reason>) {
+    let payload = Payload::bytes(vec![7; data]);
     let ticket = block(session.send(EntityDraft::default(), payload)).unwrap();
     let resolution = block(session.wait_resolved(ticket.key)).unwrap();
     (resolution.status, resolution.reason)
@@ -124,17 +124,17 @@ fn send(session: &SessionHandle, octets: usize) -> (Status, Option<Reason>) {
 #[test]
 fn a_step_that_fails_fails_the_entity_and_nothing_else() {
     for step in [Step::Create, Step::Write, Step::Rename, Step::Append] {
-        for octets in [10, 300_000] {
+        for bytes in [10, 300_000] {
             let disk = Broken::at(step);
             let session = disk.connect();
-            assert_eq!(send(&session, octets).0, Status::Complete);
+            assert_eq!(send(&session, bytes).0, Status::Complete);
             disk.set(true);
-            let (status, reason) = send(&session, octets);
+            let (status, reason) = send(&session, bytes);
             let reason = reason.unwrap();
             assert_eq!((status, reason.code), (Status::Failed, ErrorCode::InternalError), "{step:?}");
             assert!(reason.message.contains("no storage space"), "{reason:?}");
             disk.set(false);
-            assert_eq!(send(&session, octets).0, Status::Complete);
+            assert_eq!(send(&session, bytes).0, Status::Complete);
             disk.close(&session);
             assert_eq!(disk.payloads(&session), ["1", "3"], "{step:?}");
             let lines = disk.log(&session);
@@ -538,12 +538,12 @@ fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
             act();
         }
     };
-    let blocked = "penstock_pipestream_client_blocked_total{window=\"connection_octets\"}";
+    let blocked = "penstock_pipestream_client_blocked_total{window=\"connection_bytes\"}";
     assert_eq!(disk.metric(blocked), 0);
     disk.set(true);
     let mut tickets = Vec::new();
-    let mut start = |octets: bytes::Bytes| {
-        tickets.push(block(session.send(EntityDraft::default(), Payload::bytes(octets))).unwrap());
+    let mut start = |data: bytes::Bytes| {
+        tickets.push(block(session.send(EntityDraft::default(), Payload::bytes(data))).unwrap());
     };
     until("penstock_sink_waits_total", Box::new(|| start(bytes::Bytes::from_static(b"row"))));
     // None of these fills the window of its stream, and all of them together do not fit into the connection's.

@@ -154,7 +154,7 @@ impl Order {
 
 /// A session has 32 hex digits.
 pub(super) fn is_session(name: &str) -> bool {
-    name.len() == 32 && name.bytes().all(|octet| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet))
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Whether a name is that of a session's folder: its ID, and behind it, where the ID was used before, how often.
@@ -224,7 +224,7 @@ pub(super) fn origin(transaction: &str) -> Origin<'_> {
     }
     let Some((query, number)) = rest.split_once('/') else { return Origin::Named };
     // A query's ID is a UUID; what users name their batch jobs does not look like that.
-    let is_uuid = query.len() == 36 && query.bytes().all(|octet| octet.is_ascii_hexdigit() || octet == b'-');
+    let is_uuid = query.len() == 36 && query.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     match number.parse() {
         Ok(number) if is_uuid => Origin::MicroBatch { query, number },
         Ok(_) | Err(_) => Origin::Named,
@@ -362,7 +362,7 @@ impl Refusal {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    if (1..=MAX_KEY).contains(&key.len()) { Ok(()) } else { Err(format!("{KEY} has 1 to {MAX_KEY} octets")) }
+    if (1..=MAX_KEY).contains(&key.len()) { Ok(()) } else { Err(format!("{KEY} has 1 to {MAX_KEY} bytes")) }
 }
 
 fn invalid(message: String) -> Reason {

@@ -169,12 +169,12 @@ fn a_second_capabilities_frame_closes() {
 
 #[test]
 fn a_header_that_is_too_large_or_none_closes() {
-    for (octets, code) in [(&[0x00, 0x10, 0x00, 0x01][..], 0x06), (&[0, 0, 0, 2, 0xFF, 0xFF], 0x05), (&[0, 0], 0x05)] {
+    for (bytes, code) in [(&[0x00, 0x10, 0x00, 0x01][..], 0x06), (&[0, 0, 0, 2, 0xFF, 0xFF], 0x05), (&[0, 0], 0x05)] {
         let pair = Pair::with_sink();
         run(async {
             let peer = RawClient::agreed(&pair).await;
             let mut stream = peer.connection.open_uni().await.unwrap();
-            stream.write_all(octets).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
             let _ = stream.finish();
             assert_eq!(peer.expect_closed().await.0, code);
         });

@@ -68,11 +68,11 @@ fn a_caller_takes_entities_and_decides() {
                 block(entity.complete()).unwrap();
             }
             2 => {
-                let mut octets = Vec::new();
+                let mut data = Vec::new();
                 while let Some(piece) = block(entity.chunk()).unwrap() {
-                    octets.extend_from_slice(&piece);
+                    data.extend_from_slice(&piece);
                 }
-                assert!(octets == large);
+                assert!(data == large);
                 block(entity.complete()).unwrap();
             }
             _ => {

@@ -5,7 +5,7 @@ use penstock_pipestream_net::{EntityDraft, Payload, Status};
 use crate::raw::{RawClient, header, pending, run};
 use crate::support::{Pair, block, draft, files, id, log};
 
-fn octets(size: usize) -> Vec<u8> {
+fn bytes(size: usize) -> Vec<u8> {
     (0..size).map(|n| (n % 253) as u8).collect()
 }
 
@@ -17,7 +17,7 @@ fn chunk(whole: &EntityHeader, total_chunks: u32, chunk_index: u32, chunk_offset
 fn a_payload_sent_in_chunks_is_one_file() {
     let pair = Pair::with_sink();
     let session = pair.connect();
-    let payload = octets(1_000_000);
+    let payload = data(1_000_000);
     for size in [1_000_000, 300_000, 99_999] {
         let draft = EntityDraft { chunk_size: Some(size), ..draft("application/octet-stream") };
         let ticket = block(session.send(draft, Payload::bytes(payload.clone()))).unwrap();
@@ -37,7 +37,7 @@ fn chunks_may_come_in_any_order() {
     let pair = Pair::with_sink();
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
-        let payload = octets(1_000);
+        let payload = bytes(1_000);
         let whole = header(1, &payload);
         peer.tell(&[pending(1)]).await;
         for index in [3_u32, 0, 2, 1] {
@@ -49,12 +49,12 @@ fn chunks_may_come_in_any_order() {
     });
     let found = files(&pair.sink());
     assert_eq!(found.len(), 2);
-    assert!(std::fs::read(pair.sink().join(&found[0])).unwrap() == octets(1_000));
+    assert!(std::fs::read(pair.sink().join(&found[0])).unwrap() == bytes(1_000));
 }
 
 #[test]
 fn wrong_chunks_fail_their_entity_only() {
-    // Index, offset, octets of each chunk of two.
+    // Index, offset, bytes of each chunk of two.
     let cases: [&[(u32, usize, usize)]; 5] = [
         &[(0, 0, 500), (0, 500, 500)],
         &[(0, 0, 500), (1, 400, 600)],
@@ -66,7 +66,7 @@ fn wrong_chunks_fail_their_entity_only() {
         let pair = Pair::with_sink();
         run(async {
             let mut peer = RawClient::agreed(&pair).await;
-            let payload = octets(2_000);
+            let payload = bytes(2_000);
             let whole = header(1, &payload[..1_000]);
             peer.tell(&[pending(1), pending(2)]).await;
             for (index, offset, length) in case.iter().copied() {
@@ -87,7 +87,7 @@ fn chunks_that_do_not_make_the_payload_are_an_integrity_error() {
     let pair = Pair::with_sink();
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
-        let payload = octets(1_000);
+        let payload = bytes(1_000);
         let mut whole = header(1, &payload);
         whole.checksum = Bytes::from(vec![9; 32]);
         peer.tell(&[pending(1)]).await;

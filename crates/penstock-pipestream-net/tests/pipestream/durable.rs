@@ -125,7 +125,7 @@ pub(crate) fn whole() -> EntityDraft {
     EntityDraft { label: Bytes::from_static(b"the whole"), ..container() }
 }
 
-/// Each entity has one line, COMPLETE, and the octets that were sent.
+/// Each entity has one line, COMPLETE, and the bytes that were sent.
 fn check_sink(home: &Home, session: &str, parts: usize) {
     let lines = log(&home.sink(), session);
     let (closed, lines) = lines.split_last().unwrap();
@@ -288,8 +288,8 @@ fn a_session_that_nobody_comes_back_to_ends_after_its_time() {
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
-    let (first, octets) = part(&parent, 1);
-    let first = block(client.send(first, octets)).unwrap();
+    let (first, bytes) = part(&parent, 1);
+    let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
     // Both are gone at once.
     home.server = None;
@@ -316,25 +316,25 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
-    let (first, octets) = part(&parent, 1);
-    let first = block(client.send(first, octets)).unwrap();
+    let (first, bytes) = part(&parent, 1);
+    let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
     home.server = None;
     drop(client);
     let file = home.dir.path().join("state").join(&session).join("00000001.session");
-    let mut octets = fs::read(&file).unwrap();
-    octets[40] ^= 1;
-    fs::write(&file, octets).unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&file, bytes).unwrap();
     home.start();
     assert!(home.dir.path().join("state").join(format!("{session}.damaged")).join("00000001.session").exists());
     // The sink's list stays as it is, and the client's own file says where it is damaged.
     assert!(fs::read_to_string(home.sink().join(&session).join("entities.jsonl")).unwrap().contains("COMPLETE"));
     let file = home.state().join("00000001.session");
-    let mut octets = fs::read(&file).unwrap();
-    octets[40] ^= 1;
-    fs::write(&file, octets).unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&file, bytes).unwrap();
     let refused = again(|| match home.try_connect_with_state() {
-        Err(error) if error.to_string().contains("the record at octet") => Ok(error),
+        Err(error) if error.to_string().contains("the record at byte") => Ok(error),
         Err(error) => Err(error),
         Ok(client) => panic!("{client:?}"),
     });
@@ -348,7 +348,7 @@ fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
     let wire = Wire::to(home.address);
     let client = block(home.client.connect(wire.address, "localhost", home.options())).unwrap();
     let send = || {
-        let sent = block(client.send(draft("x/y"), Payload::bytes(b"octets".to_vec()))).unwrap();
+        let sent = block(client.send(draft("x/y"), Payload::bytes(b"bytes".to_vec()))).unwrap();
         block(client.wait_resolved(sent.key)).unwrap().status
     };
     assert_eq!(send(), Status::Complete);

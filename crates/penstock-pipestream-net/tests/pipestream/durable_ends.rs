@@ -146,8 +146,8 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
-    let (first, octets) = part(&parent, 1);
-    let first = block(client.send(first, octets)).unwrap();
+    let (first, bytes) = part(&parent, 1);
+    let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
     // Nobody is there to take these.
     home.server = None;
@@ -162,8 +162,8 @@ fn what_the_next_process_does_not_send_again_has_failed() {
 
     // The next process has lost its sources, but for one.
     let client = home.connect_with_state();
-    let (again, octets) = part(&parent, 3);
-    assert_eq!(block(client.send(again, octets)).unwrap().key, sent[1].key);
+    let (again, bytes) = part(&parent, 3);
+    assert_eq!(block(client.send(again, bytes)).unwrap().key, sent[1].key);
     assert_eq!(block(client.wait_resolved(sent[1].key)).unwrap().status, Status::Complete);
     assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
     let lines = log(&home.sink(), &session);
@@ -181,17 +181,17 @@ fn what_the_next_process_does_not_send_again_has_failed() {
 }
 
 /// Appends the beginning of a record, as a process does that dies while it writes.
-fn tear(file: &Path, octets: &[u8]) {
-    OpenOptions::new().append(true).open(file).unwrap().write_all(octets).unwrap();
+fn tear(file: &Path, bytes: &[u8]) {
+    OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }
 
 #[test]
 fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
-    // Half a length; a length and a checksum; those of a record of 80 octets, and some of it.
+    // Half a length; a length and a checksum; those of a record of 80 bytes, and some of it.
     let torn: [&[u8]; 3] = [&[0, 0], &[0, 0, 0, 80, 1, 2, 3, 4], &[0, 0, 0, 80, 1, 2, 3, 4, b'R', 1, 2]];
     let mut home = Home::new(PATIENCE);
     let mut ids = std::collections::HashSet::new();
-    for (number, octets) in torn.into_iter().enumerate() {
+    for (number, bytes) in torn.into_iter().enumerate() {
         let client = home.connect_with_state();
         assert_eq!(client.resumed().unwrap(), number > 0);
         let session = client.id().unwrap().to_string();
@@ -206,7 +206,7 @@ fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
         eventually("the sink is open", || fs::File::open(list(&home, &session)).unwrap().try_lock().is_ok());
         let theirs = home.dir.path().join("state").join(&session).join("00000001.session");
         for file in [theirs, home.state().join("00000001.session")] {
-            tear(&file, octets);
+            tear(&file, bytes);
         }
         tear(&list(&home, &session), b"{\"scope\":2,\"ent");
         ids.insert(session);

@@ -22,7 +22,7 @@ use penstock_pipestream_net::{
 use crate::raw::{RawClient, capabilities, header, pending, run};
 use crate::support::{Pair, block, container, draft, id, log};
 
-const KEY: &str = "a key of 16 octets or more";
+const KEY: &str = "a key of 16 bytes or more";
 
 fn options() -> SessionOptions {
     let mut options = SessionOptions::default();
@@ -237,8 +237,8 @@ fn a_part_comes_again_whatever_its_payload_is_and_succeeds() {
             block(entity.fail(bad())).unwrap();
         } else {
             let index = sent.iter().position(|sent| sent.key == entity.key()).unwrap();
-            let octets = block(entity.read_to_end(1 << 20)).unwrap();
-            assert_eq!(octets.len() as u64, lengths[index]);
+            let data = block(entity.read_to_end(1 << 20)).unwrap();
+            assert_eq!(data.len() as u64, lengths[index]);
             block(entity.complete()).unwrap();
         }
     }
@@ -264,8 +264,8 @@ fn what_comes_of_a_failed_attempt_is_not_taken_for_the_next_ones() {
     let parent = dehydrate(&client, None, Some(policy));
     block(next(&server).complete()).unwrap();
     // One whose payload is all here, and one whose payload is still coming.
-    for octets in [10, 5 << 20] {
-        let part = send(&client, Some(&parent), vec![1; octets]);
+    for bytes in [10, 5 << 20] {
+        let part = send(&client, Some(&parent), vec![1; bytes]);
         let old = next(&server);
         let mut present = next(&server);
         assert_eq!(present.key(), old.key());
@@ -385,9 +385,9 @@ fn token(client: &SessionHandle) -> Bytes {
 }
 
 #[test]
-fn a_token_is_good_only_for_the_octets_that_it_was_made_after() {
+fn a_token_is_good_only_for_the_bytes_that_it_was_made_after() {
     let (_pair, client, server) = both();
-    let payload: Vec<u8> = (0..200_000_u32).map(|octet| octet as u8).collect();
+    let payload: Vec<u8> = (0..200_000_u32).map(|byte| byte as u8).collect();
     let sent = send(&client, None, payload.clone());
     let mut entity = next(&server);
     let first = block(entity.chunk()).unwrap().unwrap();
@@ -411,7 +411,7 @@ fn a_token_is_good_only_for_the_octets_that_it_was_made_after() {
 }
 
 #[test]
-fn a_stopping_point_tells_how_far_processing_is_and_octets_that_came_back_are_not_processed() {
+fn a_stopping_point_tells_how_far_processing_is_and_bytes_that_came_back_are_not_processed() {
     let (_pair, client, server) = both();
     send(&client, None, *b"a line of text");
     let mut entity = next(&server);

@@ -137,6 +137,6 @@ fn counters_tell_what_happened() {
     block(session.send(draft("x/y"), wrong)).unwrap();
     block(session.close()).unwrap();
     let counters = pair.server.counters().unwrap();
-    assert_eq!((counters.entities, counters.octets, counters.completed, counters.failed), (3, 6, 3, 1));
+    assert_eq!((counters.entities, counters.bytes, counters.completed, counters.failed), (3, 6, 3, 1));
     assert_eq!(counters.failures, [(ErrorCode::IntegrityError, 1)]);
 }

@@ -137,7 +137,7 @@ fn limits_on_parents_and_their_children_are_counted() {
 fn limits_on_headers_and_payloads_are_counted() {
     drive(
         "held_headers",
-        |options| options.session.session.max_held_octets = 100,
+        |options| options.session.session.max_held_bytes = 100,
         async |peer| {
             peer.stream(&header(1, b"x"), b"x").await;
         },
@@ -257,7 +257,7 @@ fn limits_on_connections_and_streams_are_counted() {
     for _ in 0..3 {
         block(session.send(draft("x/y"), Payload::bytes(vec![0; 2 << 20]))).unwrap();
     }
-    let blocked = "penstock_pipestream_client_blocked_total{window=\"stream_octets\"}";
+    let blocked = "penstock_pipestream_client_blocked_total{window=\"stream_bytes\"}";
     crate::support::eventually("the client says that it has to wait", || value(&pair, blocked) > 0.0);
 }
 
@@ -310,9 +310,9 @@ fn a_client_that_does_not_read_stream_0_is_counted() {
         };
         tokio::select! {
             () = asking => panic!("the server takes everything"),
-            () = eventually("control_octets", || limit(&pair, "control_octets") == 1.0) => {}
+            () = eventually("control_bytes", || limit(&pair, "control_bytes") == 1.0) => {}
         }
-        assert!(value(&pair, "penstock_pipestream_control_queue_octets") >= f64::from(4 << 20));
+        assert!(value(&pair, "penstock_pipestream_control_queue_bytes") >= f64::from(4 << 20));
     });
 }
 
@@ -325,7 +325,7 @@ fn a_server_tells_what_it_holds_what_it_has_done_and_how_it_is() {
     assert_eq!(block(session.wait_resolved(sent.key)).unwrap().status, Status::Complete);
     assert_eq!(value(&pair, "penstock_pipestream_open_entities"), 1.0);
     assert_eq!(value(&pair, "penstock_pipestream_manifest_entries"), 1.0);
-    assert!(value(&pair, "penstock_sink_header_octets") > 0.0);
+    assert!(value(&pair, "penstock_sink_header_bytes") > 0.0);
     block(session.end_children(parent.key)).unwrap();
     block(session.close()).unwrap();
     crate::support::eventually("the connection has ended", || {
@@ -335,17 +335,17 @@ fn a_server_tells_what_it_holds_what_it_has_done_and_how_it_is() {
         ("penstock_pipestream_sessions_ended_total{code=\"PIPESTREAM_NO_ERROR\"}", 1.0),
         ("penstock_pipestream_entities_total{status=\"COMPLETE\"}", 2.0),
         ("penstock_pipestream_root_entities_total", 2.0),
-        ("penstock_pipestream_payload_octets_total", 4.0),
+        ("penstock_pipestream_payload_bytes_total", 4.0),
         ("penstock_pipestream_open_entities", 0.0),
         ("penstock_pipestream_manifest_entries", 0.0),
-        ("penstock_sink_header_octets", 0.0),
+        ("penstock_sink_header_bytes", 0.0),
         ("penstock_sink_committed_entities_total", 2.0),
     ] {
         assert_eq!(value(&pair, series), expected, "{series}");
     }
     let commits = value(&pair, "penstock_sink_commits_total");
     assert!(commits >= 1.0 && value(&pair, "penstock_sink_commit_seconds_count") == commits);
-    assert!(value(&pair, "penstock_pipestream_datagram_octets_total{direction=\"in\"}") > 0.0);
+    assert!(value(&pair, "penstock_pipestream_datagram_bytes_total{direction=\"in\"}") > 0.0);
     assert!(get(&pair, "/healthz").starts_with("HTTP/1.1 200 OK"));
     assert!(get(&pair, "/elsewhere").starts_with("HTTP/1.1 404"));
 }

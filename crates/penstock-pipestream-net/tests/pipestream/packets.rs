@@ -10,12 +10,12 @@ fn options(mtu: u16) -> SessionOptions {
 
 #[test]
 fn every_size_of_packets_carries_payloads() {
-    let octets: Vec<u8> = (0..4_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let data: Vec<u8> = (0..4_000_000_u32).map(|n| (n % 251) as u8).collect();
     for mtu in [1_200, 1_452, 4_000, 6_500, 6_551, 8_900, 8_952, 9_000] {
         let pair = Pair::with_options(|server| server.session.mtu = Some(mtu));
         let session = pair.connect_with(options(mtu));
         for _ in 0..3 {
-            let sent = block(session.send(draft("x/y"), Payload::bytes(octets.clone()))).unwrap();
+            let sent = block(session.send(draft("x/y"), Payload::bytes(data.clone()))).unwrap();
             assert_eq!(block(session.wait_resolved(sent.key)).unwrap().status, Status::Complete, "{mtu}");
         }
         block(session.close()).unwrap();

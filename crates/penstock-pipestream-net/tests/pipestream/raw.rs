@@ -79,9 +79,9 @@ impl RawClient {
     }
 
     pub(crate) async fn tell(&mut self, frames: &[Frame]) {
-        let mut octets = BytesMut::new();
-        frames.iter().for_each(|frame| frame.encode(&mut octets));
-        self.send.write_all(&octets).await.unwrap();
+        let mut bytes = BytesMut::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        self.send.write_all(&bytes).await.unwrap();
     }
 
     /// The next frame of the server, heartbeats excepted.

@@ -17,8 +17,8 @@ use penstock_pipestream_net::{Error, Payload, Reading, Result};
 use crate::raw::{connect, run};
 use crate::support::{Pair, block, container, draft, eventually, id, log};
 
-const KEY: &str = "a key of 16 octets or more";
-const ALL: PlanLimits = PlanLimits { octets: u64::MAX, rows: u64::MAX, pieces: usize::MAX };
+const KEY: &str = "a key of 16 bytes or more";
+const ALL: PlanLimits = PlanLimits { bytes: u64::MAX, rows: u64::MAX, pieces: usize::MAX };
 
 fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
     let (sha, file) = ("ab".repeat(32), file.map_or("null".to_owned(), |file| format!("\"{file}\"")));
@@ -29,13 +29,13 @@ fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
     )
 }
 
-/// Writes a session as a sink leaves it; every entity has `octets` octets of its own ID.
-fn session(sink: &Path, name: &str, entities: u32, octets: usize, last: &str) {
+/// Writes a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
+fn session(sink: &Path, name: &str, entities: u32, bytes: usize, last: &str) {
     fs::create_dir_all(sink.join(name).join("0")).unwrap();
     let mut list = String::new();
     for entity in 1..=entities {
-        fs::write(sink.join(format!("{name}/0/{entity}")), vec![entity as u8; octets]).unwrap();
-        list += &line(entity, "COMPLETE", octets as u64, Some(&format!("{name}/0/{entity}")));
+        fs::write(sink.join(format!("{name}/0/{entity}")), vec![entity as u8; bytes]).unwrap();
+        list += &line(entity, "COMPLETE", bytes as u64, Some(&format!("{name}/0/{entity}")));
     }
     fs::write(sink.join(name).join("entities.jsonl"), list + last).unwrap();
 }
@@ -81,7 +81,7 @@ fn only_sessions_closed_with_0_are_read() {
         assert_eq!(examine(&*folder(dir.path()), name).unwrap(), None, "{name}");
     }
     let found = examine(&*folder(dir.path()), "whole").unwrap().unwrap();
-    assert_eq!((found.rows, found.octets, found.superseded.len()), (2, 6, 0));
+    assert_eq!((found.rows, found.bytes, found.superseded.len()), (2, 6, 0));
     let followed = Journal::new(folder(dir.path())).unwrap().follow(0, 10).unwrap();
     assert_eq!(followed.sessions.iter().map(|session| session.id.as_str()).collect::<Vec<_>>(), ["whole"]);
 }
@@ -92,15 +92,15 @@ fn pieces_and_batches_of_any_size_give_the_same_rows() {
     session(dir.path(), "s", 50, 1000, "{\"closed\":0}\n");
     let store = folder(dir.path());
     let expected: Vec<_> = (1..=50).map(|entity| (entity, Some(vec![entity as u8; 1000]))).collect();
-    for octets in [1, 1500, 10_000, 1 << 20] {
+    for bytes in [1, 1500, 10_000, 1 << 20] {
         for batch in [1, 3000, 1 << 20] {
-            let limits = BatchLimits { octets: batch, ..BatchLimits::default() };
-            assert_eq!(all(&*store, "s", PlanLimits { octets, ..ALL }, limits), expected, "{octets} {batch}");
+            let limits = BatchLimits { bytes: batch, ..BatchLimits::default() };
+            assert_eq!(all(&*store, "s", PlanLimits { bytes, ..ALL }, limits), expected, "{bytes} {batch}");
         }
     }
     let by_rows = plan(&*store, &examine(&*store, "s").unwrap().unwrap(), 0, PlanLimits { rows: 7, ..ALL }).unwrap();
     assert_eq!(by_rows.pieces.iter().map(|piece| piece.rows).collect::<Vec<_>>(), [7, 7, 7, 7, 7, 7, 7, 1]);
-    assert!(by_rows.pieces.iter().all(|piece| piece.octets == piece.rows * 1000));
+    assert!(by_rows.pieces.iter().all(|piece| piece.bytes == piece.rows * 1000));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn commits_are_no_rows_and_a_second_line_takes_the_place_of_the_first() {
     fs::write(dir.path().join("s/0/2"), "{}  ").unwrap();
     let store = folder(dir.path());
     let found = examine(&*store, "s").unwrap().unwrap();
-    assert_eq!((found.rows, found.octets, found.superseded.len()), (4, 4, 1));
+    assert_eq!((found.rows, found.bytes, found.superseded.len()), (4, 4, 1));
     let read = all(&*store, "s", ALL, BatchLimits::default());
     assert_eq!(read, [(1, Some(vec![1; 4])), (4, None), (3, None), (1, None)]);
 }
@@ -259,7 +259,7 @@ fn a_payload_that_is_too_short_is_an_error() {
     let store = folder(dir.path());
     let piece = plan(&*store, &examine(&*store, "s").unwrap().unwrap(), 0, ALL).unwrap().pieces[0];
     let read = read_batch(&*store, "s", piece.start, piece.end, BatchLimits::default());
-    assert!(read.unwrap_err().to_string().contains("5 octets fewer"));
+    assert!(read.unwrap_err().to_string().contains("5 bytes fewer"));
 }
 
 fn readable() -> Pair {
@@ -296,8 +296,8 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
     let remote = open(&pair, KEY).unwrap();
     let followed = block(remote.sessions(0, 10)).unwrap();
     assert_eq!(followed.sessions.iter().map(|session| &*session.id).collect::<Vec<_>>(), [&*id(&done)]);
-    assert_eq!((followed.sessions[0].rows, followed.sessions[0].octets), (4, 5_070_010));
-    let planned = block(remote.plan(&id(&done), 0, PlanLimits { octets: 100_000, ..ALL })).unwrap();
+    assert_eq!((followed.sessions[0].rows, followed.sessions[0].bytes), (4, 5_070_010));
+    let planned = block(remote.plan(&id(&done), 0, PlanLimits { data: 100_000, ..ALL })).unwrap();
     assert!(planned.pieces.len() > 1 && planned.next.is_none());
     let read = rows(&id(&done), &planned.pieces, |start, end| {
         block(remote.batch(&id(&done), start, end, BatchLimits::default()))
@@ -318,7 +318,7 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
 #[test]
 fn nobody_reads_without_the_key() {
     let pair = readable();
-    for key in ["another key of 16 octets or more", "", &KEY[1..]] {
+    for key in ["another key of 16 bytes or more", "", &KEY[1..]] {
         let refused = open(&pair, key).unwrap_err();
         assert!(refused.to_string().contains("the read key is wrong"), "{refused}");
     }
@@ -366,14 +366,14 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
         (b"{", "no request"),
         (b"{\"request\":\"remove\",\"session\":\"s\"}", "no request"),
         (b"{\"request\":\"sessions\",\"after\":-1,\"max\":1}", "no request"),
-        (&[b' '; 70_000], "at most 65536 octets"),
-        (b"{\"request\":\"plan\",\"session\":\"../s\",\"start\":0,\"octets\":1,\"rows\":1,\"pieces\":1}", "no closed session"),
+        (&[b' '; 70_000], "at most 65536 bytes"),
+        (b"{\"request\":\"plan\",\"session\":\"../s\",\"start\":0,\"bytes\":1,\"rows\":1,\"pieces\":1}", "no closed session"),
         (
-            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":5,\"end\":99,\"octets\":1,\"rows\":1,\"content\":true,\"max_content\":9}",
+            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":5,\"end\":99,\"bytes\":1,\"rows\":1,\"content\":true,\"max_content\":9}",
             "cannot be read",
         ),
         (
-            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":99999,\"octets\":9999,\"rows\":9,\"content\":true,\"max_content\":9}",
+            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":99999,\"bytes\":9999,\"rows\":9,\"content\":true,\"max_content\":9}",
             "cannot be read",
         ),
     ];
@@ -395,7 +395,7 @@ fn large_request(pair: &Pair) -> String {
     session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
     let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;
     format!(
-        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"octets\":67108864,\"rows\":9,\"content\":true,\
+        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"bytes\":67108864,\"rows\":9,\"content\":true,\
          \"max_content\":99999999}}"
     )
 }

@@ -53,9 +53,9 @@ async fn streams_of(endpoint: &Endpoint, count: usize) -> Vec<Vec<u8>> {
     while !matches!(decoder.next_frame().unwrap(), Some(Frame::Capabilities(_))) {
         decoder.push(receive.read_chunk(usize::MAX, true).await.unwrap().unwrap().bytes);
     }
-    let mut octets = BytesMut::new();
-    Frame::Capabilities(capabilities()).encode(&mut octets);
-    send.write_all(&octets).await.unwrap();
+    let mut bytes = BytesMut::new();
+    Frame::Capabilities(capabilities()).encode(&mut bytes);
+    send.write_all(&bytes).await.unwrap();
     let mut streams = Vec::new();
     while streams.len() < count {
         streams.push(connection.accept_uni().await.unwrap().read_to_end(1 << 20).await.unwrap());
@@ -217,7 +217,7 @@ fn a_sealed_header_that_overtakes_the_sessions_name_waits_for_it() {
 fn headers_that_wait_for_the_sessions_name_are_bounded() {
     let pair = Pair::with_options(|server| {
         server.session = options(2);
-        server.session.session.max_held_octets = 8 << 10;
+        server.session.session.max_held_bytes = 8 << 10;
     });
     run(async {
         let mut peer = RawClient::silent(&pair).await;

@@ -7,11 +7,11 @@ use penstock_pipestream_net::{EntityDraft, Error, ErrorCode, Payload, Reason, St
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
 /// A file that does not compress into one page.
-fn file(dir: &std::path::Path, octets: usize) -> std::path::PathBuf {
+fn file(dir: &std::path::Path, bytes: usize) -> std::path::PathBuf {
     let path = dir.join("source");
     let mut file = File::create(&path).unwrap();
     let block: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    for _ in 0..octets >> 20 {
+    for _ in 0..bytes >> 20 {
         file.write_all(&block).unwrap();
     }
     path

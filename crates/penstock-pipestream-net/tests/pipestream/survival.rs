@@ -58,20 +58,20 @@ fn carry(near: &UdpSocket, server: &Mutex<SocketAddr>, cut: &AtomicBool, over: &
     let mut far: HashMap<SocketAddr, UdpSocket> = HashMap::new();
     let mut datagram = vec![0; 65_536];
     while !over.load(Ordering::Relaxed) {
-        if let Ok((octets, peer)) = near.recv_from(&mut datagram) {
+        if let Ok((bytes, peer)) = near.recv_from(&mut datagram) {
             let socket = far.entry(peer).or_insert_with(|| {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
                 socket.set_nonblocking(true).unwrap();
                 socket
             });
             if !cut.load(Ordering::Relaxed) {
-                let _ = socket.send_to(&datagram[..octets], *server.lock().unwrap());
+                let _ = socket.send_to(&datagram[..bytes], *server.lock().unwrap());
             }
         }
         for (peer, socket) in &far {
-            while let Ok(octets) = socket.recv(&mut datagram) {
+            while let Ok(bytes) = socket.recv(&mut datagram) {
                 if !cut.load(Ordering::Relaxed) {
-                    let _ = near.send_to(&datagram[..octets], peer);
+                    let _ = near.send_to(&datagram[..bytes], peer);
                 }
             }
         }
@@ -157,7 +157,7 @@ fn a_session_that_nobody_goes_on_with_ends_at_both_ends() {
     let wire = Wire::to(pair.server.local_addr().unwrap());
     let client = connect(&pair, &wire, patience);
     let server = block(sessions.next()).unwrap();
-    let sent = block(client.send(draft("x/y"), Payload::bytes(b"octets".to_vec()))).unwrap();
+    let sent = block(client.send(draft("x/y"), Payload::bytes(b"bytes".to_vec()))).unwrap();
     wire.cut();
     assert_eq!(block(server.closed()).unwrap().code, ErrorCode::IdleTimeout);
     assert_eq!(block(client.closed()).unwrap().code, ErrorCode::IdleTimeout);

@@ -73,7 +73,7 @@ fn a_client_without_the_certificate_that_is_asked_for_is_refused() {
 
 #[test]
 fn readers_have_a_certificate_where_clients_must_unless_the_key_is_enough() {
-    const KEY: &str = "a key of 16 octets or more";
+    const KEY: &str = "a key of 16 bytes or more";
     let clients = tempfile::tempdir().unwrap();
     write_certificates(clients.path()).unwrap();
     for certificates in [ClientCertificates::Required, ClientCertificates::Optional] {

@@ -10,7 +10,7 @@
 //! A book outlives sessions and processes, so it belongs to a server and not to a session. It does no IO: each change
 //! gives a [`ClaimRecord`] that must be on disk before anybody hears of the change, a record says by itself until when it
 //! must be kept, and [`ClaimBook::restore`] takes the records back after a restart, in the order in which they were
-//! given. IDs come from random octets that the caller has from a secure source.
+//! given. IDs come from random bytes that the caller has from a secure source.
 
 mod record;
 #[cfg(test)]
@@ -178,7 +178,7 @@ impl ClaimBook {
         Self { limits, claims: FastMap::default(), ends: BTreeSet::new(), records: VecDeque::new() }
     }
 
-    /// Issues a claim check under an ID of 8 random octets. `None` when that ID cannot be taken, because it is 0 or in
+    /// Issues a claim check under an ID of 8 random bytes. `None` when that ID cannot be taken, because it is 0 or in
     /// use: draw again.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ pub enum ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// The octets to be stored.
+    /// The bytes to be stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
         let mut writer = Writer::new(&mut out);
@@ -65,7 +65,7 @@ impl ClaimRecord {
             Self::Issued(claim) => {
                 writer.u8(ISSUED);
                 writer.u64(claim.id);
-                writer.bytes(claim.session.octets());
+                writer.bytes(claim.session.bytes());
                 writer.u16(claim.scope);
                 writer.u32(claim.entity);
                 writer.u64(claim.expiry_micros);
@@ -79,12 +79,12 @@ impl ClaimRecord {
             Self::Redeemed { id, by } => {
                 writer.u8(REDEEMED);
                 writer.u64(*id);
-                writer.bytes(by.octets());
+                writer.bytes(by.bytes());
             }
             Self::Settled { id, by, status } => {
                 writer.u8(SETTLED);
                 writer.u64(*id);
-                writer.bytes(by.octets());
+                writer.bytes(by.bytes());
                 writer.u8(status.code());
             }
             Self::Voided { id } => {
@@ -99,9 +99,9 @@ impl ClaimRecord {
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID for octets that are none.
-    pub fn decode(octets: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(octets);
+    /// ENTITY_INVALID for bytes that are none.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
         let id = reader.u64()?;
         let record = match kind {
@@ -121,7 +121,7 @@ impl ClaimRecord {
         };
         match reader.remaining() {
             0 => Ok(record),
-            more => Err(invalid(format!("{more} octets after a claim record"))),
+            more => Err(invalid(format!("{more} bytes after a claim record"))),
         }
     }
 }
@@ -131,11 +131,11 @@ fn write_state(writer: &mut Writer<&mut BytesMut>, state: ClaimState) {
         ClaimState::Open => writer.u8(0),
         ClaimState::Redeemed { by } => {
             writer.u8(1);
-            writer.bytes(by.octets());
+            writer.bytes(by.bytes());
         }
         ClaimState::Settled { by, status } => {
             writer.u8(2);
-            writer.bytes(by.octets());
+            writer.bytes(by.bytes());
             writer.u8(status.code());
         }
     }
@@ -151,8 +151,8 @@ fn state(reader: &mut Reader<'_>) -> Result<ClaimState> {
 }
 
 fn session(reader: &mut Reader<'_>) -> Result<SessionId> {
-    let octets = reader.take(16)?;
-    octets.try_into().map(SessionId::new).map_err(|_| invalid("a session ID is cut off"))
+    let bytes = reader.take(16)?;
+    bytes.try_into().map(SessionId::new).map_err(|_| invalid("a session ID is cut off"))
 }
 
 fn terminal(reader: &mut Reader<'_>) -> Result<Status> {

@@ -13,8 +13,8 @@ fn at(seconds: u64) -> Now {
     Now { instant: Instant::now(), unix_micros: seconds * SECOND }
 }
 
-fn session(octet: u8) -> SessionId {
-    SessionId::new([octet; 16])
+fn session(byte: u8) -> SessionId {
+    SessionId::new([byte; 16])
 }
 
 fn terms(entity: u32) -> ClaimTerms {
@@ -34,8 +34,8 @@ fn issue(book: &mut ClaimBook, id: u64) -> Claim {
 fn restarted(records: &[ClaimRecord], now: Now) -> ClaimBook {
     let mut book = book();
     for record in records {
-        let octets = record.encode();
-        book.restore(now, ClaimRecord::decode(&octets).expect("our own record"));
+        let bytes = record.encode();
+        book.restore(now, ClaimRecord::decode(&bytes).expect("our own record"));
     }
     book
 }
@@ -140,7 +140,7 @@ fn a_voided_claim_check_that_nobody_knows_gives_no_record() {
 }
 
 #[test]
-fn octets_that_are_no_record_are_refused() {
+fn bytes_that_are_no_record_are_refused() {
     let claim = Claim {
         id: 7,
         session: session(1),
@@ -150,10 +150,10 @@ fn octets_that_are_no_record_are_refused() {
         validation: Some(Box::new(StoppingPointValidation::default())),
         state: ClaimState::Settled { by: session(2), status: Status::Skipped },
     };
-    let octets = ClaimRecord::Issued(claim.clone()).encode();
-    assert_eq!(ClaimRecord::decode(&octets), Ok(ClaimRecord::Issued(claim)));
-    for length in 0..octets.len() - 1 {
-        assert!(ClaimRecord::decode(&octets[..length]).is_err(), "{length} octets");
+    let bytes = ClaimRecord::Issued(claim.clone()).encode();
+    assert_eq!(ClaimRecord::decode(&bytes), Ok(ClaimRecord::Issued(claim)));
+    for length in 0..bytes.len() - 1 {
+        assert!(ClaimRecord::decode(&bytes[..length]).is_err(), "{length} bytes");
     }
     let mut longer = ClaimRecord::Voided { id: 7 }.encode();
     longer.push(0);

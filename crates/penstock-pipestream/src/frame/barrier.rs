@@ -1,7 +1,7 @@
-//! BARRIER, 0x55 (section 6.4): 8 octets.
+//! BARRIER, 0x55 (section 6.4): 8 bytes.
 //!
 //! ```text
-//! octet 0      1             2            4
+//! byte 0      1             2            4
 //!       +------+-+-----------+------------+-----------+
 //!       | 0x55 |S| Reserved 7| Barrier 16 | Parent 32 |
 //!       +------+-+-----------+------------+-----------+
@@ -61,10 +61,10 @@ mod tests {
     fn the_first_bit_says_whether_it_is_released_and_the_other_seven_nothing() {
         for (released, written, read) in [(false, 0, 0x7F), (true, 0x80, 0xFF)] {
             let barrier = Barrier { released, barrier_id: 4, parent_id: 0x0102_0304 };
-            let mut octets = barrier.encode_to_vec();
-            assert_eq!(octets, [0x55, written, 0, 4, 1, 2, 3, 4]);
-            octets[1] = read;
-            assert_eq!(Frame::decode(&octets), Ok(Some((Frame::Barrier(barrier), 8))));
+            let mut bytes = barrier.encode_to_vec();
+            assert_eq!(bytes, [0x55, written, 0, 4, 1, 2, 3, 4]);
+            bytes[1] = read;
+            assert_eq!(Frame::decode(&bytes), Ok(Some((Frame::Barrier(barrier), 8))));
         }
     }
 }

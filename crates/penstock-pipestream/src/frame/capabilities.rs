@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_peer_without_layer_0_is_refused() {
-        let octets = [0x80, 0, 0, 0, 0];
-        let Ok(Some((Frame::Capabilities(peer), 5))) = Frame::decode(&octets) else { panic!("an empty message") };
+        let bytes = [0x80, 0, 0, 0, 0];
+        let Ok(Some((Frame::Capabilities(peer), 5))) = Frame::decode(&bytes) else { panic!("an empty message") };
         let error = Capabilities::default().negotiate(&peer).expect_err("no layer 0");
         assert_eq!(error.code(), ErrorCode::LayerUnsupported);
         let error = peer.negotiate(&Capabilities::default()).expect_err("no layer 0");

@@ -86,9 +86,9 @@ mod tests {
             flags: Checkpoint::FLAG_SATISFIED,
             timeout_ms: 30_000,
         };
-        let octets = checkpoint.encode_to_vec();
-        let length = octets.len();
-        assert_eq!(Frame::decode(&octets), Ok(Some((Frame::Checkpoint(checkpoint), length))));
+        let bytes = checkpoint.encode_to_vec();
+        let length = bytes.len();
+        assert_eq!(Frame::decode(&bytes), Ok(Some((Frame::Checkpoint(checkpoint), length))));
         let empty = Frame::Checkpoint(Checkpoint::default());
         assert_eq!(Frame::decode(&[0x81, 0, 0, 0, 0]), Ok(Some((empty, 5))));
     }

@@ -1,4 +1,4 @@
-//! The control stream's octets, in pieces of any size, become frames.
+//! The control stream's bytes, in pieces of any size, become frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
-    /// Octets still to come of a skipped payload.
+    /// Bytes still to come of a skipped payload.
     skip: usize,
     layers: Layers,
 }
@@ -28,15 +28,15 @@ impl FrameDecoder {
         self.layers = Layers::UpTo2;
     }
 
-    /// Takes the next octets of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
-    pub fn push(&mut self, mut octets: Bytes) {
-        let skipped = self.skip.min(octets.len());
-        octets.advance(skipped);
+    /// Takes the next bytes of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
+    pub fn push(&mut self, mut bytes: Bytes) {
+        let skipped = self.skip.min(bytes.len());
+        bytes.advance(skipped);
         self.skip -= skipped;
-        self.buffer.extend_from_slice(&octets);
+        self.buffer.extend_from_slice(&bytes);
     }
 
-    /// The next frame; `None` until more octets come. A private frame is given as soon as its length is known. An
+    /// The next frame; `None` until more bytes come. A private frame is given as soon as its length is known. An
     /// error is final: the stream cannot be read beyond it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         if let Some((frame, length)) = StatusFrame::parse_plain(&self.buffer)? {
@@ -58,7 +58,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Octets that have come and make no frame yet, or were not asked for.
+    /// Bytes that have come and make no frame yet, or were not asked for.
     pub(crate) fn buffered(&self) -> usize {
         self.buffer.len()
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_is_refused_by_its_first_octet() {
+    fn an_unknown_type_is_refused_by_its_first_byte() {
         let known = [0x50, 0x54, 0x55, 0x80, 0x81];
         for frame_type in (0x00..=0xBF).filter(|frame_type| !known.contains(frame_type)) {
             let mut decoder = FrameDecoder::new();
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn frames_that_come_together_are_given_one_by_one() {
         let barrier = Barrier { released: true, barrier_id: 2, parent_id: 3 };
-        let mut octets = BytesMut::new();
-        barrier.encode(&mut octets);
-        StatusFrame::heartbeat().encode(&mut octets);
+        let mut bytes = BytesMut::new();
+        barrier.encode(&mut bytes);
+        StatusFrame::heartbeat().encode(&mut bytes);
         let mut decoder = FrameDecoder::new();
-        decoder.push(octets.freeze());
+        decoder.push(bytes.freeze());
         assert_eq!(decoder.next_frame(), Ok(Some(Frame::Barrier(barrier))));
         assert_eq!(decoder.next_frame(), Ok(Some(Frame::Status(StatusFrame::heartbeat()))));
         assert_eq!((decoder.next_frame(), decoder.is_mid_frame()), (Ok(None), false));

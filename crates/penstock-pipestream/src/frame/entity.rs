@@ -42,9 +42,9 @@ pub struct EntityHeader {
     pub content_type: String,
     /// The length of the whole payload, over all chunks.
     pub payload_length: u64,
-    /// SHA-256 of the whole payload, as it came: [`check`](Self::check) wants 32 octets.
+    /// SHA-256 of the whole payload, as it came: [`check`](Self::check) wants 32 bytes.
     pub checksum: Bytes,
-    /// Anything else, in order, so that equal headers have equal octets.
+    /// Anything else, in order, so that equal headers have equal bytes.
     pub metadata: BTreeMap<String, String>,
     /// Which part of the payload this stream carries; without it, all.
     pub chunk_info: Option<ChunkInfo>,
@@ -59,21 +59,21 @@ pub struct ChunkInfo {
     pub total_chunks: u32,
     /// Which of them this is, from 0.
     pub chunk_index: u32,
-    /// Where its octets begin in the whole payload.
+    /// Where its bytes begin in the whole payload.
     pub chunk_offset: u64,
 }
 
 impl EntityHeader {
-    /// The octets of the length before a header.
+    /// The bytes of the length before a header.
     pub(crate) const LENGTH_FIELD: usize = 4;
 
-    /// The header with its length before it. The same header always gives the same octets.
+    /// The header with its length before it. The same header always gives the same bytes.
     pub fn encode(&self) -> Bytes {
-        self.clone().into_octets()
+        self.clone().into_bytes()
     }
 
     /// [`encode`](Self::encode) for the last time.
-    pub fn into_octets(self) -> Bytes {
+    pub fn into_bytes(self) -> Bytes {
         let message = EntityHeaderMessage {
             entity_id: Some(self.entity_id),
             parent_id: Some(self.parent_id),
@@ -91,10 +91,10 @@ impl EntityHeader {
             completion_policy: self.completion_policy,
         };
         let length = message.encoded_len();
-        let mut octets = Vec::with_capacity(EntityHeader::LENGTH_FIELD.saturating_add(length));
-        octets.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-        message.encode_raw(&mut octets);
-        octets.into()
+        let mut bytes = Vec::with_capacity(EntityHeader::LENGTH_FIELD.saturating_add(length));
+        bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+        message.encode_raw(&mut bytes);
+        bytes.into()
     }
 
     /// What holding it costs, roughly, in bytes.
@@ -120,7 +120,7 @@ impl EntityHeader {
     }
 
     /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
-    /// checksum that is not 32 octets, a payload above `max_payload`, a chunk that cannot be, a PipeDoc that is not
+    /// checksum that is not 32 bytes, a payload above `max_payload`, a chunk that cannot be, a PipeDoc that is not
     /// valid, metadata that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
         let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
@@ -129,12 +129,12 @@ impl EntityHeader {
             return violation(format!("data layer {} is above {MAX_DATA_LAYER}", self.layer));
         }
         if self.checksum.len() != CHECKSUM_LENGTH {
-            return violation(format!("the checksum has {} octets, not {CHECKSUM_LENGTH}", self.checksum.len()));
+            return violation(format!("the checksum has {} bytes, not {CHECKSUM_LENGTH}", self.checksum.len()));
         }
         if self.payload_length > max_payload {
             return refused(Error::limit(
                 ErrorCode::EntityTooLarge,
-                format!("a payload of {} octets is above the limit of {max_payload}", self.payload_length),
+                format!("a payload of {} bytes is above the limit of {max_payload}", self.payload_length),
             ));
         }
         if let Err(message) = self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
@@ -155,8 +155,8 @@ impl EntityHeader {
         Ok(())
     }
 
-    pub(crate) fn parse(octets: &[u8]) -> Result<Self> {
-        let message: EntityHeaderMessage = decode_message(octets)?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+        let message: EntityHeaderMessage = decode_message(bytes)?;
         Ok(Self {
             entity_id: message.entity_id.unwrap_or_default(),
             parent_id: message.parent_id.unwrap_or_default(),
@@ -183,7 +183,7 @@ pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
 
 impl ChunkInfo {
     /// Decision 15, as far as one header shows it. A chunk may be empty only if the payload is, so there are no more
-    /// chunks than octets; this also bounds what [`ChunkTracker`](crate::ChunkTracker) keeps.
+    /// chunks than bytes; this also bounds what [`ChunkTracker`](crate::ChunkTracker) keeps.
     fn check(&self, payload_length: u64) -> std::result::Result<(), String> {
         if self.total_chunks == 0 {
             return Err("total_chunks is 0".into());
@@ -192,10 +192,10 @@ impl ChunkInfo {
             return Err(format!("chunk {} of {}", self.chunk_index, self.total_chunks));
         }
         if u64::from(self.total_chunks) > payload_length.max(1) {
-            return Err(format!("{} chunks for a payload of {payload_length} octets", self.total_chunks));
+            return Err(format!("{} chunks for a payload of {payload_length} bytes", self.total_chunks));
         }
         if self.chunk_offset > payload_length {
-            return Err(format!("a chunk at {} of a payload of {payload_length} octets", self.chunk_offset));
+            return Err(format!("a chunk at {} of a payload of {payload_length} bytes", self.chunk_offset));
         }
         Ok(())
     }
@@ -228,30 +228,30 @@ impl HeaderDecoder {
         Self { buffer: BytesMut::new(), rest: Bytes::new(), complete: false, max_length }
     }
 
-    /// Takes the next octets of the stream and gives the header once it is complete. What comes after it is payload:
+    /// Takes the next bytes of the stream and gives the header once it is complete. What comes after it is payload:
     /// [`take_rest`](Self::take_rest) has what came of that, and no further push is allowed. An error is final.
-    pub fn push(&mut self, mut octets: Bytes) -> Result<Option<EntityHeader>> {
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<Option<EntityHeader>> {
         if self.complete {
             return Err(Error::misuse("what comes after a header is payload"));
         }
         if self.buffer.is_empty() {
-            let length = header_length(&octets, self.max_length)?;
-            if octets.len() >= length {
+            let length = header_length(&bytes, self.max_length)?;
+            if bytes.len() >= length {
                 // The usual case: the header came in one piece.
-                let header = octets.split_to(length);
-                return self.finish(&header, octets);
+                let header = bytes.split_to(length);
+                return self.finish(&header, bytes);
             }
         }
         loop {
             let missing = header_length(&self.buffer, self.max_length)?.saturating_sub(self.buffer.len());
             if missing == 0 {
                 let header = std::mem::take(&mut self.buffer);
-                return self.finish(&header, octets);
+                return self.finish(&header, bytes);
             }
-            if octets.is_empty() {
+            if bytes.is_empty() {
                 return Ok(None);
             }
-            self.buffer.extend_from_slice(&octets.split_to(missing.min(octets.len())));
+            self.buffer.extend_from_slice(&bytes.split_to(missing.min(bytes.len())));
         }
     }
 
@@ -267,20 +267,20 @@ impl HeaderDecoder {
         self.complete
     }
 
-    /// The payload octets that came with the end of the header.
+    /// The payload bytes that came with the end of the header.
     pub fn take_rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest)
     }
 }
 
-/// How many octets the header at the start of `octets` takes, with its length; 4 while that is not there. A length
+/// How many bytes the header at the start of `bytes` takes, with its length; 4 while that is not there. A length
 /// above the limit is refused at once.
-fn header_length(octets: &[u8], max_length: u32) -> Result<usize> {
-    let Ok(length) = Reader::new(octets).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
+fn header_length(bytes: &[u8], max_length: u32) -> Result<usize> {
+    let Ok(length) = Reader::new(bytes).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
     if length > max_length {
         return Err(Error::limit(
             ErrorCode::EntityTooLarge,
-            format!("a header of {length} octets is above the limit of {max_length}"),
+            format!("a header of {length} bytes is above the limit of {max_length}"),
         ));
     }
     Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(EntityHeader::LENGTH_FIELD))
@@ -308,13 +308,13 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_from_pieces_of_any_size_and_the_payload_after_it_is_kept() {
-        let mut octets = header().encode().to_vec();
-        octets.extend(b"hello");
-        for size in 1..=octets.len() {
+        let mut bytes = header().encode().to_vec();
+        bytes.extend(b"hello");
+        for size in 1..=bytes.len() {
             let mut decoder = HeaderDecoder::new();
             let mut found = None;
             let mut payload = Vec::new();
-            for piece in octets.chunks(size).map(Bytes::copy_from_slice) {
+            for piece in bytes.chunks(size).map(Bytes::copy_from_slice) {
                 match found {
                     None => {
                         found = decoder.push(piece).expect("valid");
@@ -330,12 +330,12 @@ mod tests {
 
     #[test]
     fn the_payload_behind_a_header_is_a_slice_of_what_came() {
-        let mut octets = header().encode().to_vec();
-        octets.extend(b"hello");
-        let octets = Bytes::from(octets);
+        let mut bytes = header().encode().to_vec();
+        bytes.extend(b"hello");
+        let bytes = Bytes::from(bytes);
         let mut decoder = HeaderDecoder::new();
-        decoder.push(octets.clone()).expect("valid").expect("whole");
-        assert_eq!(decoder.take_rest().as_ptr(), octets.slice(octets.len() - 5..).as_ptr());
+        decoder.push(bytes.clone()).expect("valid").expect("whole");
+        assert_eq!(decoder.take_rest().as_ptr(), bytes.slice(bytes.len() - 5..).as_ptr());
     }
 
     #[test]
@@ -352,8 +352,8 @@ mod tests {
     #[test]
     fn an_unknown_completion_mode_is_refused() {
         let policy = CompletionPolicy { mode: Some(5), ..CompletionPolicy::default() };
-        let octets = EntityHeader { completion_policy: Some(policy), ..header() }.encode();
-        let error = HeaderDecoder::new().push(octets).expect_err("unknown");
+        let bytes = EntityHeader { completion_policy: Some(policy), ..header() }.encode();
+        let error = HeaderDecoder::new().push(bytes).expect_err("unknown");
         assert_eq!(error.code(), ErrorCode::EntityInvalid);
         assert!(error.message().contains("CompletionPolicy.mode"), "{error}");
     }

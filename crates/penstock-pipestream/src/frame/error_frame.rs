@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn an_error_comes_back() {
         let error = ErrorFrame { code: 4, scope_id: 0, entity_id: 7, message: "checksum".into() };
-        let octets = error.encode_to_vec();
-        let length = octets.len();
-        assert_eq!(Frame::decode(&octets), Ok(Some((Frame::Error(error), length))));
+        let bytes = error.encode_to_vec();
+        let length = bytes.len();
+        assert_eq!(Frame::decode(&bytes), Ok(Some((Frame::Error(error), length))));
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct FoundClaim {
 }
 
 impl Layer2Frame {
-    /// The frame's type octet.
+    /// The frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::ClaimQuery { .. } => CLAIM_QUERY,
@@ -106,7 +106,7 @@ impl Layer2Frame {
         }
     }
 
-    /// Whether a type octet belongs to layer 2.
+    /// Whether a type byte belongs to layer 2.
     pub const fn has_type(frame_type: u8) -> bool {
         matches!(frame_type, CLAIM_QUERY..=SESSION)
     }
@@ -211,8 +211,8 @@ impl Stored for ClaimResponse {
     fn put(&self, out: &mut Out) {
         let Self { claim_id, found } = self;
         claim_id.put(out);
-        let Some(FoundClaim { check, status, file }) = found else { return out.octets.push(NOT_FOUND) };
-        out.octets.push(if file.is_some() { FOUND_WITH_FILE } else { FOUND });
+        let Some(FoundClaim { check, status, file }) = found else { return out.bytes.push(NOT_FOUND) };
+        out.bytes.push(if file.is_some() { FOUND_WITH_FILE } else { FOUND });
         check.put(out);
         status.put(out);
         if let Some(file) = file {
@@ -245,13 +245,13 @@ mod tests {
     use super::*;
 
     fn stored(response: &ClaimResponse) -> Vec<u8> {
-        let mut out = Out { octets: Vec::new(), epoch: Instant::now() };
+        let mut out = Out { bytes: Vec::new(), epoch: Instant::now() };
         response.put(&mut out);
-        out.octets
+        out.bytes
     }
 
-    fn restored(octets: &[u8]) -> Result<ClaimResponse> {
-        ClaimResponse::take(&mut In { reader: Reader::new(octets), epoch: Instant::now() })
+    fn restored(bytes: &[u8]) -> Result<ClaimResponse> {
+        ClaimResponse::take(&mut In { reader: Reader::new(bytes), epoch: Instant::now() })
     }
 
     #[test]
@@ -262,10 +262,10 @@ mod tests {
             let response = ClaimResponse { claim_id: 7, found };
             assert_eq!(restored(&stored(&response)), Ok(response));
         }
-        let mut before = Out { octets: Vec::new(), epoch: Instant::now() };
+        let mut before = Out { bytes: Vec::new(), epoch: Instant::now() };
         7_u64.put(&mut before);
         Some((check.clone(), Status::Complete)).put(&mut before);
-        assert_eq!(restored(&before.octets), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
+        assert_eq!(restored(&before.bytes), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
         assert!(restored(&[7, 3]).is_err(), "no such tag");
     }
 }

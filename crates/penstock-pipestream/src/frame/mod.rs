@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0x50-0x7F  fixed      type, fields                          size by type (STATUS: also by its flags)
-//! 0x80-0xFF  variable   type, length (4 octets), protobuf     length at most 16,777,215
+//! 0x80-0xFF  variable   type, length (4 bytes), protobuf     length at most 16,777,215
 //! ```
 //!
 //! | type | frame | | type | frame |
@@ -12,7 +12,7 @@
 //! | 0x55 | BARRIER | | 0xC0 | ERROR (decision 20) |
 //!
 //! Every other type from 0xC1 is skipped by its length and reported; every other type below is ENTITY_INVALID at its
-//! first octet (decision 3). Once layer 2 is agreed on, 0xC1 to 0xC5 are parsed too ([`Layer2Frame`]). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
+//! first byte (decision 3). Once layer 2 is agreed on, 0xC1 to 0xC5 are parsed too ([`Layer2Frame`]). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
 //! streams carry no frames of this kind, but an [`EntityHeader`] and a payload.
 
 mod barrier;
@@ -83,7 +83,7 @@ impl Frame {
         })
     }
 
-    /// The frame's type octet.
+    /// The frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::Status(_) => status::TYPE,
@@ -97,7 +97,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame, from its type octet on. A private frame is written without payload.
+    /// Appends the frame, from its type byte on. A private frame is written without payload.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Status(frame) => frame.encode(out),
@@ -116,26 +116,26 @@ impl Frame {
         to_vec(|out| self.encode(out))
     }
 
-    /// The first frame of `octets` and how many of them it takes; `None` while it is incomplete.
-    pub fn decode(octets: &[u8]) -> Result<Option<(Self, usize)>> {
-        Self::decode_at(octets, Layers::UpTo1)
+    /// The first frame of `bytes` and how many of them it takes; `None` while it is incomplete.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
+        Self::decode_at(bytes, Layers::UpTo1)
     }
 
     /// [`decode`](Self::decode) where layer 2 is agreed on: 0xC1 to 0xC5 are parsed.
-    pub fn decode_layer2(octets: &[u8]) -> Result<Option<(Self, usize)>> {
-        Self::decode_at(octets, Layers::UpTo2)
+    pub fn decode_layer2(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
+        Self::decode_at(bytes, Layers::UpTo2)
     }
 
-    fn decode_at(octets: &[u8], layers: Layers) -> Result<Option<(Self, usize)>> {
-        let Some(extent) = measure(octets, layers)? else { return Ok(None) };
+    fn decode_at(bytes: &[u8], layers: Layers) -> Result<Option<(Self, usize)>> {
+        let Some(extent) = measure(bytes, layers)? else { return Ok(None) };
         match extent {
-            Extent::Whole(length) => match octets.get(..length) {
+            Extent::Whole(length) => match bytes.get(..length) {
                 Some(whole) => Ok(Some((parse(&Bytes::copy_from_slice(whole))?, length))),
                 None => Ok(None),
             },
             Extent::Skipped { frame_type, payload } => {
                 let length = VARIABLE_HEAD.saturating_add(payload);
-                Ok((octets.len() >= length).then_some((Self::Private(frame_type), length)))
+                Ok((bytes.len() >= length).then_some((Self::Private(frame_type), length)))
             }
         }
     }
@@ -149,35 +149,35 @@ enum Layers {
     UpTo2,
 }
 
-/// What the first octets of a frame say about the rest.
+/// What the first bytes of a frame say about the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// The frame takes so many octets, type included.
+    /// The frame takes so many bytes, type included.
     Whole(usize),
-    /// After the head come `payload` octets that nobody looks at.
+    /// After the head come `payload` bytes that nobody looks at.
     Skipped { frame_type: u8, payload: usize },
 }
 
-/// How long the first frame of `octets` is; `None` while too little of it is there to know. What can be refused by the
+/// How long the first frame of `bytes` is; `None` while too little of it is there to know. What can be refused by the
 /// head is refused here, before anything is buffered.
-fn measure(octets: &[u8], layers: Layers) -> Result<Option<Extent>> {
-    let Some(frame_type) = octets.first().copied() else { return Ok(None) };
+fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
+    let Some(frame_type) = bytes.first().copied() else { return Ok(None) };
     let whole = |payload: usize| Extent::Whole(VARIABLE_HEAD.saturating_add(payload));
     match frame_type {
-        status::TYPE => Ok(StatusFrame::measure(octets)?.map(Extent::Whole)),
+        status::TYPE => Ok(StatusFrame::measure(bytes)?.map(Extent::Whole)),
         scope_digest::TYPE => Ok(Some(Extent::Whole(scope_digest::LENGTH))),
         barrier::TYPE => Ok(Some(Extent::Whole(barrier::LENGTH))),
-        capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => Ok(variable_length(octets)?.map(whole)),
-        _ if layers == Layers::UpTo2 && Layer2Frame::has_type(frame_type) => Ok(variable_length(octets)?.map(whole)),
-        0xC1..=0xFF => Ok(variable_length(octets)?.map(|payload| Extent::Skipped { frame_type, payload })),
+        capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => Ok(variable_length(bytes)?.map(whole)),
+        _ if layers == Layers::UpTo2 && Layer2Frame::has_type(frame_type) => Ok(variable_length(bytes)?.map(whole)),
+        0xC1..=0xFF => Ok(variable_length(bytes)?.map(|payload| Extent::Skipped { frame_type, payload })),
         0x00..=0x4F => Err(invalid(format!("0x{frame_type:02X} is no frame type"))),
         0x51..=0x53 | 0x56..=0x7F | 0x82..=0xBF => Err(invalid(format!("frame type 0x{frame_type:02X} is reserved"))),
     }
 }
 
 /// The payload's length from the head of a variable frame (section 6.1).
-fn variable_length(octets: &[u8]) -> Result<Option<usize>> {
-    let mut head = Reader::new(octets);
+fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
+    let mut head = Reader::new(bytes);
     let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
     if length > MAX_FRAME_LENGTH {
         return Err(Error::limit(

@@ -1,7 +1,7 @@
-//! SCOPE_DIGEST, 0x54 (section 6.3): 68 octets.
+//! SCOPE_DIGEST, 0x54 (section 6.3): 68 bytes.
 //!
 //! ```text
-//! octet 0      1         2          4            12           20          28            36
+//! byte 0      1         2          4            12           20          28            36
 //!       +------+---------+----------+------------+------------+-----------+-------------+-------------+
 //!       | 0x54 | Flags 8 | Scope 16 | Processed  | Succeeded  | Failed    | Deferred 64 | Root 256    |
 //!       +------+---------+----------+------------+------------+-----------+-------------+-------------+
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_takes_68_octets_and_its_flags_are_ignored() {
+    fn a_digest_takes_68_bytes_and_its_flags_are_ignored() {
         let digest = ScopeDigest {
             scope_id: 0x0203,
             processed: 10,
@@ -80,9 +80,9 @@ mod tests {
             deferred: 1,
             merkle_root: std::array::from_fn(|index| u8::try_from(index).expect("below 32")),
         };
-        let mut octets = digest.encode_to_vec();
-        assert_eq!((octets.len(), &octets[..4], octets[11], octets[67]), (68, [0x54, 0, 2, 3].as_slice(), 10, 31));
-        octets[1] = 0xFF;
-        assert_eq!(Frame::decode(&octets), Ok(Some((Frame::ScopeDigest(digest), 68))));
+        let mut bytes = digest.encode_to_vec();
+        assert_eq!((bytes.len(), &bytes[..4], bytes[11], bytes[67]), (68, [0x54, 0, 2, 3].as_slice(), 10, 31));
+        bytes[1] = 0xFF;
+        assert_eq!(Frame::decode(&bytes), Ok(Some((Frame::ScopeDigest(digest), 68))));
     }
 }

@@ -1,7 +1,7 @@
-//! STATUS, 0x50 (sections 6.2 and 6.5): 12 octets, then a cursor if C, then an extension if E.
+//! STATUS, 0x50 (sections 6.2 and 6.5): 12 bytes, then a cursor if C, then an extension if E.
 //!
 //! ```text
-//!  octet 0     1                 2         3   4          8          10
+//!  byte 0     1                 2         3   4          8          10
 //!       +------+--------+-+-+---+----------+---+----------+----------+----------+
 //!       | 0x50 | Stat 4 |E|C| D 3 | Flags 15   | Entity 32| Scope 16 | Rsvd 16  |
 //!       +------+--------+-+-+-----+------------+----------+----------+----------+
@@ -54,7 +54,7 @@ pub enum Extension {
     Yield {
         /// Why processing was paused.
         reason: YieldReason,
-        /// The opaque state to go on with, at most 16,777,215 octets.
+        /// The opaque state to go on with, at most 16,777,215 bytes.
         token: Bytes,
     },
     /// Of DEFERRED.
@@ -115,7 +115,7 @@ impl TryFrom<u8> for YieldReason {
     }
 }
 
-/// What octets 1 to 3 say.
+/// What bytes 1 to 3 say.
 struct Head {
     status: Status,
     depth: u8,
@@ -147,7 +147,7 @@ impl StatusFrame {
         }
         match (self.status, &self.extension) {
             (Status::Yielded, Some(Extension::Yield { token, .. })) if token_length(token).is_none() => {
-                Err(Error::misuse(format!("a yield token of {} octets is above {MAX_FRAME_LENGTH}", token.len())))
+                Err(Error::misuse(format!("a yield token of {} bytes is above {MAX_FRAME_LENGTH}", token.len())))
             }
             (Status::Yielded, Some(Extension::Yield { .. })) | (Status::Deferred, Some(Extension::Claim { .. })) => {
                 Ok(())
@@ -195,8 +195,8 @@ impl StatusFrame {
     }
 
     /// How long the frame is in all; `None` while too little of it is there to know.
-    pub(super) fn measure(octets: &[u8]) -> Result<Option<usize>> {
-        let mut reader = Reader::new(octets);
+    pub(super) fn measure(bytes: &[u8]) -> Result<Option<usize>> {
+        let mut reader = Reader::new(bytes);
         let Ok(word) = reader.u32() else { return Ok(None) };
         let head = Head::parse(word)?;
         let before = BASE_LENGTH + if head.has_cursor { CURSOR_LENGTH } else { 0 };
@@ -206,16 +206,16 @@ impl StatusFrame {
         if head.status == Status::Deferred {
             return Ok(Some(before + CLAIM_LENGTH));
         }
-        let Some(mut extension) = octets.get(before..).map(Reader::new) else { return Ok(None) };
+        let Some(mut extension) = bytes.get(before..).map(Reader::new) else { return Ok(None) };
         let (Ok(reason), Ok(length)) = (extension.u8(), extension.u24()) else { return Ok(None) };
         YieldReason::try_from(reason)?;
         Ok(usize::try_from(length).ok().map(|length| before + YIELD_HEAD + length))
     }
 
-    /// The first frame of `octets` and its length, if it is a STATUS without extension and all of it is there.
-    pub(super) fn parse_plain(octets: &[u8]) -> Result<Option<(Self, usize)>> {
-        let mut reader = Reader::new(octets);
-        if octets.first() != Some(&TYPE) || reader.remaining() < BASE_LENGTH + CURSOR_LENGTH {
+    /// The first frame of `bytes` and its length, if it is a STATUS without extension and all of it is there.
+    pub(super) fn parse_plain(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
+        let mut reader = Reader::new(bytes);
+        if bytes.first() != Some(&TYPE) || reader.remaining() < BASE_LENGTH + CURSOR_LENGTH {
             return Ok(None);
         }
         let head = Head::parse(reader.u32()?)?;
@@ -225,7 +225,7 @@ impl StatusFrame {
         let (entity_id, scope_id) = (reader.u32()?, reader.u16()?);
         reader.u16()?;
         let cursor = if head.has_cursor { Some(reader.u32()?) } else { None };
-        let length = octets.len() - reader.remaining();
+        let length = bytes.len() - reader.remaining();
         Ok(Some((
             Self { status: head.status, entity_id, scope_id, depth: head.depth, cursor, extension: None },
             length,
@@ -283,22 +283,22 @@ mod tests {
     use super::*;
     use crate::error::ErrorCode;
 
-    fn decoded(octets: &[u8]) -> Result<Option<(Frame, usize)>> {
-        Frame::decode(octets)
+    fn decoded(bytes: &[u8]) -> Result<Option<(Frame, usize)>> {
+        Frame::decode(bytes)
     }
 
     #[test]
     fn bits_lie_where_the_diagram_says() {
         let frame = StatusFrame { depth: 5, cursor: Some(0x0A0B_0C0D), ..StatusFrame::new(Status::Complete, 2, 7) };
-        let octets = frame.encode_to_vec();
-        assert_eq!(octets, [0x50, 0x36, 0x80, 0, 0, 0, 0, 7, 0, 2, 0, 0, 0x0A, 0x0B, 0x0C, 0x0D]);
-        assert_eq!(decoded(&octets), Ok(Some((Frame::Status(frame), 16))));
+        let bytes = frame.encode_to_vec();
+        assert_eq!(bytes, [0x50, 0x36, 0x80, 0, 0, 0, 0, 7, 0, 2, 0, 0, 0x0A, 0x0B, 0x0C, 0x0D]);
+        assert_eq!(decoded(&bytes), Ok(Some((Frame::Status(frame), 16))));
     }
 
     #[test]
     fn flags_and_reserved_bits_are_ignored() {
-        let octets = [0x50, 0x10, 0x7F, 0xFF, 0, 0, 0, 7, 0, 0, 0xFF, 0xFF];
-        assert_eq!(decoded(&octets), Ok(Some((Frame::Status(StatusFrame::new(Status::Pending, 0, 7)), 12))));
+        let bytes = [0x50, 0x10, 0x7F, 0xFF, 0, 0, 0, 7, 0, 0, 0xFF, 0xFF];
+        assert_eq!(decoded(&bytes), Ok(Some((Frame::Status(StatusFrame::new(Status::Pending, 0, 7)), 12))));
     }
 
     #[test]
@@ -312,9 +312,9 @@ mod tests {
 
     #[test]
     fn a_reserved_yield_reason_is_refused_before_its_token_comes() {
-        let mut octets = vec![0x50, 0x88, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-        octets.extend([6, 0xFF, 0xFF, 0xFF]);
-        assert_eq!(decoded(&octets).expect_err("reserved").message(), "yield reason 0x06 is reserved");
+        let mut bytes = vec![0x50, 0x88, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        bytes.extend([6, 0xFF, 0xFF, 0xFF]);
+        assert_eq!(decoded(&bytes).expect_err("reserved").message(), "yield reason 0x06 is reserved");
     }
 
     #[test]

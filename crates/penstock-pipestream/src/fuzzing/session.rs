@@ -1,4 +1,4 @@
-//! Sessions under octets that choose what happens next: two honest ends over a link that delays and reorders, and one
+//! Sessions under bytes that choose what happens next: two honest ends over a link that delays and reorders, and one
 //! end against a peer that says anything.
 
 // A fuzz body reports by panicking.
@@ -20,13 +20,13 @@ use crate::{
 
 /// Choices, taken from the input until it is used up.
 struct Choices<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl Choices<'_> {
     fn next(&mut self) -> Option<u8> {
-        let (first, rest) = self.octets.split_first()?;
-        self.octets = rest;
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
         Some(*first)
     }
 
@@ -60,7 +60,7 @@ fn config(layer: u8) -> SessionConfig {
     }
 }
 
-/// The layer that the first octet of an input chooses.
+/// The layer that the first byte of an input chooses.
 fn layer(first: u8) -> u8 {
     [0, 1, 1, 2][usize::from(first % 4)]
 }
@@ -184,7 +184,7 @@ impl Dialogue {
             self.ends[from].records.extend(records);
             while let Some(transmit) = self.ends[from].session.poll_transmit(19) {
                 match transmit {
-                    Transmit::Control(octets) => self.ends[1 - from].control.push_back(octets),
+                    Transmit::Control(bytes) => self.ends[1 - from].control.push_back(bytes),
                     Transmit::StopStream { .. } => {}
                     Transmit::Close { code, message } => {
                         assert_eq!(code, ErrorCode::NoError, "an honest dialogue was closed: {message}");
@@ -197,10 +197,10 @@ impl Dialogue {
 
     /// Delivers a piece of the control stream to an end.
     fn carry(&mut self, to: usize) -> bool {
-        let Some(octets) = self.ends[to].control.pop_front() else { return false };
+        let Some(bytes) = self.ends[to].control.pop_front() else { return false };
         match self.fresh.as_mut().filter(|_| to == SERVER) {
-            Some(fresh) => fresh.handle_control(self.now, octets).expect("an honest peer"),
-            None => self.ends[to].session.handle_control(self.now, octets).expect("an honest peer"),
+            Some(fresh) => fresh.handle_control(self.now, bytes).expect("an honest peer"),
+            None => self.ends[to].session.handle_control(self.now, bytes).expect("an honest peer"),
         }
         self.greet();
         self.collect();
@@ -381,7 +381,7 @@ impl End {
 /// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends. Says what the
 /// ends have seen.
 pub fn dialogue(input: &[u8], start: Now) -> [Counters; 2] {
-    let mut choices = Choices { octets: input };
+    let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return Default::default() };
     let mut dialogue = Dialogue::new(layer(first), start);
     while choices.step_of(&mut dialogue).is_some() {}
@@ -477,20 +477,20 @@ impl Choices<'_> {
 
 /// One end against anything: it closes at most once, with a code, and keeps no more than it may.
 pub fn hostile(input: &[u8], start: Now) {
-    let mut choices = Choices { octets: input };
+    let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return };
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
     let layer = layer(first >> 1);
     let mut now = start;
     let mut session = Session::new(role, config(layer), now).expect("a valid configuration");
-    let mut octets = BytesMut::new();
-    Frame::Capabilities(config(layer).capabilities).encode(&mut octets);
+    let mut bytes = BytesMut::new();
+    Frame::Capabilities(config(layer).capabilities).encode(&mut bytes);
     if layer == 2 && first & 8 == 0 {
         let named = SessionFrame::named(SessionId::new([3; 16]));
         let received = Some(0).filter(|_| first & 0x10 == 0);
-        Frame::Layer2(Layer2Frame::Session(SessionFrame { received, ..named })).encode(&mut octets);
+        Frame::Layer2(Layer2Frame::Session(SessionFrame { received, ..named })).encode(&mut bytes);
     }
-    session.handle_control(now, octets.freeze()).expect("capabilities");
+    session.handle_control(now, bytes.freeze()).expect("capabilities");
     let mut accepted: Vec<EntityKey> = Vec::new();
     let mut closes = 0;
     let mut stream = 2;
@@ -498,9 +498,9 @@ pub fn hostile(input: &[u8], start: Now) {
         // Errors close the session; that is what is looked at below.
         let _outcome = match choice % 8 {
             0..=3 => choices.frame().map(|frame| {
-                let mut octets = BytesMut::new();
-                frame.encode(&mut octets);
-                session.handle_control(now, octets.freeze())
+                let mut bytes = BytesMut::new();
+                frame.encode(&mut bytes);
+                session.handle_control(now, bytes.freeze())
             }),
             4 | 5 => choices.header().map(|header| {
                 stream += 4;

@@ -1,4 +1,4 @@
-//! The children of one entry, kept compactly: consecutive IDs, the usual case, cost one octet each.
+//! The children of one entry, kept compactly: consecutive IDs, the usual case, cost one byte each.
 
 use std::collections::BTreeMap;
 

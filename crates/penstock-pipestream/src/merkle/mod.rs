@@ -1,7 +1,7 @@
 //! The Merkle root of a scope's digest (section 9.4 and what the decisions restored of it).
 //!
 //! ```text
-//!  leaf  = SHA-256(entity ID, 4 octets big-endian ‖ Stat code in the low 4 bits of 1 octet)
+//!  leaf  = SHA-256(entity ID, 4 bytes big-endian ‖ Stat code in the low 4 bits of 1 byte)
 //!  node  = SHA-256(left ‖ right)              no prefixes
 //!  level = pairs from the left; an odd last node goes up unhashed
 //!  root of nothing = SHA-256 of the empty string (decision 11)
@@ -35,7 +35,7 @@ pub(crate) const EMPTY_ROOT: Digest = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27, 0xae, 0x41,
     0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
-/// The second block of a 64-octet message: the end mark and the length, 512 bits.
+/// The second block of a 64-byte message: the end mark and the length, 512 bits.
 const NODE_PADDING: [u8; 64] = {
     let mut block = [0; 64];
     block[0] = 0x80;
@@ -213,8 +213,8 @@ fn hash(blocks: &[[u8; 64]]) -> Digest {
 #[inline]
 fn to_digest(state: &[u32; 8]) -> Digest {
     let mut digest = [0; 32];
-    for (octets, word) in digest.chunks_exact_mut(4).zip(state) {
-        octets.copy_from_slice(&word.to_be_bytes());
+    for (bytes, word) in digest.chunks_exact_mut(4).zip(state) {
+        bytes.copy_from_slice(&word.to_be_bytes());
     }
     digest
 }

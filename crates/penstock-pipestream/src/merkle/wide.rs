@@ -6,7 +6,7 @@
 //!  lane 1      ●──●  ●───●          sixteen subtrees
 //! ```
 //!
-//! Digests stay words all the way, no octet is swapped in between, and a node's second block is its padding, whose
+//! Digests stay words all the way, no byte is swapped in between, and a node's second block is its padding, whose
 //! schedule is a constant.
 
 use std::arch::x86_64::__m512i;

@@ -5,9 +5,9 @@ use super::location::cut;
 use crate::error::{Error, Result};
 use crate::messages::EncryptionMetadata;
 
-/// The algorithms of section 7.3, with what their initialization vectors may have in octets.
+/// The algorithms of section 7.3, with what their initialization vectors may have in bytes.
 const ALGORITHMS: [(&str, &[usize]); 2] = [("AES-256-GCM", &[12, 16]), ("AES-256-CBC", &[16])];
-/// A key of 256 bits has 32 octets. Every approved wrapping adds to it; AES key wrap, the shortest, 8.
+/// A key of 256 bits has 32 bytes. Every approved wrapping adds to it; AES key wrap, the shortest, 8.
 const SHORTEST_WRAPPED: usize = 40;
 const LONGEST_WRAPPED: usize = 16 << 10;
 const MAX_KEY_ID: usize = 2048;
@@ -46,14 +46,14 @@ impl KeyProviders {
         if let Some(iv) = &encryption.iv
             && !vectors.contains(&iv.len())
         {
-            return Err(invalid(format!("an initialization vector of {} octets is none of {algorithm}", iv.len())));
+            return Err(invalid(format!("an initialization vector of {} bytes is none of {algorithm}", iv.len())));
         }
         match encryption.wrapped_key.as_ref().map(bytes::Bytes::len) {
             Some(length) if length < SHORTEST_WRAPPED => Err(invalid(format!(
-                "a wrapped key of {length} octets is not wrapped: with an approved envelope it has {SHORTEST_WRAPPED} or more"
+                "a wrapped key of {length} bytes is not wrapped: with an approved envelope it has {SHORTEST_WRAPPED} or more"
             ))),
             Some(length) if length > LONGEST_WRAPPED => {
-                Err(invalid(format!("a wrapped key of {length} octets is above the limit of {LONGEST_WRAPPED}")))
+                Err(invalid(format!("a wrapped key of {length} bytes is above the limit of {LONGEST_WRAPPED}")))
             }
             Some(_) | None => Ok(()),
         }

@@ -4,7 +4,7 @@ use super::invalid;
 use crate::error::Result;
 use crate::messages::FileStorageReference;
 
-/// The longest key in octets: that of a path, which is above those of the stores.
+/// The longest key in bytes: that of a path, which is above those of the stores.
 const MAX_KEY: usize = 4096;
 const MAX_BUCKET: usize = 255;
 const AZURE_HOST: &str = "dfs.core.windows.net";
@@ -162,7 +162,7 @@ fn check_bucket(bucket: &str) -> Result<()> {
 fn check_key(key: &str) -> Result<()> {
     let wrong = |why: &str| Err(invalid(format!("the key {:?} {why}", cut(key))));
     if key.len() > MAX_KEY {
-        return wrong(&format!("is longer than {MAX_KEY} octets"));
+        return wrong(&format!("is longer than {MAX_KEY} bytes"));
     }
     if key.chars().any(char::is_control) {
         return wrong("has control characters");

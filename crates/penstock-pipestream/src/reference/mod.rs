@@ -1,12 +1,12 @@
-//! Payloads by reference: an object in a store instead of its octets (sections 7.3 and 10.9).
+//! Payloads by reference: an object in a store instead of its bytes (sections 7.3 and 10.9).
 //!
 //! The payload of such an entity is an encoded FileStorageReference message, its content type is [`CONTENT_TYPE`]. A
-//! peer that knows nothing of that stores the message's octets, and is right. What its attributes say of the object
+//! peer that knows nothing of that stores the message's bytes, and is right. What its attributes say of the object
 //! is ours:
 //!
 //! ```text
 //!  size, sha256, etag, version   what the object must be; sha256 in lower-case hex, size in decimal
-//!  content_type                  what its octets are
+//!  content_type                  what its bytes are
 //!  account                       whose container it is, for the provider "azure"
 //! ```
 //!
@@ -32,7 +32,7 @@ use crate::messages::{EncryptionMetadata, FileStorageReference, decode_message};
 
 /// The content type of an entity whose payload is a FileStorageReference.
 pub const CONTENT_TYPE: &str = "application/vnd.penstock.file-storage-reference";
-/// The largest message in octets.
+/// The largest message in bytes.
 pub const MAX_MESSAGE: usize = 64 << 10;
 
 /// A FileStorageReference whose attributes were read.
@@ -45,7 +45,7 @@ pub struct Reference {
 /// What a reference says of its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Its octets.
+    /// Its bytes.
     pub size: Option<u64>,
     /// Their SHA-256.
     pub sha256: Option<[u8; 32]>,
@@ -60,13 +60,13 @@ pub struct Expected {
 impl Reference {
     /// Parses the payload of an entity. One that does not parse is ENTITY_INVALID, one above [`MAX_MESSAGE`]
     /// ENTITY_TOO_LARGE.
-    pub fn decode(octets: impl Buf) -> Result<Self> {
-        let length = octets.remaining();
+    pub fn decode(bytes: impl Buf) -> Result<Self> {
+        let length = bytes.remaining();
         if length > MAX_MESSAGE {
-            let message = format!("a FileStorageReference of {length} octets is above the limit of {MAX_MESSAGE}");
+            let message = format!("a FileStorageReference of {length} bytes is above the limit of {MAX_MESSAGE}");
             return Err(Error::limit(ErrorCode::EntityTooLarge, message));
         }
-        Self::new(decode_message(octets)?)
+        Self::new(decode_message(bytes)?)
     }
 
     /// Takes a message: ENTITY_INVALID where it names nothing, or an attribute is not what it must be.
@@ -117,7 +117,7 @@ impl Reference {
     pub fn encode(&self) -> Result<Bytes> {
         let length = self.message.encoded_len();
         if length > MAX_MESSAGE {
-            let message = format!("a FileStorageReference of {length} octets is above the limit of {MAX_MESSAGE}");
+            let message = format!("a FileStorageReference of {length} bytes is above the limit of {MAX_MESSAGE}");
             return Err(Error::limit(ErrorCode::EntityTooLarge, message));
         }
         Ok(self.message.encode_to_vec().into())
@@ -129,21 +129,21 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 fn decimal(text: &str) -> Result<u64> {
-    let digits = text.bytes().all(|octet| octet.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or_else(|| invalid("the reference's attribute size is no number of octets"))
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| invalid("the reference's attribute size is no number of bytes"))
 }
 
 fn digest(text: &str) -> Result<[u8; 32]> {
     let wrong = || invalid("the reference's attribute sha256 is not 64 digits of lower-case hex");
-    let mut octets = [0; 32];
+    let mut bytes = [0; 32];
     let (pairs, odd) = text.as_bytes().as_chunks();
-    if pairs.len() != octets.len() || !odd.is_empty() {
+    if pairs.len() != bytes.len() || !odd.is_empty() {
         return Err(wrong());
     }
-    for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
-        *octet = nibble(*high).zip(nibble(*low)).map(|(high, low)| high << 4 | low).ok_or_else(wrong)?;
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = nibble(*high).zip(nibble(*low)).map(|(high, low)| high << 4 | low).ok_or_else(wrong)?;
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -172,13 +172,13 @@ impl fmt::Debug for FileStorageReference {
 
 impl fmt::Debug for EncryptionMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets = |field: &Option<Bytes>| field.as_ref().map(|octets| format!("{} octets", octets.len()));
+        let bytes = |field: &Option<Bytes>| field.as_ref().map(|bytes| format!("{} bytes", bytes.len()));
         f.debug_struct("EncryptionMetadata")
             .field("algorithm", &self.algorithm)
             .field("key_provider", &self.key_provider)
             .field("key_id", &self.key_id)
-            .field("wrapped_key", &octets(&self.wrapped_key))
-            .field("iv", &octets(&self.iv))
+            .field("wrapped_key", &bytes(&self.wrapped_key))
+            .field("iv", &bytes(&self.iv))
             .field("context", &self.context.keys())
             .finish()
     }

@@ -23,12 +23,12 @@ fn is_private_key(value: &str) -> bool {
     value.contains("PRIVATE KEY-----")
 }
 
-/// 32 octets in hex, or in base64 of either alphabet, padded or not.
+/// 32 bytes in hex, or in base64 of either alphabet, padded or not.
 fn has_key_form(value: &str) -> bool {
     let value = value.trim();
-    let digits = value.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let digits = value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let base = value.trim_end_matches('=');
-    let letters = base.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"+/-_".contains(&octet));
+    let letters = base.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte));
     (digits && value.len() == 64) || (letters && base.len() == 43)
 }
 

@@ -106,7 +106,7 @@ fn an_envelope_that_is_none_is_refused() {
     KeyProviders::parse(approved).unwrap().check(&encryption()).unwrap();
     refused(&EncryptionMetadata { algorithm: Some("DES".into()), ..encryption() }, &approved, "algorithm \"DES\"");
     refused(&EncryptionMetadata { algorithm: None, ..encryption() }, &approved, "algorithm \"\"");
-    refused(&EncryptionMetadata { iv: Some(vec![0; 3].into()), ..encryption() }, &approved, "vector of 3 octets");
+    refused(&EncryptionMetadata { iv: Some(vec![0; 3].into()), ..encryption() }, &approved, "vector of 3 bytes");
     for (length, why) in
         [(0, "is not wrapped"), (16, "is not wrapped"), (32, "is not wrapped"), (20_000, "above the limit")]
     {
@@ -129,7 +129,7 @@ fn key_material_is_never_shown() {
     for secret in ["context-value", "attribute-value", "90, 90", "ZZZZ", "5a5a"] {
         assert!(!shown.contains(secret), "{shown}");
     }
-    for named in ["transit/keys/docs:v2", "40 octets", "tenant", "token"] {
+    for named in ["transit/keys/docs:v2", "40 bytes", "tenant", "token"] {
         assert!(shown.contains(named), "{shown}");
     }
 }
@@ -222,8 +222,8 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_a_reference_or_an_error(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(reference) = Reference::decode(octets.as_slice()) {
+    fn any_bytes_are_a_reference_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(reference) = Reference::decode(bytes.as_slice()) {
             let again = Reference::decode(reference.encode().unwrap()).unwrap();
             prop_assert_eq!(again, reference);
         }

@@ -27,7 +27,7 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Frame, Layer2Frame, YieldReason};
 
-/// Octets of a token that is stored with the session.
+/// Bytes of a token that is stored with the session.
 const MAX_TOKEN: usize = 64 << 10;
 
 /// What layer 2 knows of an entity of ours; most have nothing of it.

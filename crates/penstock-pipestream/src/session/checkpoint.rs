@@ -15,8 +15,8 @@ use crate::{Checkpoint, Frame};
 /// Section 10.4.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Octets of checkpoint IDs that a peer may have us keep.
-const MAX_OPEN_OCTETS: usize = 16 << 20;
+/// Bytes of checkpoint IDs that a peer may have us keep.
+const MAX_OPEN_BYTES: usize = 16 << 20;
 
 /// A checkpoint whose ID is longer, in bytes, is not remembered when it is satisfied: one is kept for each open scope.
 const MAX_REFERENCE: usize = 256;
@@ -34,7 +34,7 @@ struct OpenCheckpoint {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checkpoints {
     open: Vec<OpenCheckpoint>,
-    open_octets: usize,
+    open_bytes: usize,
     next_sequence: u64,
     /// Ours, by sequence number, until the peer answers.
     asked: BTreeMap<u64, Checkpoint>,
@@ -142,8 +142,8 @@ impl Session {
                 format!("CHECKPOINT for scope {scope_id} at layer 0"),
             )));
         }
-        let octets = self.checkpoints.open_octets + frame.checkpoint_id.len();
-        if self.checkpoints.open.len() >= self.config.max_open_checkpoints || octets > MAX_OPEN_OCTETS {
+        let bytes = self.checkpoints.open_bytes + frame.checkpoint_id.len();
+        if self.checkpoints.open.len() >= self.config.max_open_checkpoints || bytes > MAX_OPEN_BYTES {
             self.counters.exceeded(Limit::Checkpoints, 1);
             let message = format!("more than {} checkpoints are open", self.config.max_open_checkpoints);
             return Err(at(Error::limit(ErrorCode::WindowExceeded, message)));
@@ -164,7 +164,7 @@ impl Session {
         if self.layer() == 0 && !self.role.owns(scope_id) {
             self.level_zero.covered = self.level_zero.covered.max(covers);
         }
-        self.checkpoints.open_octets = octets;
+        self.checkpoints.open_bytes = bytes;
         self.checkpoints.open.push(OpenCheckpoint { frame, scope_id, covers, deadline: now.instant + timeout });
         self.evaluate_checkpoints(now);
         Ok(())
@@ -236,7 +236,7 @@ impl Session {
 
     fn answer_checkpoint(&mut self, _now: Now, index: usize, flag: u32) {
         let open = self.checkpoints.open.remove(index);
-        self.checkpoints.open_octets -= open.frame.checkpoint_id.len();
+        self.checkpoints.open_bytes -= open.frame.checkpoint_id.len();
         let answer = Checkpoint { flags: flag, ..open.frame };
         self.send_frame(&Frame::Checkpoint(answer.clone()));
         if flag == Checkpoint::FLAG_SATISFIED {
@@ -318,4 +318,4 @@ impl Session {
 }
 
 crate::stored::stored!(OpenCheckpoint { frame, scope_id, covers, deadline });
-crate::stored::stored!(Checkpoints { open, open_octets, next_sequence, asked, passed, last_passed });
+crate::stored::stored!(Checkpoints { open, open_bytes, next_sequence, asked, passed, last_passed });

@@ -13,7 +13,7 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 
-/// Octets of a peer's error message that are kept: it is for people.
+/// Bytes of a peer's error message that are kept: it is for people.
 const MAX_MESSAGE: usize = 4_096;
 
 /// A STATUS that says that the connection lives (section 5.1.3).

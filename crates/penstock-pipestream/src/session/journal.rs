@@ -11,7 +11,7 @@
 //!  kind 2    inputs:   (nanoseconds since the one before, number of the input, its fields) ...
 //! ```
 //!
-//! The octets of fields are explained in `stored.rs`. Length and checksum around a record are the store's. Whoever is
+//! The bytes of fields are explained in `stored.rs`. Length and checksum around a record are the store's. Whoever is
 //! told something by an event has acted on it before the record is written, or is told again after the restart.
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ const INPUTS: u8 = 2;
 pub(super) enum Input {
     Frame { frame: Frame },
     Header { stream: u64, header: EntityHeader },
-    ChunkFinished { key: EntityKey, index: u32, octets: u64 },
+    ChunkFinished { key: EntityKey, index: u32, bytes: u64 },
     Complete { key: EntityKey },
     Fail { key: EntityKey, reason: Reason },
     Defer { key: EntityKey, claim_id: u64, expiry_micros: u64 },
@@ -69,7 +69,7 @@ pub(super) enum Input {
 stored_enum!(Input {
     1 => Frame { frame },
     2 => Header { stream, header },
-    3 => ChunkFinished { key, index, octets },
+    3 => ChunkFinished { key, index, bytes },
     4 => Complete { key },
     5 => Fail { key, reason },
     6 => Defer { key, claim_id, expiry_micros },
@@ -114,7 +114,7 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn new(now: Now) -> Self {
-        let inputs = Out { octets: Vec::new(), epoch: now.instant };
+        let inputs = Out { bytes: Vec::new(), epoch: now.instant };
         Self { inputs, last: Duration::ZERO, anew: true, named: false }
     }
 
@@ -134,7 +134,7 @@ pub struct Restored {
 }
 
 impl Session {
-    /// Octets to be stored before anything more is transmitted, if the configuration asks for a journal and both ends can
+    /// Bytes to be stored before anything more is transmitted, if the configuration asks for a journal and both ends can
     /// go on with the session. Events come first: `None` while there are any, and [`poll_transmit`](Self::poll_transmit)
     /// gives nothing while there is a record.
     pub fn poll_record(&mut self) -> Option<Bytes> {
@@ -145,7 +145,7 @@ impl Session {
         if journal.anew {
             return self.snapshot();
         }
-        let inputs = std::mem::take(&mut journal.inputs.octets);
+        let inputs = std::mem::take(&mut journal.inputs.bytes);
         let mut record = Vec::with_capacity(inputs.len() + 2);
         record.extend_from_slice(&[VERSION, INPUTS]);
         record.extend_from_slice(&inputs);
@@ -159,23 +159,23 @@ impl Session {
             return None;
         }
         let journal = self.journal.as_mut().filter(|journal| journal.named)?;
-        journal.inputs.octets.clear();
+        journal.inputs.bytes.clear();
         journal.anew = false;
         let last = journal.last;
-        let mut out = Out { octets: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
+        let mut out = Out { bytes: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
         self.role.put(&mut out);
         self.epoch.unix_micros.put(&mut out);
         last.put(&mut out);
         self.put_state(&mut out);
         self.counters.put(&mut out);
         self.survival.put(&mut out);
-        Some(out.octets.into())
+        Some(out.bytes.into())
     }
 
     /// Whether there is a record that must be stored first.
     pub(super) fn owes_record(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| {
-            journal.named && (journal.anew && !self.is_closed() || !journal.inputs.octets.is_empty())
+            journal.named && (journal.anew && !self.is_closed() || !journal.inputs.bytes.is_empty())
         })
     }
 
@@ -268,7 +268,7 @@ impl Session {
             return Err(Error::misuse("the stored session has another name than the configured one"));
         }
         if !from.reader.is_empty() {
-            return Err(invalid("octets after a snapshot"));
+            return Err(invalid("bytes after a snapshot"));
         }
         session.forget_outputs();
         session.heard = Some(Vec::new());
@@ -311,8 +311,8 @@ impl Session {
             Input::Header { stream, header } => {
                 let _admission = self.handle_header(now, stream, &header)?;
             }
-            Input::ChunkFinished { key, index, octets } => {
-                let _progress = self.chunk_finished(now, key, index, octets);
+            Input::ChunkFinished { key, index, bytes } => {
+                let _progress = self.chunk_finished(now, key, index, bytes);
             }
             Input::Complete { key } => self.complete(now, key),
             Input::Fail { key, reason } => self.fail(now, key, reason),
@@ -419,10 +419,10 @@ impl Session {
     /// apart, whatever they have been through. For simulations.
     #[doc(hidden)]
     pub fn look(&self, taken: u64) -> Vec<u8> {
-        let mut out = Out { octets: Vec::new(), epoch: self.epoch.instant };
+        let mut out = Out { bytes: Vec::new(), epoch: self.epoch.instant };
         self.put_state(&mut out);
         self.survival.look(taken, &mut out);
-        out.octets
+        out.bytes
     }
 
     /// How many frames of the peer's the session has taken.

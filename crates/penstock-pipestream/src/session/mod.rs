@@ -8,7 +8,7 @@
 //! the peer hears of it can be.
 //!
 //! Payloads never pass through here. A driver reads an entity stream's header, asks [`Session::handle_header`], lets
-//! somebody else receive and verify the octets, and says [`Session::complete`] or [`Session::fail`].
+//! somebody else receive and verify the bytes, and says [`Session::complete`] or [`Session::fail`].
 //!
 //! # States
 //!
@@ -223,7 +223,7 @@ impl Session {
             open_received: self.open_received,
             manifest_entries: self.gathering.len() + self.sent.len(),
             scopes: self.outbound.len() + self.inbound.len(),
-            held_octets: self.held.octets(),
+            held_bytes: self.held.bytes(),
             checkpoints: self.checkpoints.open(),
         }
     }
@@ -233,7 +233,7 @@ impl Session {
         self.config.max_header
     }
 
-    /// The largest payload taken, in octets.
+    /// The largest payload taken, in bytes.
     pub fn max_payload(&self) -> u64 {
         self.config.max_payload
     }
@@ -243,7 +243,7 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// The next thing to do on the connection, or `None`. Octets for stream 0 come in pieces of at most `max`; at fixed
+    /// The next thing to do on the connection, or `None`. Bytes for stream 0 come in pieces of at most `max`; at fixed
     /// intervals, where the configuration asks for it, in whole blocks of [`STATUS_BLOCK`].
     ///
     /// Where records are stored, nothing while there is one: [`poll_record`](Self::poll_record).
@@ -408,14 +408,14 @@ impl Session {
         }
     }
 
-    /// Octets of stream 0, in order. An error has closed the session: keep polling.
-    pub fn handle_control(&mut self, now: Now, octets: Bytes) -> Result<()> {
+    /// Bytes of stream 0, in order. An error has closed the session: keep polling.
+    pub fn handle_control(&mut self, now: Now, bytes: Bytes) -> Result<()> {
         if self.state == State::Closed {
             return Ok(());
         }
         self.last_control_received = now.instant;
-        let length = octets.len();
-        self.decoder.push(octets);
+        let length = bytes.len();
+        self.decoder.push(bytes);
         self.take_frames(now)?;
         let acknowledged = self.acknowledge(length);
         self.guard(acknowledged)
@@ -424,7 +424,7 @@ impl Session {
     /// Handles the frames that are whole.
     fn take_frames(&mut self, now: Now) -> Result<()> {
         loop {
-            let aside = self.sets_octets_aside();
+            let aside = self.sets_bytes_aside();
             if self.guard(aside)? {
                 return Ok(());
             }

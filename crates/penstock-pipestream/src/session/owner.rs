@@ -25,7 +25,7 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
 
-/// Octets that an entity may be called by, at most.
+/// Bytes that an entity may be called by, at most.
 pub const MAX_LABEL: usize = 1_024;
 
 /// What we know of an entity of ours that has no terminal status yet.
@@ -124,7 +124,7 @@ impl Session {
         label: Bytes,
     ) -> Result<Option<Ticket>> {
         if label.len() > MAX_LABEL {
-            return Err(Error::misuse(format!("a label of {} octets; {MAX_LABEL} are allowed", label.len())));
+            return Err(Error::misuse(format!("a label of {} bytes; {MAX_LABEL} are allowed", label.len())));
         }
         if policy.is_some() || !label.is_empty() {
             self.named()?;

@@ -26,7 +26,7 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Extension, StatusFrame};
 
-/// How an entity's own octets are doing.
+/// How an entity's own bytes are doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Payload {
     /// No header has come.

@@ -70,7 +70,7 @@ impl Inbound {
         self.layer2.get_or_insert_default()
     }
 
-    /// The state that its token was made for is gone with its octets: they come again, and its processing begins anew.
+    /// The state that its token was made for is gone with its bytes: they come again, and its processing begins anew.
     pub(super) fn lose_state(&mut self) {
         if let Some(yielded) = self.layer2.as_mut().and_then(|layer2| layer2.yielded.as_mut()) {
             yielded.state_checksum.clear();
@@ -239,7 +239,7 @@ impl Session {
         while let Some((_, key)) = self.resilience.deadlines.first().copied().filter(|(at, _)| *at <= now.instant) {
             self.stop_timer(key);
             let Some(entity) = self.inbound(key) else { continue };
-            // A parent whose own octets are there has its children's time, and what waits for a claim check has ended.
+            // A parent whose own bytes are there has its children's time, and what waits for a claim check has ended.
             if matches!(entity.payload, Payload::Delivered | Payload::Failed) {
                 continue;
             }
@@ -255,7 +255,7 @@ impl Session {
 
     /// Says that a received entity waits, and hands its owner the token to go on with: STATUS YIELDED. It goes on by
     /// [`Layer2Event::Resumed`], from this point only where that has a state_checksum which is still the entity's: until
-    /// [`note_state`](Self::note_state) says another one, and its octets do not come again. It may also be ended meanwhile,
+    /// [`note_state`](Self::note_state) says another one, and its bytes do not come again. It may also be ended meanwhile,
     /// which makes the token worthless.
     ///
     /// # Errors

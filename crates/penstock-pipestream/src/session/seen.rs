@@ -12,7 +12,7 @@ pub enum Limit {
     ScopeEntities,
     /// Entities of the session without a terminal status.
     OpenEntities,
-    /// Octets of headers that wait for their PENDING or their scope.
+    /// Bytes of headers that wait for their PENDING or their scope.
     HeldHeaders,
     /// Checkpoints of the peer that are not answered.
     Checkpoints,
@@ -20,9 +20,9 @@ pub enum Limit {
     CheckpointTime,
     /// The depth of scopes.
     Depth,
-    /// The octets of a header.
+    /// The bytes of a header.
     Header,
-    /// The octets of a payload.
+    /// The bytes of a payload.
     Payload,
     /// Children of one parent (section 10.5).
     Children,
@@ -161,8 +161,8 @@ pub struct Usage {
     pub manifest_entries: usize,
     /// Scopes that are open, of both ends.
     pub scopes: usize,
-    /// Octets of headers that wait for their PENDING or their scope.
-    pub held_octets: usize,
+    /// Bytes of headers that wait for their PENDING or their scope.
+    pub held_bytes: usize,
     /// Checkpoints of the peer that are not answered.
     pub checkpoints: usize,
 }

@@ -26,19 +26,19 @@ pub(super) struct HeldStreams {
     by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
     /// Streams of a server that overtook its CAPABILITIES (decision 2), and those of either end that overtook its SESSION.
     early: Vec<(u64, EntityHeader)>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl HeldStreams {
-    pub(super) fn octets(&self) -> usize {
-        self.octets
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
 impl HeldStreams {
     fn take(&mut self, scope: u16, entity: u32) -> Vec<(u64, EntityHeader)> {
         let taken = self.by_entity.remove(&(scope, entity)).unwrap_or_default();
-        self.octets -= taken.iter().map(|(_, header)| header.weight()).sum::<usize>();
+        self.bytes -= taken.iter().map(|(_, header)| header.weight()).sum::<usize>();
         taken
     }
 
@@ -101,10 +101,10 @@ impl Session {
     }
 
     fn hold(&mut self, header: &EntityHeader) -> Result<()> {
-        self.held.octets += header.weight();
-        if self.held.octets > self.config.max_held_octets {
+        self.held.bytes += header.weight();
+        if self.held.bytes > self.config.max_held_bytes {
             self.counters.exceeded(Limit::HeldHeaders, 1);
-            let message = format!("headers of more than {} octets wait for their PENDING", self.config.max_held_octets);
+            let message = format!("headers of more than {} bytes wait for their PENDING", self.config.max_held_bytes);
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Session {
     /// Streams that overtook the server's CAPABILITIES, or their end's SESSION.
     pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
         for (stream, header) in std::mem::take(&mut self.held.early) {
-            self.held.octets -= header.weight();
+            self.held.bytes -= header.weight();
             let admission = self.place_stream(now, stream, &header)?;
             self.report_admission(stream, admission);
         }
@@ -444,12 +444,12 @@ impl Session {
         Some(scope.entity_key(entity_id))
     }
 
-    /// A chunk's stream has ended after `octets`. When the payload is whole, check its checksum.
-    pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, octets: u64) -> ChunkProgress {
-        self.note(Some(now), || Input::ChunkFinished { key, index, octets });
+    /// A chunk's stream has ended after `bytes`. When the payload is whole, check its checksum.
+    pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, bytes: u64) -> ChunkProgress {
+        self.note(Some(now), || Input::ChunkFinished { key, index, bytes });
         let Some(entity) = self.inbound_mut(key) else { return ChunkProgress::Dropped };
         let Streams::Chunks { tracker, .. } = &mut entity.streams else { return ChunkProgress::Dropped };
-        match tracker.finish_chunk(index, octets) {
+        match tracker.finish_chunk(index, bytes) {
             Ok(()) if tracker.is_complete() => ChunkProgress::Whole,
             Ok(()) => ChunkProgress::Waiting,
             Err(error) => {
@@ -460,4 +460,4 @@ impl Session {
     }
 }
 
-crate::stored::stored!(HeldStreams { by_entity, early, octets });
+crate::stored::stored!(HeldStreams { by_entity, early, bytes });

@@ -1,6 +1,6 @@
 //! A session that outlives its connection (layer 2): stream 0 goes on.
 //!
-//! Each end counts the frames that it has taken from stream 0, and keeps the octets of those that it has sent until the
+//! Each end counts the frames that it has taken from stream 0, and keeps the bytes of those that it has sent until the
 //! peer says that it has taken them. On the next connection both say their counts in SESSION, and each says again what
 //! the other has missed. So every frame of stream 0 is taken once and in its order, however often the connection is
 //! lost, and nothing else of the session knows of it. What belongs to a connection is not counted: CAPABILITIES,
@@ -34,11 +34,11 @@ use crate::stored::Stored;
 use crate::time::Now;
 use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
 
-/// After so many frames, or octets, the peer is told that they were taken.
+/// After so many frames, or bytes, the peer is told that they were taken.
 const ACKNOWLEDGE_FRAMES: u64 = 512;
-const ACKNOWLEDGE_OCTETS: usize = 64 << 10;
+const ACKNOWLEDGE_BYTES: usize = 64 << 10;
 
-/// Octets that may follow a SESSION which goes on, before its session has been found; an honest peer waits.
+/// Bytes that may follow a SESSION which goes on, before its session has been found; an honest peer waits.
 const MAX_EARLY: usize = 64 << 10;
 
 /// How a session stands to its connection.
@@ -58,15 +58,15 @@ pub(super) enum Link {
 /// Frames that were sent, from the first that the peer may not have taken.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
-    octets: BytesMut,
+    bytes: BytesMut,
     lengths: VecDeque<u32>,
     first: u64,
 }
 
 impl Kept {
-    fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
-        self.lengths.push_back(u32::try_from(octets.len()).unwrap_or(u32::MAX));
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.lengths.push_back(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     }
 
     fn sent(&self) -> u64 {
@@ -80,7 +80,7 @@ impl Kept {
         }
         while self.first < taken {
             let length = self.lengths.pop_front().unwrap_or_default() as usize;
-            self.octets.advance(length.min(self.octets.len()));
+            self.bytes.advance(length.min(self.bytes.len()));
             self.first += 1;
         }
         true
@@ -97,9 +97,9 @@ pub(super) struct Survival {
     pub(super) agreed: bool,
     /// Frames of the peer's that were taken.
     pub(super) received: u64,
-    /// How many of them the peer was told of, and the octets that have come since.
+    /// How many of them the peer was told of, and the bytes that have come since.
     acknowledged: u64,
-    unacknowledged_octets: usize,
+    unacknowledged_bytes: usize,
     /// How many the peer had sent when the connection began.
     awaited: u64,
     /// Whether not all of these have been taken.
@@ -127,14 +127,14 @@ impl Survival {
         self.awaited.saturating_sub(self.received).put(out);
         if let Some(kept) = &self.kept {
             let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);
-            let octets: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();
-            bytes::Bytes::copy_from_slice(kept.octets.get(octets..).unwrap_or_default()).put(out);
+            let bytes: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();
+            bytes::Bytes::copy_from_slice(kept.bytes.get(bytes..).unwrap_or_default()).put(out);
         }
     }
 
-    /// Octets that the peer may not have taken.
-    pub(super) fn kept_octets(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.octets.len())
+    /// Bytes that the peer may not have taken.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.bytes.len())
     }
 }
 
@@ -244,7 +244,7 @@ impl Session {
     }
 
     /// A server has found the session that [`Layer2Event::Returns`] has named: it goes on where that was said, with the
-    /// octets that `fresh`, the session of the new connection, has taken there.
+    /// bytes that `fresh`, the session of the new connection, has taken there.
     ///
     /// # Errors
     ///
@@ -312,7 +312,7 @@ impl Session {
         let received = self.survival.says_received();
         let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(Kept::sent);
         self.survival.acknowledged = self.survival.received;
-        self.survival.unacknowledged_octets = 0;
+        self.survival.unacknowledged_bytes = 0;
         self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent, policy })));
     }
 
@@ -392,7 +392,7 @@ impl Session {
         self.survival.awaited = sent;
         self.last_status_sent = now.instant;
         if let Some(kept) = &self.survival.kept {
-            self.control.extend_from_slice(&kept.octets);
+            self.control.extend_from_slice(&kept.bytes);
         }
         self.catch_up();
         Ok(())
@@ -456,19 +456,19 @@ impl Session {
         tickets
     }
 
-    /// Octets have been handled: is it time to say that they were taken, and does the peer say so too?
-    pub(super) fn acknowledge(&mut self, octets: usize) -> Result<()> {
+    /// Bytes have been handled: is it time to say that they were taken, and does the peer say so too?
+    pub(super) fn acknowledge(&mut self, bytes: usize) -> Result<()> {
         let Some(layer2) = self.config.layer2.as_ref().filter(|_| self.survival.kept.is_some()) else { return Ok(()) };
-        if self.survival.kept_octets() > layer2.max_unacknowledged {
-            let message = format!("the peer has not acknowledged {} octets of stream 0", self.survival.kept_octets());
+        if self.survival.kept_bytes() > layer2.max_unacknowledged {
+            let message = format!("the peer has not acknowledged {} bytes of stream 0", self.survival.kept_bytes());
             return Err(Error::limit(ErrorCode::WindowExceeded, message));
         }
         if !self.survival.agreed || !self.survival.is_up() {
             return Ok(());
         }
-        self.survival.unacknowledged_octets += octets;
+        self.survival.unacknowledged_bytes += bytes;
         let frames = self.survival.received - self.survival.acknowledged;
-        if frames >= ACKNOWLEDGE_FRAMES || (frames > 0 && self.survival.unacknowledged_octets >= ACKNOWLEDGE_OCTETS) {
+        if frames >= ACKNOWLEDGE_FRAMES || (frames > 0 && self.survival.unacknowledged_bytes >= ACKNOWLEDGE_BYTES) {
             self.send_session(false);
         }
         Ok(())
@@ -484,11 +484,11 @@ impl Session {
     /// Whether so much waits to be acknowledged that nothing new is announced.
     pub(super) fn is_unacknowledged(&self) -> bool {
         let limit = self.config.layer2.as_ref().map_or(usize::MAX, |layer2| layer2.max_unacknowledged / 2);
-        self.survival.kept_octets() > limit
+        self.survival.kept_bytes() > limit
     }
 
-    /// Octets of a connection that the session does not read: `true` when they have been dealt with.
-    pub(super) fn sets_octets_aside(&mut self) -> Result<bool> {
+    /// Bytes of a connection that the session does not read: `true` when they have been dealt with.
+    pub(super) fn sets_bytes_aside(&mut self) -> Result<bool> {
         match self.survival.link {
             Link::Up | Link::Greeting { .. } => Ok(false),
             // Of the connection that was lost.
@@ -537,8 +537,8 @@ impl super::receiver::Inbound {
     }
 }
 
-crate::stored::stored!(Kept { octets, lengths, first });
-crate::stored::stored!(Survival { link, kept, agreed, received, acknowledged, unacknowledged_octets, awaited, behind });
+crate::stored::stored!(Kept { bytes, lengths, first });
+crate::stored::stored!(Survival { link, kept, agreed, received, acknowledged, unacknowledged_bytes, awaited, behind });
 impl crate::stored::Stored for Link {
     fn put(&self, out: &mut crate::stored::Out) {
         (*self == Self::Up).put(out);

@@ -43,13 +43,13 @@ impl Role {
 pub struct SessionConfig {
     /// What we offer; the agreement is the minimum of both ends (decision 1).
     pub capabilities: Capabilities,
-    /// The largest payload taken, in octets (decision 16). Default: 16 GiB.
+    /// The largest payload taken, in bytes (decision 16). Default: 16 GiB.
     pub max_payload: u64,
     /// Entities of the peer without a terminal status, over all scopes; a PENDING beyond it closes with
     /// WINDOW_EXCEEDED. Default: 1,000,000.
     pub max_open_entities: usize,
-    /// Octets of headers whose PENDING, or whose scope's binding, has not come yet. Default: 16 MiB.
-    pub max_held_octets: usize,
+    /// Bytes of headers whose PENDING, or whose scope's binding, has not come yet. Default: 16 MiB.
+    pub max_held_bytes: usize,
     /// Checkpoints of the peer that are not answered yet. Default: 1,024.
     pub max_open_checkpoints: usize,
     /// Children allowed for each MiB of the original, and at least this many (decision 11). Default: 1,000.
@@ -68,7 +68,7 @@ pub struct SessionConfig {
     pub manifest: ManifestLimits,
     /// After this long without a STATUS from us, a heartbeat is sent (section 5.1.3). Default: 30 s.
     pub keepalive: Option<Duration>,
-    /// After this long without an octet on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
+    /// After this long without a byte on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
     /// heartbeats are optional; the transport notices a dead peer.
     pub idle_timeout: Option<Duration>,
     /// Everything on stream 0 after CAPABILITIES goes out once in this time, in blocks of one size, whether there is something
@@ -81,7 +81,7 @@ pub struct SessionConfig {
 /// What layer 2 needs that the core has no source for.
 #[derive(Debug, Clone)]
 pub struct Layer2Config {
-    /// A client's: the session's name, 16 octets from a secure random source (decision 18). A server takes its client's.
+    /// A client's: the session's name, 16 bytes from a secure random source (decision 18). A server takes its client's.
     pub session: Option<SessionId>,
     /// What our yield tokens are sealed with. Tokens are good as long as the key is the same.
     pub token_key: TokenKey,
@@ -92,7 +92,7 @@ pub struct Layer2Config {
     pub survives: bool,
     /// Whether a session that survives gives out records, by which another process can restore it. Default: no.
     pub journal: bool,
-    /// Octets of stream 0 that the peer may not have acknowledged, where the session survives: nothing more is announced
+    /// Bytes of stream 0 that the peer may not have acknowledged, where the session survives: nothing more is announced
     /// at half of it, and more closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
     pub max_unacknowledged: usize,
     /// A client's: what becomes of the entities of both root scopes that fail or take too long, if its server knows SESSION's
@@ -128,7 +128,7 @@ impl Default for SessionConfig {
             },
             max_payload: 16 << 30,
             max_open_entities: 1_000_000,
-            max_held_octets: 16 << 20,
+            max_held_bytes: 16 << 20,
             max_open_checkpoints: 1_024,
             children_per_mib: 1_000,
             max_children: 0xFFFF_FFFE,
@@ -233,7 +233,7 @@ pub struct Accepted {
 pub struct AcceptedChunk {
     /// Its index.
     pub index: u32,
-    /// Where its octets go.
+    /// Where its bytes go.
     pub offset: u64,
 }
 
@@ -489,7 +489,7 @@ pub enum Layer2Event {
 /// What the driver does on the connection. Poll until `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transmit {
-    /// Octets for stream 0.
+    /// Bytes for stream 0.
     Control(Bytes),
     /// STOP_SENDING on an entity stream of the peer.
     StopStream {

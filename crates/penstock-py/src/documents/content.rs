@@ -1,4 +1,4 @@
-//! A part's octets, by reference.
+//! A part's bytes, by reference.
 
 use std::io::{Read as _, SeekFrom};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use penstock_documents::Payload;
 use pyo3::prelude::*;
 
-/// The octets of one part: in memory while they are few, else in a temporary file that goes when this does.
+/// The bytes of one part: in memory while they are few, else in a temporary file that goes when this does.
 #[pyclass(frozen, name = "Content", module = "penstock._core")]
 pub(crate) struct Content(Mutex<Payload>);
 
@@ -19,19 +19,19 @@ impl Content {
 
 #[pymethods]
 impl Content {
-    /// At most `size` octets from `offset` on; fewer only at the end. Readers do not disturb each other.
+    /// At most `size` bytes from `offset` on; fewer only at the end. Readers do not disturb each other.
     fn read_at(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<Bytes> {
-        let octets = py.detach(|| -> std::io::Result<Vec<u8>> {
+        let bytes = py.detach(|| -> std::io::Result<Vec<u8>> {
             let mut payload = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             payload.seek(SeekFrom::Start(offset))?;
-            let mut octets = Vec::new();
-            payload.as_mut().take(size as u64).read_to_end(&mut octets)?;
-            Ok(octets)
+            let mut bytes = Vec::new();
+            payload.as_mut().take(size as u64).read_to_end(&mut bytes)?;
+            Ok(bytes)
         })?;
-        Ok(octets.into())
+        Ok(bytes.into())
     }
 
-    /// How many octets there are.
+    /// How many bytes there are.
     fn size(&self) -> PyResult<u64> {
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))?)
     }

@@ -33,7 +33,7 @@ pub(crate) struct PyDehydrator {
     interrupts: Interrupts,
 }
 
-/// A part in the fields of the dataclass; its octets come by `content`.
+/// A part in the fields of the dataclass; its bytes come by `content`.
 #[derive(IntoPyObject)]
 pub(crate) struct PartFields {
     path: Vec<String>,

@@ -71,28 +71,28 @@ impl PythonFile {
         }
     }
 
-    /// Octets from its first position on.
+    /// Bytes from its first position on.
     pub(super) fn len(&self) -> u64 {
         self.length
     }
 
-    /// What there is from a position on: at least one octet before the file's end.
+    /// What there is from a position on: at least one byte before the file's end.
     fn at(&mut self, position: u64) -> io::Result<Bytes> {
         let end = |block: &(u64, Bytes)| block.0.saturating_add(block.1.len() as u64);
         let found = self.blocks.iter().position(|block| (block.0..end(block)).contains(&position));
         if let Some(place) = found
-            && let Some((start, octets)) = self.blocks.remove(place)
+            && let Some((start, bytes)) = self.blocks.remove(place)
         {
-            self.blocks.push_front((start, octets.clone()));
+            self.blocks.push_front((start, bytes.clone()));
             let offset = usize::try_from(position.saturating_sub(start)).map_err(io::Error::other)?;
-            return Ok(octets.slice(offset.min(octets.len())..));
+            return Ok(bytes.slice(offset.min(bytes.len())..));
         }
         let before = self.blocks.iter().find(|block| end(block) == position);
-        let size = before.map_or(FIRST_BLOCK, |(_, octets)| MAX_BLOCK.min(GROWTH * octets.len() as u64));
-        let octets = self.fetch(position, size)?;
+        let size = before.map_or(FIRST_BLOCK, |(_, bytes)| MAX_BLOCK.min(GROWTH * bytes.len() as u64));
+        let bytes = self.fetch(position, size)?;
         self.blocks.truncate(BLOCKS - 1);
-        self.blocks.push_front((position, octets.clone()));
-        Ok(octets)
+        self.blocks.push_front((position, bytes.clone()));
+        Ok(bytes)
     }
 
     fn fetch(&self, from: u64, size: u64) -> io::Result<Bytes> {
@@ -102,18 +102,18 @@ impl PythonFile {
             let sought = self.file.bind(py).call_method1("seek", (self.start.saturating_add(from),));
             sought.map_err(|error| failed(py, error, &self.interrupts)).map(drop)
         })?;
-        let mut octets = Vec::with_capacity(size);
-        while octets.len() < size {
-            let piece = read(&self.file, size - octets.len(), &self.interrupts)?;
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let piece = read(&self.file, size - bytes.len(), &self.interrupts)?;
             if piece.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if octets.is_empty() && piece.len() == size {
+            if bytes.is_empty() && piece.len() == size {
                 return Ok(piece);
             }
-            octets.extend_from_slice(&piece);
+            bytes.extend_from_slice(&piece);
         }
-        Ok(octets.into())
+        Ok(bytes.into())
     }
 }
 
@@ -140,13 +140,13 @@ impl Seek for PythonFile {
     }
 }
 
-/// One read of a Python file, of at most so many octets.
+/// One read of a Python file, of at most so many bytes.
 pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io::Result<Bytes> {
     interrupts.poll()?;
     Python::attach(|py| {
         let piece = file.bind(py).call_method1("read", (size,)).map_err(|error| failed(py, error, interrupts))?;
         match piece.cast::<PyBytes>() {
-            Ok(octets) => Ok(Bytes::copy_from_slice(octets.as_bytes())),
+            Ok(bytes) => Ok(Bytes::copy_from_slice(bytes.as_bytes())),
             Err(_) => {
                 // Not the file's fault but the caller's.
                 let text = "the document's file gives no bytes: open it in binary mode";

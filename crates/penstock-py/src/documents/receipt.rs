@@ -19,7 +19,7 @@ impl ContentTree {
         Self::default()
     }
 
-    /// Adds a part: the way down to it, the digest of its octets unless they were never obtained, its status.
+    /// Adds a part: the way down to it, the digest of its bytes unless they were never obtained, its status.
     fn push(&self, path: Vec<String>, sha256: Option<[u8; 32]>, status: u8) -> PyResult<()> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
         let mut tree = self.0.lock().unwrap_or_else(PoisonError::into_inner);

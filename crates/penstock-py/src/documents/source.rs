@@ -1,4 +1,4 @@
-//! What a document is read from: octets, a path, or a binary file of Python.
+//! What a document is read from: bytes, a path, or a binary file of Python.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -16,12 +16,12 @@ use super::workspace::spool;
 
 /// How much of a Python file is asked for at once, to be copied.
 const PIECE: usize = 8 << 20;
-/// Python files up to so many octets are copied.
+/// Python files up to so many bytes are copied.
 const COPIED: u64 = 64 << 20;
 
 /// A document's source as it came from Python.
 pub(crate) enum SourceArgument {
-    Octets(Bytes),
+    Bytes(Bytes),
     Path(PathBuf),
     File(Py<PyAny>),
 }
@@ -36,7 +36,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SourceArgument {
         if object.hasattr("read")? {
             return Ok(Self::File(object.to_owned().unbind()));
         }
-        object.extract().map(Self::Octets).map_err(|_| {
+        object.extract().map(Self::Bytes).map_err(|_| {
             let kind = object.get_type().name().map_or_else(|_| "it".to_owned(), |name| name.to_string());
             PyTypeError::new_err(format!("a document is bytes, a path or a binary file, not {kind}"))
         })
@@ -48,7 +48,7 @@ impl SourceArgument {
     /// that reason, and other documents go on.
     pub(crate) fn open(self, interrupts: &Interrupts) -> Payload {
         let opened: io::Result<Payload> = match self {
-            Self::Octets(octets) => Ok(Box::new(Cursor::new(octets))),
+            Self::Bytes(bytes) => Ok(Box::new(Cursor::new(bytes))),
             Self::Path(path) => open_file(&path).map(|file| watched(Box::new(file), interrupts)),
             Self::File(file) => take(&file, interrupts).map(|source| watched(source, interrupts)),
         };
@@ -74,7 +74,7 @@ impl SourceArgument {
     pub(crate) fn reopen(self, interrupts: &Interrupts) -> io::Result<Option<Reopen>> {
         let interrupts = interrupts.clone();
         Ok(match self {
-            Self::Octets(_) => None,
+            Self::Bytes(_) => None,
             Self::Path(path) => {
                 Some(Box::new(move || open_file(&path).map(|file| watched(Box::new(file), &interrupts))))
             }

@@ -9,7 +9,7 @@ use tempfile::SpooledTempFile;
 use super::interrupts::Interrupts;
 use super::pdf;
 
-/// A part's octets stay in memory up to here, then go to a temporary file without a name.
+/// A part's bytes stay in memory up to here, then go to a temporary file without a name.
 pub(crate) const IN_MEMORY: usize = 1 << 20;
 
 /// The workspace of a dehydrator that Python started.
@@ -55,9 +55,9 @@ impl Read for WatchedSpool {
 }
 
 impl Write for WatchedSpool {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.interrupts.poll()?;
-        self.inner.write(octets)
+        self.inner.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

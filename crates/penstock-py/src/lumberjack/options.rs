@@ -25,7 +25,7 @@ pub(crate) struct ReceiveOptions {
     client_certificates: String,
     max_connections: u64,
     max_connections_per_address: Option<u64>,
-    max_octets: usize,
+    max_bytes: usize,
     max_age: Option<f64>,
     frame_timeout: f64,
     idle_timeout: Option<f64>,
@@ -88,7 +88,7 @@ impl ReceiveOptions {
         options.client_certificates = certificates("client_certificates", &self.client_certificates)?;
         options.max_connections = self.max_connections;
         options.max_connections_per_address = self.max_connections_per_address;
-        options.max_octets = self.max_octets;
+        options.max_bytes = self.max_bytes;
         options.max_age = self.max_age.map(|age| seconds("max_age", age)).transpose()?;
         options.metrics = self.metrics.as_deref().map(first).transpose()?;
         options.server = ServerConfig {

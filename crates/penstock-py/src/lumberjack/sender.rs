@@ -43,7 +43,7 @@ impl LumberjackSender {
         self.send(py, &maps(&events), wait, timeout)
     }
 
-    /// The rows of a column of strings or octets, each an event of JSON as it is; nulls are left out.
+    /// The rows of a column of strings or bytes, each an event of JSON as it is; nulls are left out.
     fn send_column(
         &self,
         py: Python<'_>,
@@ -175,13 +175,13 @@ pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
         texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
     } else if let Some(texts) = array.as_string_view_opt() {
         texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
-    } else if let Some(octets) = array.as_binary_opt::<i32>() {
-        octets.iter().flatten().for_each(|row| chunk.push_json(row));
-    } else if let Some(octets) = array.as_binary_opt::<i64>() {
-        octets.iter().flatten().for_each(|row| chunk.push_json(row));
+    } else if let Some(bytes) = array.as_binary_opt::<i32>() {
+        bytes.iter().flatten().for_each(|row| chunk.push_json(row));
+    } else if let Some(bytes) = array.as_binary_opt::<i64>() {
+        bytes.iter().flatten().for_each(|row| chunk.push_json(row));
     } else {
         let kind = array.data_type();
-        return Err(Error::misuse(format!("the column {column:?} has strings or octets, not {kind}")));
+        return Err(Error::misuse(format!("the column {column:?} has strings or bytes, not {kind}")));
     }
     Ok(chunk)
 }

@@ -123,7 +123,7 @@ pub(crate) fn pimp_metadata(futures: &Futures, consumer: Py<PimpConsumer>) -> Op
     futures.start(async move { consumer.get().described().await.map_err(|error| raised(&error)) })
 }
 
-/// The next octets.
+/// The next bytes.
 #[pyfunction]
 pub(crate) fn pimp_next(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
     futures.start(async move {

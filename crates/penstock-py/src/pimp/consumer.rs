@@ -12,7 +12,7 @@ use super::options::{ReadOptions, Shared};
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// The type, how values hold octets, the compression, the length, the application's object in JSON.
+/// The type, how values hold bytes, the compression, the length, the application's object in JSON.
 pub(crate) type MetadataTuple = (String, &'static str, &'static str, Option<u64>, Option<String>);
 
 fn tuple(metadata: &Metadata) -> MetadataTuple {
@@ -67,7 +67,7 @@ impl PimpConsumer {
         wait(py, timeout, self.described())
     }
 
-    /// The next octets; `None` when the payload is whole.
+    /// The next bytes; `None` when the payload is whole.
     fn next_data<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(wait(py, timeout, self.received())?.map(|data| PyBytes::new(py, &data)))
     }

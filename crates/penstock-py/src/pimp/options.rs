@@ -89,7 +89,7 @@ pub(crate) struct ReadOptions {
 /// Of a sender that never writes but whole chunks: longer than any job.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// Octets of a value that is read: as many as the answer to a poll may have.
+/// Bytes of a value that is read: as many as the answer to a poll may have.
 const MOST: u64 = 64 << 20;
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {

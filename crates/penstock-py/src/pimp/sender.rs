@@ -12,11 +12,11 @@ use super::options::WriteOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// Octets, or text.
+/// Bytes, or text.
 #[derive(FromPyObject)]
 pub(crate) enum PieceArgument {
-    /// Octets.
-    Octets(PyBackedBytes),
+    /// Bytes.
+    Bytes(PyBackedBytes),
     /// Text.
     Text(PyBackedStr),
 }
@@ -24,7 +24,7 @@ pub(crate) enum PieceArgument {
 impl PieceArgument {
     pub(crate) fn piece(self) -> Piece {
         match self {
-            Self::Octets(octets) => Piece::Octets(Bytes::from_owner(octets)),
+            Self::Bytes(bytes) => Piece::Bytes(Bytes::from_owner(bytes)),
             Self::Text(text) => Piece::Text(Bytes::from_owner(Text(text))),
         }
     }
@@ -51,10 +51,10 @@ impl PimpSender {
         Self::open(job, key, options).map_err(|error| raised(&error))
     }
 
-    /// The highest index that the buffer has, and how many octets of the payload.
+    /// The highest index that the buffer has, and how many bytes of the payload.
     fn progress(&self) -> (Option<u32>, u64) {
         let progress = self.sender.progress();
-        (progress.written, progress.octets)
+        (progress.written, progress.bytes)
     }
 
     /// Says what the payload is, where nobody has said it and chunk 0 has not gone.

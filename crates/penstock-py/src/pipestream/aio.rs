@@ -2,7 +2,7 @@
 //!
 //! A future is polled by the event loop's own thread, when a task comes to it, and never anywhere else. So a result is
 //! in the task's hands at the moment at which it exists, and a task that is cancelled has lost nothing: its future is
-//! dropped as it is. The IO thread only says that a poll is worth while, by a pipe that the loop watches, one octet for
+//! dropped as it is. The IO thread only says that a poll is worth while, by a pipe that the loop watches, one byte for
 //! all that became ready together; it never wants the interpreter's lock, and there is no thread for any call.
 
 use std::io::{self, Read, Write};
@@ -33,7 +33,7 @@ use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
 use crate::error::{IntoPyErr, joined};
 
-/// Octets that are hashed on the loop's thread; more goes to the pool.
+/// Bytes that are hashed on the loop's thread; more goes to the pool.
 const HASHED_HERE: usize = 16 << 10;
 
 /// What an operation gives, made on the loop's thread.
@@ -328,7 +328,7 @@ impl Futures {
         self.start(async move { handle.closed().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
     }
 
-    /// The next octets of a payload; `None` once it is whole and its checksum holds.
+    /// The next bytes of a payload; `None` once it is whole and its checksum holds.
     fn chunk(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move { entity.chunk().await.map_err(IntoPyErr::into_py_err) }))
@@ -420,8 +420,8 @@ enum Prepared {
 
 /// Reads and hashes a payload where it blocks nobody.
 fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
-    if let SourceArgument::Octets(octets) = &source
-        && octets.len() <= HASHED_HERE
+    if let SourceArgument::Bytes(bytes) = &source
+        && bytes.len() <= HASHED_HERE
     {
         return Ok(Prepared::Here(make_payload(py, source)));
     }

@@ -15,50 +15,50 @@ use super::fields::{
 };
 use crate::error::IntoPyErr;
 
-/// Octets of a STATUS frame, from the type octet on.
+/// Bytes of a STATUS frame, from the type byte on.
 #[pyfunction]
 pub(crate) fn encode_status(frame: StatusFields) -> PyResult<Bytes> {
     let frame = StatusFrame::try_from(frame).map_err(IntoPyErr::into_py_err)?;
     Ok(frame.encode_to_vec().into())
 }
 
-/// The STATUS frame at the start of `data`, and how many octets it takes.
+/// The STATUS frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_status(data: &[u8]) -> PyResult<(StatusFields, usize)> {
     decode("STATUS", data, |frame| if let Frame::Status(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Octets of a SCOPE_DIGEST frame.
+/// Bytes of a SCOPE_DIGEST frame.
 #[pyfunction]
 pub(crate) fn encode_scope_digest(frame: DigestFields) -> Bytes {
     ScopeDigest::from(frame).encode_to_vec().into()
 }
 
-/// The SCOPE_DIGEST frame at the start of `data`, and how many octets it takes.
+/// The SCOPE_DIGEST frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_scope_digest(data: &[u8]) -> PyResult<(DigestFields, usize)> {
     decode("SCOPE_DIGEST", data, |frame| if let Frame::ScopeDigest(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Octets of a BARRIER frame.
+/// Bytes of a BARRIER frame.
 #[pyfunction]
 pub(crate) fn encode_barrier(frame: BarrierFields) -> Bytes {
     Barrier::from(frame).encode_to_vec().into()
 }
 
-/// The BARRIER frame at the start of `data`, and how many octets it takes.
+/// The BARRIER frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_barrier(data: &[u8]) -> PyResult<(BarrierFields, usize)> {
     decode("BARRIER", data, |frame| if let Frame::Barrier(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Octets of a CAPABILITIES frame.
+/// Bytes of a CAPABILITIES frame.
 #[pyfunction]
 pub(crate) fn encode_capabilities(frame: CapabilitiesFields) -> Bytes {
     Capabilities::from(frame).encode_to_vec().into()
 }
 
-/// The CAPABILITIES frame at the start of `data`, and how many octets it takes.
+/// The CAPABILITIES frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_capabilities(data: &[u8]) -> PyResult<(CapabilitiesFields, usize)> {
     decode("CAPABILITIES", data, |frame| if let Frame::Capabilities(frame) = frame { Some(frame.into()) } else { None })
@@ -71,25 +71,25 @@ pub(crate) fn negotiate(ours: CapabilitiesFields, peer: CapabilitiesFields) -> P
     Ok(agreement.into())
 }
 
-/// Octets of a CHECKPOINT frame.
+/// Bytes of a CHECKPOINT frame.
 #[pyfunction]
 pub(crate) fn encode_checkpoint(frame: CheckpointFields) -> Bytes {
     Checkpoint::from(frame).encode_to_vec().into()
 }
 
-/// The CHECKPOINT frame at the start of `data`, and how many octets it takes.
+/// The CHECKPOINT frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_checkpoint(data: &[u8]) -> PyResult<(CheckpointFields, usize)> {
     decode("CHECKPOINT", data, |frame| if let Frame::Checkpoint(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Octets of an entity header, its length first.
+/// Bytes of an entity header, its length first.
 #[pyfunction]
 pub(crate) fn encode_header(header: HeaderFields) -> Bytes {
     EntityHeader::from(header).encode()
 }
 
-/// The entity header at the start of `data`, and how many octets it takes.
+/// The entity header at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_header(data: Bytes) -> PyResult<(HeaderFields, usize)> {
     let length = data.len();
@@ -100,7 +100,7 @@ pub(crate) fn decode_header(data: Bytes) -> PyResult<(HeaderFields, usize)> {
     }
 }
 
-/// Octets of a CompletionPolicy message. Unknown enum values are refused, as they are by a peer.
+/// Bytes of a CompletionPolicy message. Unknown enum values are refused, as they are by a peer.
 #[pyfunction]
 pub(crate) fn encode_policy(message: PolicyFields) -> PyResult<Bytes> {
     let message = CompletionPolicy::from(message);
@@ -114,7 +114,7 @@ pub(crate) fn decode_policy(data: &[u8]) -> PyResult<PolicyFields> {
     decode_message::<CompletionPolicy>(data).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// Octets of a ClaimCheck message.
+/// Bytes of a ClaimCheck message.
 #[pyfunction]
 pub(crate) fn encode_claim(message: ClaimFields) -> Bytes {
     ClaimCheck::from(message).encode_to_vec().into()
@@ -148,7 +148,7 @@ fn decode<T>(name: &str, data: &[u8], wanted: impl FnOnce(Frame) -> Option<T>) -
 }
 
 fn cut_short(what: &str, length: usize) -> PyErr {
-    invalid(format!("the {what} is cut short after {length} octets"))
+    invalid(format!("the {what} is cut short after {length} bytes"))
 }
 
 /// What stands at the end of a stream in the midst of a frame is ENTITY_INVALID (decision 3).

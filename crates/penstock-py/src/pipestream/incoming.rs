@@ -32,7 +32,7 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// The next octets of the payload.
+    /// The next bytes of the payload.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match &mut self.entity {
             Some(entity) => entity.chunk().await,
@@ -40,9 +40,9 @@ impl Borrowed {
         }
     }
 
-    fn unread(&mut self, octets: Bytes) -> Result<(), Error> {
+    fn unread(&mut self, bytes: Bytes) -> Result<(), Error> {
         match &mut self.entity {
-            Some(entity) => entity.unread(octets),
+            Some(entity) => entity.unread(bytes),
             None => Err(taken()),
         }
     }
@@ -117,7 +117,7 @@ impl IncomingEntity {
         self.accepted.parent.map(key_tuple)
     }
 
-    /// The next octets of the payload; `None` once it is whole and its checksum holds.
+    /// The next bytes of the payload; `None` once it is whole and its checksum holds.
     fn chunk(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
         let mut entity = self.borrow()?;
         wait(py, timeout, entity.chunk())
@@ -141,9 +141,9 @@ impl IncomingEntity {
         wait(py, Timeout::NEVER, self.take_to_defer()?.defer(why, life)).map(Into::into)
     }
 
-    /// Takes octets back that nobody has looked at; they come next.
-    fn unread(&self, octets: Bytes) -> PyResult<()> {
-        self.borrow()?.unread(octets).map_err(IntoPyErr::into_py_err)
+    /// Takes bytes back that nobody has looked at; they come next.
+    fn unread(&self, bytes: Bytes) -> PyResult<()> {
+        self.borrow()?.unread(bytes).map_err(IntoPyErr::into_py_err)
     }
 
     /// Tells the owner that it waits, and gives the state when the owner lets it go on; `None`: it begins anew.

@@ -41,7 +41,7 @@ impl LimitFields {
         session.max_checkpoint_time = seconds("max_checkpoint_time", self.max_checkpoint_time)?;
         session.max_header = self.max_header;
         session.max_metadata = self.max_metadata;
-        session.max_held_octets = self.max_held_headers;
+        session.max_held_bytes = self.max_held_headers;
         Ok(())
     }
 

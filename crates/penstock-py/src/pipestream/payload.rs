@@ -1,4 +1,4 @@
-//! Payloads that Python sends: octets, a file by name, or a binary file of Python.
+//! Payloads that Python sends: bytes, a file by name, or a binary file of Python.
 
 use std::io::{self, Read};
 
@@ -16,7 +16,7 @@ use crate::error::IntoPyErr;
 /// fork could leave locked in the child for ever. A copy costs a tenth of the hash.
 pub(crate) fn make_payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
     match source {
-        SourceArgument::Octets(octets) => Ok(py.detach(|| Payload::bytes(Bytes::copy_from_slice(&octets)))),
+        SourceArgument::Bytes(data) => Ok(py.detach(|| Payload::bytes(Bytes::copy_from_slice(&data)))),
         SourceArgument::Path(path) => py.detach(|| Payload::path(&path)).map_err(IntoPyErr::into_py_err),
         SourceArgument::File(file) => {
             let mut reader = PythonFile { file, raised: None };
@@ -37,11 +37,11 @@ impl Read for PythonFile {
         let read = Python::attach(|py| {
             py.check_signals()?;
             let piece = self.file.bind(py).call_method1("read", (buffer.len(),))?;
-            let octets = piece.cast::<PyBytes>()?.as_bytes();
-            match buffer.get_mut(..octets.len()) {
+            let bytes = piece.cast::<PyBytes>()?.as_bytes();
+            match buffer.get_mut(..bytes.len()) {
                 Some(room) => {
-                    room.copy_from_slice(octets);
-                    Ok(octets.len())
+                    room.copy_from_slice(bytes);
+                    Ok(bytes.len())
                 }
                 None => Err(pyo3::exceptions::PyValueError::new_err("read(size) gave more than it was asked for")),
             }

@@ -50,11 +50,11 @@ struct Here {
     examined: Mutex<HashMap<String, Arc<ClosedSession>>>,
 }
 
-/// Start, end, rows and octets of a piece.
+/// Start, end, rows and bytes of a piece.
 type PieceTuple = (u64, u64, u64, u64);
 /// A batch, and where the next one starts.
 type Rows = (RecordBatch, Option<u64>);
-/// ID, rows and octets of a session.
+/// ID, rows and bytes of a session.
 type SessionTuple = (String, u64, u64);
 
 /// A sink that is read.
@@ -102,21 +102,21 @@ impl SinkReader {
     }
 
     /// Divides a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
-    #[pyo3(signature = (session, start, octets, rows, pieces, documents=None, names=None))]
+    #[pyo3(signature = (session, start, bytes, rows, pieces, documents=None, names=None))]
     #[allow(clippy::too_many_arguments)]
     fn plan(
         &self,
         py: Python<'_>,
         session: String,
         start: u64,
-        octets: u64,
+        bytes: u64,
         rows: u64,
         pieces: usize,
         documents: Option<HashSet<String>>,
         names: Option<HashSet<String>>,
     ) -> PyResult<(Vec<PieceTuple>, Option<u64>)> {
         let sink = self.sink.clone();
-        let limits = PlanLimits { octets, rows, pieces: pieces.clamp(1, ITEMS) };
+        let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, ITEMS) };
         let selection = Selection { documents, names };
         let planned = wait(
             py,
@@ -129,15 +129,15 @@ impl SinkReader {
                 Ok(Plan { pieces: sink.refine(&session, &planned.pieces, &selection, limits).await?, ..planned })
             }),
         )?;
-        let tuples = planned.pieces.into_iter().map(|piece| (piece.start, piece.end, piece.rows, piece.octets));
+        let tuples = planned.pieces.into_iter().map(|piece| (piece.start, piece.end, piece.rows, piece.bytes));
         Ok((tuples.collect(), planned.next))
     }
 
     /// The rows of a piece. Without `max_content` no content is read.
-    #[pyo3(signature = (session, start, end, max_content, batch_octets))]
-    fn rows(&self, session: String, start: u64, end: u64, max_content: Option<u64>, batch_octets: u64) -> SinkRows {
+    #[pyo3(signature = (session, start, end, max_content, batch_bytes))]
+    fn rows(&self, session: String, start: u64, end: u64, max_content: Option<u64>, batch_bytes: u64) -> SinkRows {
         let limits = BatchLimits {
-            octets: batch_octets,
+            bytes: batch_bytes,
             content: max_content.is_some(),
             max_content: max_content.unwrap_or(0).min(MAX_CONTENT),
             ..BatchLimits::default()
@@ -378,7 +378,7 @@ fn connect(py: Python<'_>, address: &str, options: &ReaderOptions) -> PyResult<R
 }
 
 fn session_tuple(session: ClosedSession) -> SessionTuple {
-    (session.id, session.rows, session.octets)
+    (session.id, session.rows, session.bytes)
 }
 
 /// Runs on the IO thread, so that it ends there even if the caller does not wait for it.

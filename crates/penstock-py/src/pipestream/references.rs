@@ -69,7 +69,7 @@ pub(crate) struct ReferenceOptions {
 }
 
 impl ReferenceOptions {
-    /// What a server does that takes payloads of at most so many octets.
+    /// What a server does that takes payloads of at most so many bytes.
     pub(crate) fn references(&self, max_payload: Option<u64>) -> Result<References> {
         let max_payload = max_payload.unwrap_or_else(|| SessionConfig::default().max_payload);
         let references = match self.fetch_from.as_slice() {
@@ -83,7 +83,7 @@ impl ReferenceOptions {
     }
 }
 
-/// Octets of a FileStorageReference, the payload of its entity.
+/// Bytes of a FileStorageReference, the payload of its entity.
 #[pyfunction]
 pub(crate) fn encode_reference(message: ReferenceFields) -> PyResult<Bytes> {
     Reference::new(message.into()).and_then(|reference| reference.encode()).map_err(IntoPyErr::into_py_err)

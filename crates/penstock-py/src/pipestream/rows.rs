@@ -82,7 +82,7 @@ pub(super) struct Columns {
     path: ListBuilder<StringBuilder>,
     metadata: MapBuilder<StringBuilder, StringBuilder>,
     file: StringBuilder,
-    /// Where each content ends in the octets of all of them, and whether there is one.
+    /// Where each content ends in the bytes of all of them, and whether there is one.
     ends: Vec<i32>,
     content: NullBufferBuilder,
     attempts: Int32Builder,
@@ -204,5 +204,5 @@ impl Columns {
 fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
     (bytes > most)
-        .then(|| format!("its {bytes} octets are more than the {most} that a row may have; they are in {file}"))
+        .then(|| format!("its {bytes} bytes are more than the {most} that a row may have; they are in {file}"))
 }

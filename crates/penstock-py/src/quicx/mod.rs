@@ -29,7 +29,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
 /// The exception of an error: with the protocol's code where the daemon has refused something.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let (message, code) = match error {
-        Error::Refused(refused) => (refused.message.clone(), Some(refused.code.octet())),
+        Error::Refused(refused) => (refused.message.clone(), Some(refused.code.byte())),
         Error::Local(_) | Error::Protocol(_) => (error.to_string(), None),
     };
     python::QuicxError::new_err((message, error.kind().name(), code))

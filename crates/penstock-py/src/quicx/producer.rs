@@ -169,7 +169,7 @@ pub(crate) fn answers(answers: Vec<Submitted>) -> Answers {
     let ids = answers.into_iter().enumerate().map(|(index, answer)| match answer {
         Ok(id) => id.0,
         Err(error) => {
-            refused.push((index, error.code.octet(), error.message));
+            refused.push((index, error.code.byte(), error.message));
             0
         }
     });

@@ -69,17 +69,17 @@ impl SpoolReader {
         detached(py, || self.store.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece))]
+    #[pyo3(signature = (start, until, rows, bytes, piece))]
     fn plan(
         &self,
         py: Python<'_>,
         start: PositionTuple,
         until: Option<PositionTuple>,
         rows: u64,
-        octets: u64,
+        bytes: u64,
         piece: u64,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
-        divide(py, &*self.store, start, until, PlanLimits { rows, octets, piece })
+        divide(py, &*self.store, start, until, PlanLimits { rows, bytes, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {

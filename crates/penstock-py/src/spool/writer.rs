@@ -64,7 +64,7 @@ pub(crate) struct SpoolCounterFields {
     syncs: u64,
     refused: u64,
     damaged: u64,
-    octets: u64,
+    bytes: u64,
 }
 
 /// A spool that is written.
@@ -94,18 +94,18 @@ impl Spool {
         detached(py, || self.spool.store()?.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, octets, piece))]
+    #[pyo3(signature = (start, until, rows, bytes, piece))]
     fn plan(
         &self,
         py: Python<'_>,
         start: PositionTuple,
         until: Option<PositionTuple>,
         rows: u64,
-        octets: u64,
+        bytes: u64,
         piece: u64,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
         let store = self.spool.store().map_err(|error| raised(&error))?;
-        divide(py, &*store, start, until, PlanLimits { rows, octets, piece })
+        divide(py, &*store, start, until, PlanLimits { rows, bytes, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {
@@ -120,7 +120,7 @@ impl Spool {
             syncs: counters.syncs,
             refused: counters.refused,
             damaged: counters.damaged,
-            octets: counters.octets,
+            bytes: counters.bytes,
         })
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     object.extract::<PySchema>().map(PySchema::into_inner)
 }
 
-/// The octets of `pa.Schema.serialize()`.
+/// The bytes of `pa.Schema.serialize()`.
 pub(crate) fn serialized(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = object.py();
     object.call_method0(intern!(py, "serialize"))?.call_method0(intern!(py, "to_pybytes"))?.extract()

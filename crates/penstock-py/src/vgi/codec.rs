@@ -1,4 +1,4 @@
-//! IPC streams with custom metadata, and state tokens, as octets.
+//! IPC streams with custom metadata, and state tokens, as bytes.
 
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ pub(crate) fn vgi_encode<'py>(
     Ok(PyBytes::new(py, &out.concat()))
 }
 
-/// The first IPC stream of some octets: its schema and its batches.
+/// The first IPC stream of some bytes: its schema and its batches.
 #[pyfunction]
-#[pyo3(signature = (octets, max_message=None))]
+#[pyo3(signature = (bytes, max_message=None))]
 pub(crate) fn vgi_decode(
     py: Python<'_>,
-    octets: &[u8],
+    bytes: &[u8],
     max_message: Option<u64>,
 ) -> PyResult<(Py<PyAny>, Vec<Annotated>)> {
     let mut limits = Limits::default();
     limits.body = max_message.unwrap_or(limits.body);
     let mut decoder = Decoder::new(limits);
     let mut items = Vec::new();
-    py.detach(|| decoder.push(octets, &mut items)).map_err(IntoVgiErr::into_vgi_err)?;
+    py.detach(|| decoder.push(bytes, &mut items)).map_err(IntoVgiErr::into_vgi_err)?;
     let mut schema = None;
     let mut batches = Vec::new();
     for item in items {
@@ -51,7 +51,7 @@ pub(crate) fn vgi_decode(
             Item::End => break,
         }
     }
-    let missing = || Error::new(ErrorKind::Malformed, "the octets end before an IPC stream does").into_vgi_err();
+    let missing = || Error::new(ErrorKind::Malformed, "the bytes end before an IPC stream does").into_vgi_err();
     let schema = schema.ok_or_else(missing)?;
     Ok((PySchema::new(schema).into_pyarrow(py)?.unbind(), batches))
 }
@@ -67,7 +67,7 @@ fn signer(key: Vec<u8>, dialect: &str, ttl: u64) -> PyResult<Signer> {
     Ok(Signer::new(key, Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?, ttl))
 }
 
-/// The octets of a state token.
+/// The bytes of a state token.
 #[pyfunction]
 #[pyo3(signature = (key, dialect, fields, identity))]
 pub(crate) fn vgi_token_seal<'py>(
@@ -78,8 +78,8 @@ pub(crate) fn vgi_token_seal<'py>(
     identity: Option<(String, String)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (created_at, state, output, input, stream_id) = fields;
-    let octets = |schema| write_schema(&read_schema(schema)?).map_err(IntoVgiErr::into_vgi_err);
-    let token = Token { created_at, state, schema: octets(&output)?, input_schema: octets(&input)?, stream_id };
+    let bytes = |schema| write_schema(&read_schema(schema)?).map_err(IntoVgiErr::into_vgi_err);
+    let token = Token { created_at, state, schema: bytes(&output)?, input_schema: bytes(&input)?, stream_id };
     Ok(PyBytes::new(py, &signer(key, dialect, 0)?.seal(&token, &self::identity(identity))))
 }
 
@@ -97,8 +97,8 @@ pub(crate) fn vgi_token_open<'py>(
 ) -> PyResult<TokenFields<'py>> {
     let refused = |why: penstock_vgi::Refused| Error::new(ErrorKind::Violation, why.message()).into_vgi_err();
     let token = signer(key, dialect, ttl)?.open(token, &self::identity(identity), now).map_err(refused)?;
-    let schema = |octets: &[u8]| {
-        let schema = parse_schema(octets, &Limits::default()).map_err(IntoVgiErr::into_vgi_err)?;
+    let schema = |bytes: &[u8]| {
+        let schema = parse_schema(bytes, &Limits::default()).map_err(IntoVgiErr::into_vgi_err)?;
         PySchema::new(schema).into_pyarrow(py)
     };
     let (output, input) = (schema(&token.schema)?, schema(&token.input_schema)?);

@@ -71,15 +71,15 @@ impl VgiFetcher {
 
     /// What is at a URL, inflated.
     fn fetch<'py>(&self, py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let (octets, raised) = waiting(py, |check| {
+        let (bytes, raised) = waiting(py, |check| {
             let fetched = self.fetcher.fetch(url, check)?;
             if !fetched.zstd {
-                return Ok(fetched.octets);
+                return Ok(fetched.bytes);
             }
-            inflate(&fetched.octets, self.fetcher.options().max_bytes)
+            inflate(&fetched.bytes, self.fetcher.options().max_bytes)
         });
-        let octets = octets.map_err(|error: Error| raised.unwrap_or_else(|| refused(error.message())))?;
-        Ok(PyBytes::new(py, &octets))
+        let bytes = bytes.map_err(|error: Error| raised.unwrap_or_else(|| refused(error.message())))?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// Lets go of its connections.
@@ -103,8 +103,8 @@ impl VgiStore {
     }
 
     /// Puts an object, and gives the URL by which it is fetched.
-    fn upload(&self, py: Python<'_>, name: &str, octets: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
-        let (url, raised) = waiting(py, |check| self.storage.upload(name, octets, coding, check));
+    fn upload(&self, py: Python<'_>, name: &str, bytes: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
+        let (url, raised) = waiting(py, |check| self.storage.upload(name, bytes, coding, check));
         url.map_err(|error| raised.unwrap_or_else(|| refused(error.message())))
     }
 
@@ -193,11 +193,11 @@ impl External {
         let Some(storage) = &self.storage else { return Err(refused("there is no storage")) };
         let parcel = py.detach(|| Parcel::pack(schema, cycle, self.level)).map_err(IntoVgiErr::into_vgi_err)?;
         let stored = (|| {
-            let octets = PyBytes::new(py, &parcel.octets);
+            let bytes = PyBytes::new(py, &parcel.bytes);
             let about = PySchema::new(Arc::clone(schema)).into_pyarrow(py)?;
             let coding = PyDict::new(py);
             coding.set_item("content_encoding", parcel.coding)?;
-            storage.bind(py).call_method("upload", (octets, about), Some(&coding))?.extract::<String>()
+            storage.bind(py).call_method("upload", (bytes, about), Some(&coding))?.extract::<String>()
         })();
         match stored {
             Ok(url) => Ok(pointer(schema, &url, Some(&parcel.sha256))),

@@ -95,23 +95,23 @@ impl PythonFile {
 impl Read for PythonFile {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         self.call(|file| {
-            let octets = file.call_method1(intern!(file.py(), "read"), (space.len(),))?;
-            if octets.is_none() {
+            let bytes = file.call_method1(intern!(file.py(), "read"), (space.len(),))?;
+            if bytes.is_none() {
                 return Ok(0);
             }
-            let octets = octets.extract::<&[u8]>()?;
-            let count = octets.len().min(space.len());
-            space.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+            let bytes = bytes.extract::<&[u8]>()?;
+            let count = bytes.len().min(space.len());
+            space.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
             Ok(count)
         })
     }
 }
 
 impl Write for PythonFile {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.call(|file| {
-            let written = file.call_method1(intern!(file.py(), "write"), (PyBytes::new(file.py(), octets),))?;
-            Ok(written.extract::<usize>().unwrap_or(octets.len()))
+            let written = file.call_method1(intern!(file.py(), "write"), (PyBytes::new(file.py(), bytes),))?;
+            Ok(written.extract::<usize>().unwrap_or(bytes.len()))
         })
     }
 

@@ -93,7 +93,7 @@ impl VgiHttp {
 
 #[pymethods]
 impl VgiHttp {
-    /// How many octets a body may have.
+    /// How many bytes a body may have.
     #[getter]
     fn max_body(&self) -> u64 {
         self.service.max_body()
@@ -434,7 +434,7 @@ impl VgiHttpCall {
                 }
                 match py.detach(|| pending.accept(identity, now())) {
                     Ok(call) => {
-                        self.counters.call(call.request.octets);
+                        self.counters.call(call.request.bytes);
                         *stage = Stage::Call(call);
                     }
                     Err(response) => {
@@ -489,7 +489,7 @@ impl VgiHttpCall {
 
     #[getter]
     fn bytes_in(&self) -> PyResult<u64> {
-        self.call(|call| Ok(call.request.octets))
+        self.call(|call| Ok(call.request.bytes))
     }
 
     #[getter]

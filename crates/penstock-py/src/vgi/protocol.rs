@@ -41,11 +41,11 @@ impl VgiProtocol {
 fn method(dict: &Bound<'_, PyDict>) -> PyResult<Method> {
     let maybe = |key: &str| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
     let get = |key: &str| maybe(key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()));
-    let with_octets =
+    let with_bytes =
         |object: Bound<'_, PyAny>| Ok::<(SchemaRef, Vec<u8>), PyErr>((schema(&object)?, serialized(&object)?));
-    let (params, params_octets) = with_octets(get("params")?)?;
-    let (result, result_octets) = with_octets(get("result")?)?;
-    let (header, header_octets) = maybe("header")?.map(with_octets).transpose()?.unzip();
+    let (params, params_bytes) = with_bytes(get("params")?)?;
+    let (result, result_bytes) = with_bytes(get("result")?)?;
+    let (header, header_bytes) = maybe("header")?.map(with_bytes).transpose()?.unzip();
     let kind: String = get("kind")?.extract()?;
     Ok(Method {
         name: get("name")?.extract()?,
@@ -62,7 +62,7 @@ fn method(dict: &Bound<'_, PyDict>) -> PyResult<Method> {
         is_exchange: maybe("is_exchange")?.map(|flag| flag.extract()).transpose()?,
         has_return: get("has_return")?.extract()?,
         doc: maybe("doc")?.map(|text| text.extract()).transpose()?,
-        serialized: Serialized { params: params_octets, result: result_octets, header: header_octets },
+        serialized: Serialized { params: params_bytes, result: result_bytes, header: header_bytes },
         param_types: maybe("param_types")?.map(|text| text.extract()).transpose()?,
         param_defaults: maybe("param_defaults")?.map(|text| text.extract()).transpose()?,
     })

@@ -44,7 +44,7 @@ impl VgiSegment {
 
 #[pymethods]
 impl VgiSegment {
-    /// Creates a segment of so many octets, the header included.
+    /// Creates a segment of so many bytes, the header included.
     #[staticmethod]
     fn create(size: u64) -> PyResult<Self> {
         Segment::create(size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
@@ -83,7 +83,7 @@ impl VgiSegment {
     /// Takes a region; `None` when there is no room.
     fn allocate(&self, length: u64) -> PyResult<Option<u64>> {
         if length == 0 {
-            return Err(PyValueError::new_err("a region has at least one octet"));
+            return Err(PyValueError::new_err("a region has at least one byte"));
         }
         let region = self.current()?.with_table(|table| table.allocate(length)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(region.map(|region| region.offset))
@@ -115,19 +115,19 @@ impl VgiSegment {
         Ok(region.map(|region| (region.offset, region.length)))
     }
 
-    /// The octets of a region as they lie; it is given back when the last view of them goes.
+    /// The bytes of a region as they lie; it is given back when the last view of them goes.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
-        let octets = self
+        let bytes = self
             .current()?
             .lease(Region { offset, length }, Limits::default().body)
             .map_err(IntoVgiErr::into_vgi_err)?;
-        let values = ScalarBuffer::from(Buffer::from(octets));
+        let values = ScalarBuffer::from(Buffer::from(bytes));
         let array: ArrayRef = Arc::new(UInt8Array::new(values, None));
         let field = Arc::new(Field::new("", DataType::UInt8, false));
         array_to_python(py, &array, &field)?.call_method0("buffers")?.get_item(1)
     }
 
-    /// Whether the octets may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
+    /// Whether the bytes may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
     /// then on.
     fn view(&self) -> PyResult<bool> {
         Ok(self.current()?.view())
@@ -138,11 +138,11 @@ impl VgiSegment {
         self.current()?.duplicate().map(IntoRawFd::into_raw_fd).map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// A copy of all octets.
+    /// A copy of all bytes.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let segment = self.current()?;
-        let octets = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
-        Ok(PyBytes::new(py, &octets))
+        let bytes = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// Lets the mapping go, once no batch points into it any more.

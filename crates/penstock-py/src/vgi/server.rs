@@ -231,7 +231,7 @@ impl VgiConnection {
             })?;
             match event {
                 Some(Event::Call(call)) => {
-                    self.shared.counters.call(call.request.octets);
+                    self.shared.counters.call(call.request.bytes);
                     return Ok(Some(VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }));
                 }
                 Some(Event::Pointer(batch)) => {
@@ -311,7 +311,7 @@ impl VgiCall {
 
     #[getter]
     fn bytes_in(&self) -> u64 {
-        self.call.request.octets
+        self.call.request.bytes
     }
 
     #[getter]

@@ -312,9 +312,9 @@ impl Driver {
     /// One thing after the other; false when nobody wants anything any more.
     async fn step(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<bool> {
         if self.output.is_empty()
-            && let Some(octets) = self.machine.poll_transmit()
+            && let Some(bytes) = self.machine.poll_transmit()
         {
-            self.output = octets.into();
+            self.output = bytes.into();
         }
         self.input.clear();
         self.input.reserve(READ);

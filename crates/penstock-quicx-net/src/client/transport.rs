@@ -88,9 +88,9 @@ impl Peer {
     }
 
     /// What came is not what a daemon says.
-    pub(super) fn wrong(&self, error: penstock_quicx::Error, octets: &[u8]) -> Error {
+    pub(super) fn wrong(&self, error: penstock_quicx::Error, bytes: &[u8]) -> Error {
         // How a server of TLS tells that it is spoken to in plain text.
-        if !self.tls && octets.starts_with(&[0x15, 3]) {
+        if !self.tls && bytes.starts_with(&[0x15, 3]) {
             return Error::tls(format!(
                 "{} speaks TLS, and was spoken to in plain text: say whom to trust, by fingerprint, ca or system_ca",
                 self.name
@@ -158,12 +158,12 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
 }
 
 /// Writes some of what there is; never ends where there is nothing.
-pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), octets: &[u8]) -> io::Result<usize> {
-    if octets.is_empty() {
+pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() {
         return std::future::pending().await;
     }
-    let written = stream.write(octets).await?;
-    if written == octets.len() {
+    let written = stream.write(bytes).await?;
+    if written == bytes.len() {
         stream.flush().await?;
     }
     Ok(written)

@@ -22,7 +22,7 @@ const LOCK: &str = ".lock";
 const SUFFIX: &str = ".journal";
 /// Behind the name of a segment that is kept for those who want to look at what is damaged in it.
 const DAMAGED: &str = ".damaged";
-/// Octets after which a new segment begins.
+/// Bytes after which a new segment begins.
 const SEGMENT: u64 = 16 << 20;
 
 /// A folder that this process writes.
@@ -44,9 +44,9 @@ impl Folder {
         let mut recovery = Recovery::default();
         let mut files = BTreeMap::new();
         for (number, file) in segments(path)? {
-            let octets = fs::read(&file).map_err(|error| Error::file("cannot read", &file, error))?;
+            let bytes = fs::read(&file).map_err(|error| Error::file("cannot read", &file, error))?;
             let named = |error: penstock_quicx::Error| Error::misuse(format!("{}: {error}", file.display()));
-            if recovery.scan(number, &octets).map_err(named)? {
+            if recovery.scan(number, &bytes).map_err(named)? {
                 files.insert(number, file);
             } else {
                 // The process died when it had just made it.
@@ -61,8 +61,8 @@ impl Folder {
         let mut queue = Queue::with_journal(now, config.clone(), journal)?;
         queue.count_damage(recovery.damage());
         for (number, file) in &files {
-            let octets = fs::read(file).map_err(|error| Error::file("cannot read", file, error))?;
-            for (task, content) in recovery.content(*number, &octets) {
+            let bytes = fs::read(file).map_err(|error| Error::file("cannot read", file, error))?;
+            for (task, content) in recovery.content(*number, &bytes) {
                 queue.restore(now, task, content)?;
             }
         }
@@ -72,7 +72,7 @@ impl Folder {
         Ok((Self { path: path.to_owned(), open: None, _guard: guard }, queue))
     }
 
-    fn append(&mut self, segment: u64, octets: &[u8]) -> io::Result<()> {
+    fn append(&mut self, segment: u64, bytes: &[u8]) -> io::Result<()> {
         let fresh = self.open.as_ref().is_none_or(|(open, _)| *open != segment);
         if fresh {
             // What is there of one that could not be written does not count.
@@ -81,7 +81,7 @@ impl Folder {
             self.open = Some((segment, file));
         }
         let Some((_, file)) = &mut self.open else { return Ok(()) };
-        file.write_all(octets)?;
+        file.write_all(bytes)?;
         file.sync_data()?;
         if fresh {
             File::open(&self.path)?.sync_all()?;
@@ -90,9 +90,9 @@ impl Folder {
     }
 
     /// Appends, and tells the queue; gives what it has to write then.
-    fn commit(&mut self, shared: &Shared, segment: u64, octets: &[u8]) -> Option<Write> {
+    fn commit(&mut self, shared: &Shared, segment: u64, bytes: &[u8]) -> Option<Write> {
         let began = Instant::now();
-        let written = self.append(segment, octets);
+        let written = self.append(segment, bytes);
         shared.commit_seconds.observe(began.elapsed());
         let mut state = shared.lock();
         match written {
@@ -122,10 +122,10 @@ impl Folder {
 
 /// Says what could not be read of a segment. One that is damaged is kept aside: the queue removes its own when it needs it no more.
 fn tell(file: &Path, damage: &Damage) {
-    let Damage { segment: _, offset, octets, behind, cut } = *damage;
+    let Damage { segment: _, offset, bytes, behind, cut } = *damage;
     if cut {
         return tracing::warn!(
-            file = %file.display(), offset, octets,
+            file = %file.display(), offset, bytes,
             "the end of a segment is cut off, as when the power goes or the disk is full while it is written: \
              nothing there was said OK to"
         );
@@ -134,15 +134,15 @@ fn tell(file: &Path, damage: &Damage) {
     let what = if damage.is_header() {
         "the header of a segment of the journal is damaged: its number is that of the file's name, and no task is lost by that"
     } else {
-        "a segment of the journal is damaged: what could be read of it is back, tasks of those octets are lost, or run again"
+        "a segment of the journal is damaged: what could be read of it is back, tasks of those bytes are lost, or run again"
     };
     match keep_aside(file, &kept) {
         Ok(()) => tracing::error!(
-            file = %file.display(), offset, octets, records_behind = behind, kept = %kept.display(),
+            file = %file.display(), offset, bytes, records_behind = behind, kept = %kept.display(),
             "{what}. Check the disk; remove the file that is kept when nobody needs it"
         ),
         Err(error) => tracing::error!(
-            file = %file.display(), offset, octets, records_behind = behind, %error,
+            file = %file.display(), offset, bytes, records_behind = behind, %error,
             "{what}. No copy could be kept: copy the file before its tasks are done, and check the disk"
         ),
     }
@@ -203,7 +203,7 @@ async fn keep(mut folder: Folder, shared: Arc<Shared>) {
                 folder.remove(segment);
                 shared.lock().queue.poll_write()
             }
-            Some(Write::Append { segment, octets, .. }) => folder.commit(&shared, segment, &octets),
+            Some(Write::Append { segment, bytes, .. }) => folder.commit(&shared, segment, &bytes),
         };
     }
 }

@@ -15,8 +15,8 @@ impl Source for Shared {
                 ("dead_tasks", "Tasks on the dead list.", state.queue.dead()),
                 ("open_connections", "Connections open.", state.queue.connections()),
                 (
-                    "journal_waiting_octets",
-                    "Octets of the journal that are not on the disk.",
+                    "journal_waiting_bytes",
+                    "Bytes of the journal that are not on the disk.",
                     state.queue.journal_waiting(),
                 ),
             ];
@@ -49,8 +49,8 @@ impl Source for Shared {
             ("queue_depth", "Tasks that wait.", u64::from(stats.queue_depth)),
             ("workers", "Workers registered.", u64::from(stats.workers_total)),
             ("idle_workers", "Workers that hold nothing.", u64::from(stats.workers_idle)),
-            ("pool_used_octets", "Octets of allocated blocks.", stats.pmad_bytes_used),
-            ("pool_octets", "Octets of the pool.", stats.pmad_bytes_total),
+            ("pool_used_bytes", "Bytes of allocated blocks.", stats.pmad_bytes_used),
+            ("pool_bytes", "Bytes of the pool.", stats.pmad_bytes_total),
         ] {
             page.gauge(&format!("penstock_quicx_{name}"), help, value)?;
         }

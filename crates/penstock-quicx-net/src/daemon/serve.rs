@@ -103,12 +103,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let state = &mut *state;
                 let mut read = ReadBuf::new(&mut state.scratch);
                 if Pin::new(&mut self.stream).poll_read(cx, &mut read)?.is_ready() {
-                    let (now, octets) = (Instant::now(), read.filled());
+                    let (now, bytes) = (Instant::now(), read.filled());
                     self.moved = now;
-                    if octets.is_empty() {
+                    if bytes.is_empty() {
                         state.queue.handle_end(now, self.id);
                     } else {
-                        state.queue.handle_input(now, self.id, octets);
+                        state.queue.handle_input(now, self.id, bytes);
                     }
                     shared.settle(state, Some(self.id));
                     self.awake = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + AWAKE);
@@ -146,11 +146,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Writes what there is, or as much of it as the system takes.
     fn write(&mut self, cx: &mut Context<'_>, state: &mut State) -> io::Result<()> {
         loop {
-            let octets = state.queue.poll_transmit(self.id);
-            if octets.is_empty() {
+            let bytes = state.queue.poll_transmit(self.id);
+            if bytes.is_empty() {
                 break;
             }
-            match Pin::new(&mut self.stream).poll_write(cx, octets) {
+            match Pin::new(&mut self.stream).poll_write(cx, bytes) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => {
                     self.moved = Instant::now();

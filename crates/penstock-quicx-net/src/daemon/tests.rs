@@ -55,7 +55,7 @@ fn segment() -> Vec<u8> {
         journal.append(&Record::Submit { id, order, attempts: 0, content: &content, once: false }, true);
     }
     match journal.poll_write() {
-        Some(Write::Append { octets, .. }) => octets,
+        Some(Write::Append { bytes, .. }) => bytes,
         other => panic!("{other:?}"),
     }
 }

@@ -25,7 +25,7 @@ impl<'a> DeadTask<'a> {
         writer.u16(self.attempts);
         writer.u8(u8::try_from(self.kind.len()).unwrap_or(u8::MAX));
         writer.bytes(self.kind);
-        // A reason may have an octet more than its length can say.
+        // A reason may have a byte more than its length can say.
         let reason = self.reason.get(..usize::from(u16::MAX)).unwrap_or(self.reason);
         writer.u16(reason.len() as u16);
         writer.bytes(reason);
@@ -53,11 +53,11 @@ impl<'a> DeadTasks<'a> {
     }
 
     /// Those that are encoded one after the other.
-    pub(crate) const fn of(octets: &'a [u8]) -> Self {
-        Self { rest: octets }
+    pub(crate) const fn of(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
     }
 
-    pub(super) const fn octets(&self) -> &'a [u8] {
+    pub(super) const fn bytes(&self) -> &'a [u8] {
         self.rest
     }
 

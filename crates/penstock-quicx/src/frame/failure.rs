@@ -21,20 +21,20 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// The octet on the wire.
-    pub const fn octet(self) -> u8 {
+    /// The byte on the wire.
+    pub const fn byte(self) -> u8 {
         match self {
             Self::QueueFull => 1,
             Self::Invalid => 2,
             Self::TooLarge => 3,
             Self::UnknownType => 4,
-            Self::Other(octet) => octet,
+            Self::Other(byte) => byte,
         }
     }
 
-    /// The code of an octet.
-    pub const fn from_octet(octet: u8) -> Self {
-        match octet {
+    /// The code of a byte.
+    pub const fn from_byte(byte: u8) -> Self {
+        match byte {
             1 => Self::QueueFull,
             2 => Self::Invalid,
             3 => Self::TooLarge,
@@ -46,7 +46,7 @@ impl ErrorCode {
 
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "0x{:02X}", self.octet())
+        write!(f, "0x{:02X}", self.byte())
     }
 }
 
@@ -61,12 +61,12 @@ pub struct Failure<'a> {
 
 impl<'a> Failure<'a> {
     pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {
-        writer.u8(self.code.octet());
+        writer.u8(self.code.byte());
         writer.bytes(self.message);
     }
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, Truncated> {
-        let code = ErrorCode::from_octet(reader.u8()?);
+        let code = ErrorCode::from_byte(reader.u8()?);
         Ok(Self { code, message: reader.take(reader.remaining())? })
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Failure<'a> {
 pub struct Failed<'a> {
     /// Which task.
     pub id: TaskId,
-    /// Why, octet for octet as the worker said it (decision 3).
+    /// Why, byte for byte as the worker said it (decision 3).
     pub reason: &'a [u8],
 }
 

@@ -8,7 +8,7 @@ use penstock_wire::{Reader, Truncated, Writer};
 pub struct TaskId(pub u32);
 
 impl TaskId {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LENGTH: usize = 4;
 
     /// The ID after this one.

@@ -24,9 +24,9 @@ pub use task::{Submit, SubmitOnce, Task};
 
 use crate::{Error, Result};
 
-/// The octet that every frame begins with.
+/// The byte that every frame begins with.
 pub const VERSION: u8 = 1;
-/// Octets before the payload.
+/// Bytes before the payload.
 pub const HEADER: usize = 6;
 
 /// A whole frame; what it carries is borrowed.
@@ -129,8 +129,8 @@ impl<'a> Frame<'a> {
             Self::Failed(failed) => failed.encode(&mut writer),
             Self::StatsResponse(stats) => stats.encode(&mut writer),
             Self::Prefetch(prefetch) => prefetch.encode(&mut writer),
-            Self::Subscribe(types) => writer.bytes(types.octets()),
-            Self::DeadTasks(tasks) => writer.bytes(tasks.octets()),
+            Self::Subscribe(types) => writer.bytes(types.bytes()),
+            Self::DeadTasks(tasks) => writer.bytes(tasks.bytes()),
             Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => {}
         }
         Ok(())
@@ -168,11 +168,11 @@ impl<'a> Frame<'a> {
         HEADER + self.payload()
     }
 
-    /// Octets of the payload.
+    /// Bytes of the payload.
     fn payload(&self) -> usize {
         match self {
-            Self::Submit(submit) => submit.octets(),
-            Self::SubmitOnce(once) => once.octets(),
+            Self::Submit(submit) => submit.bytes(),
+            Self::SubmitOnce(once) => once.bytes(),
             Self::Ok(_)
             | Self::Done(_)
             | Self::Observe(_)
@@ -180,12 +180,12 @@ impl<'a> Frame<'a> {
             | Self::DeadDrop(_)
             | Self::DeadAfter(_) => TaskId::LENGTH,
             Self::Error(failure) => 1 + failure.message.len(),
-            Self::Task(task) => TaskId::LENGTH + task.submit.octets(),
+            Self::Task(task) => TaskId::LENGTH + task.submit.bytes(),
             Self::Failed(failed) => TaskId::LENGTH + failed.reason.len(),
             Self::StatsResponse(_) => StatsResponse::LENGTH,
             Self::Prefetch(_) => Prefetch::LENGTH,
-            Self::Subscribe(types) => types.octets().len(),
-            Self::DeadTasks(tasks) => tasks.octets().len(),
+            Self::Subscribe(types) => types.bytes().len(),
+            Self::DeadTasks(tasks) => tasks.bytes().len(),
             Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => 0,
         }
     }
@@ -198,7 +198,7 @@ impl<'a> Frame<'a> {
         let frame = Self::read(opcode, &mut reader).map_err(|error| malformed(opcode, &error))?;
         if !reader.is_empty() {
             return Err(Error::malformed(format!(
-                "{opcode} has {} octets of payload, {} too many",
+                "{opcode} has {} bytes of payload, {} too many",
                 payload.len(),
                 reader.remaining()
             )));
@@ -258,10 +258,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends the six octets before a payload.
+/// Appends the six bytes before a payload.
 pub(crate) fn header(opcode: Opcode, length: u32, writer: &mut Writer<impl BufMut>) {
     writer.u8(VERSION);
-    writer.u8(opcode.octet());
+    writer.u8(opcode.byte());
     writer.u32(length);
 }
 

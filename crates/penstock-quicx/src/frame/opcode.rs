@@ -84,8 +84,8 @@ impl Opcode {
         }
     }
 
-    /// The octet on the wire.
-    pub const fn octet(self) -> u8 {
+    /// The byte on the wire.
+    pub const fn byte(self) -> u8 {
         self.row().1
     }
 
@@ -94,9 +94,9 @@ impl Opcode {
         self.row().2
     }
 
-    /// The opcode of an octet, if it is one.
-    pub fn from_octet(octet: u8) -> Option<Self> {
-        Self::ALL.iter().find(|row| row.1 == octet).map(|row| row.0)
+    /// The opcode of a byte, if it is one.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.iter().find(|row| row.1 == byte).map(|row| row.0)
     }
 
     /// Whether only the daemon sends it.
@@ -148,7 +148,7 @@ impl Opcode {
             }
     }
 
-    /// The payload's octets, where its layout has one length only.
+    /// The payload's bytes, where its layout has one length only.
     pub(crate) const fn length(self) -> Option<usize> {
         match self {
             Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => {
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn every_opcode_has_its_row() {
-        for (opcode, octet, name) in Opcode::ALL {
-            assert_eq!((opcode.octet(), opcode.name()), (octet, name));
-            assert_eq!(Opcode::from_octet(octet), Some(opcode));
+        for (opcode, byte, name) in Opcode::ALL {
+            assert_eq!((opcode.byte(), opcode.name()), (byte, name));
+            assert_eq!(Opcode::from_byte(byte), Some(opcode));
         }
-        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_octet).count(), 22);
+        assert_eq!((0..=u8::MAX).filter_map(Opcode::from_byte).count(), 22);
     }
 }

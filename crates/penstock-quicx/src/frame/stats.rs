@@ -17,7 +17,7 @@ pub struct StatsResponse {
 }
 
 impl StatsResponse {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LENGTH: usize = 28;
 
     pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {

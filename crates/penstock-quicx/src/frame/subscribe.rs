@@ -9,7 +9,7 @@ use crate::{Error, Result};
 pub struct Prefetch(pub u16);
 
 impl Prefetch {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LENGTH: usize = 2;
 
     pub(super) fn check(self) -> Result<()> {
@@ -37,17 +37,17 @@ pub struct Types<'a> {
 impl<'a> Types<'a> {
     /// Puts types together.
     ///
-    /// Fails as a misuse where one is empty or longer than 255 octets.
+    /// Fails as a misuse where one is empty or longer than 255 bytes.
     pub fn collect(types: &[&[u8]], out: &'a mut Vec<u8>) -> Result<Self> {
         for kind in types {
             let length = u8::try_from(kind.len()).ok().filter(|length| *length > 0);
-            out.push(length.ok_or_else(|| Error::misuse("a task's type has 1 to 255 octets"))?);
+            out.push(length.ok_or_else(|| Error::misuse("a task's type has 1 to 255 bytes"))?);
             out.extend_from_slice(kind);
         }
         Ok(Self { rest: out })
     }
 
-    pub(super) const fn octets(&self) -> &'a [u8] {
+    pub(super) const fn bytes(&self) -> &'a [u8] {
         self.rest
     }
 

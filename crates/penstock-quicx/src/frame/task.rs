@@ -7,21 +7,21 @@ use crate::{Error, Result};
 /// The payload of SUBMIT, and what a block of the pool holds: a type and a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submit<'a> {
-    /// The task's type: UTF-8, 1 to 255 octets.
+    /// The task's type: UTF-8, 1 to 255 bytes.
     pub kind: &'a [u8],
     /// What the task is; may be empty.
     pub payload: &'a [u8],
 }
 
 impl<'a> Submit<'a> {
-    /// Octets on the wire and in a block.
-    pub const fn octets(&self) -> usize {
+    /// Bytes on the wire and in a block.
+    pub const fn bytes(&self) -> usize {
         1 + self.kind.len() + self.payload.len()
     }
 
     pub(super) fn check(&self) -> Result<()> {
         if self.kind.is_empty() || self.kind.len() > 255 {
-            return Err(Error::misuse(format!("a task's type has 1 to 255 octets, not {}", self.kind.len())));
+            return Err(Error::misuse(format!("a task's type has 1 to 255 bytes, not {}", self.kind.len())));
         }
         Ok(())
     }
@@ -65,12 +65,12 @@ pub struct SubmitOnce<'a> {
 }
 
 impl<'a> SubmitOnce<'a> {
-    /// Octets of a key.
+    /// Bytes of a key.
     pub const KEY: usize = 16;
 
-    /// Octets on the wire and in a block, where the key lies behind the rest.
-    pub const fn octets(&self) -> usize {
-        Self::KEY + self.submit.octets()
+    /// Bytes on the wire and in a block, where the key lies behind the rest.
+    pub const fn bytes(&self) -> usize {
+        Self::KEY + self.submit.bytes()
     }
 
     pub(super) fn encode(&self, writer: &mut Writer<impl BufMut>) {

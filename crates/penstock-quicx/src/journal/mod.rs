@@ -1,4 +1,4 @@
-//! The journal: octets to write, and from what was written the tasks again. Who writes them is not known here.
+//! The journal: bytes to write, and from what was written the tasks again. Who writes them is not known here.
 
 mod header;
 mod record;
@@ -12,7 +12,7 @@ pub use recovery::{Recovered, Recovery};
 
 use crate::TaskId;
 
-/// A place in the journal: octets since the process began.
+/// A place in the journal: bytes since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -26,7 +26,7 @@ pub enum Write {
         /// The segment's number.
         segment: u64,
         /// What to append.
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
         /// What is durable then.
         end: Lsn,
     },
@@ -65,10 +65,10 @@ pub struct Journal {
 #[derive(Debug)]
 struct Segment {
     number: u64,
-    octets: u64,
-    /// Tasks whose content is here, and their octets.
+    bytes: u64,
+    /// Tasks whose content is here, and their bytes.
     live: u64,
-    live_octets: u64,
+    live_bytes: u64,
     /// It may go when this is durable and nothing is live.
     last: Lsn,
     /// Something of it is on the disk for certain.
@@ -78,7 +78,7 @@ struct Segment {
 #[derive(Debug)]
 struct Batch {
     segment: u64,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// What is before it.
     begin: Lsn,
     /// The records without those of submits: what must be written again after a failure.
@@ -86,23 +86,23 @@ struct Batch {
     end: Lsn,
 }
 
-/// A batch whose octets somebody writes.
+/// A batch whose bytes somebody writes.
 #[derive(Debug)]
 struct UnderWay {
     segment: u64,
-    octets: usize,
+    bytes: usize,
     control: Vec<u8>,
     end: Lsn,
 }
 
 impl Journal {
-    /// A journal that goes on behind the segments that are there, each with its number and octets.
+    /// A journal that goes on behind the segments that are there, each with its number and bytes.
     pub fn new(segment_size: u64, after: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        let old = after.into_iter().map(|(number, octets)| Segment {
+        let old = after.into_iter().map(|(number, bytes)| Segment {
             number,
-            octets,
+            bytes,
             live: 0,
-            live_octets: 0,
+            live_bytes: 0,
             last: Lsn::default(),
             durable: true,
         });
@@ -143,78 +143,78 @@ impl Journal {
         self.failed
     }
 
-    /// Octets that wait to be written or are under way.
+    /// Bytes that wait to be written or are under way.
     pub fn waiting(&self) -> usize {
-        let gathering = self.gathering.iter().map(|batch| batch.octets.len());
-        gathering.chain(self.under_way.as_ref().map(|batch| batch.octets)).sum()
+        let gathering = self.gathering.iter().map(|batch| batch.bytes.len());
+        gathering.chain(self.under_way.as_ref().map(|batch| batch.bytes)).sum()
     }
 
     /// Never appends behind what an earlier process or a failed write left: its end may be torn.
     fn begin_segment(&mut self) {
         let number = self.segments.back().map_or(1, |segment| segment.number + 1);
-        self.segments.push_back(Segment { number, octets: 0, live: 0, live_octets: 0, last: self.end, durable: false });
+        self.segments.push_back(Segment { number, bytes: 0, live: 0, live_bytes: 0, last: self.end, durable: false });
         self.gather(number);
     }
 
     /// A segment's beginning.
     fn gather(&mut self, number: u64) {
-        let mut octets = Vec::new();
-        encode_segment_header(number, &mut octets);
+        let mut bytes = Vec::new();
+        encode_segment_header(number, &mut bytes);
         let (begin, end) = (self.end, self.end);
-        self.gathering.push_back(Batch { segment: number, octets, begin, control: Vec::new(), end });
+        self.gathering.push_back(Batch { segment: number, bytes, begin, control: Vec::new(), end });
     }
 
     /// Appends a record; gives the segment it is in and what must be durable before it counts.
     pub fn append(&mut self, record: &Record<'_>, is_submit: bool) -> (u64, Lsn) {
-        if self.segments.back().is_none_or(|segment| segment.octets >= self.segment_size) {
+        if self.segments.back().is_none_or(|segment| segment.bytes >= self.segment_size) {
             self.begin_segment();
         }
         let number = self.segments.back().map_or(0, |segment| segment.number);
         if self.gathering.back().is_none_or(|batch| batch.segment != number) {
             let (begin, end) = (self.end, self.end);
-            let batch = Batch { segment: number, octets: Vec::new(), begin, control: Vec::new(), end };
+            let batch = Batch { segment: number, bytes: Vec::new(), begin, control: Vec::new(), end };
             self.gathering.push_back(batch);
         }
-        let mut octets = 0;
+        let mut bytes = 0;
         if let Some(batch) = self.gathering.back_mut() {
-            let start = batch.octets.len();
-            octets = record.encode(&mut batch.octets) as u64;
+            let start = batch.bytes.len();
+            bytes = record.encode(&mut batch.bytes) as u64;
             if !is_submit {
-                batch.control.extend_from_slice(batch.octets.get(start..).unwrap_or_default());
+                batch.control.extend_from_slice(batch.bytes.get(start..).unwrap_or_default());
             }
-            self.end = Lsn(self.end.0 + octets);
+            self.end = Lsn(self.end.0 + bytes);
             batch.end = self.end;
         }
         if let Some(segment) = self.segments.back_mut() {
-            segment.octets += octets;
+            segment.bytes += bytes;
             segment.last = self.end;
         }
         (number, self.end)
     }
 
-    /// A task's content of so many octets is in the segment, and counts.
-    pub fn born(&mut self, number: u64, octets: usize) {
+    /// A task's content of so many bytes is in the segment, and counts.
+    pub fn born(&mut self, number: u64, bytes: usize) {
         if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == number) {
             segment.live += 1;
-            segment.live_octets += (octets + Record::AROUND) as u64;
+            segment.live_bytes += (bytes + Record::AROUND) as u64;
         }
     }
 
     /// It counts no more once what was appended last is durable.
-    pub fn gone(&mut self, number: u64, octets: usize) {
+    pub fn gone(&mut self, number: u64, bytes: usize) {
         let end = self.end;
         if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
             segment.live = segment.live.saturating_sub(1);
-            segment.live_octets = segment.live_octets.saturating_sub((octets + Record::AROUND) as u64);
+            segment.live_bytes = segment.live_bytes.saturating_sub((bytes + Record::AROUND) as u64);
             segment.last = segment.last.max(end);
         }
     }
 
-    /// The oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many octets,
+    /// The oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many bytes,
     /// count too: they are written again with their tasks.
     pub fn to_compact(&self, reasons: u64) -> Option<u64> {
-        let total: u64 = self.segments.iter().map(|segment| segment.octets).sum();
-        let live = self.segments.iter().map(|segment| segment.live_octets).sum::<u64>() + reasons;
+        let total: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        let live = self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>() + reasons;
         let oldest = self.segments.front().filter(|oldest| oldest.live > 0 && self.segments.len() > 1)?;
         (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
     }
@@ -230,9 +230,9 @@ impl Journal {
         {
             return Some(Write::Remove { segment: oldest.number });
         }
-        let Batch { segment, octets, control, end, begin: _ } = self.gathering.pop_front()?;
-        self.under_way = Some(UnderWay { segment, octets: octets.len(), control, end });
-        Some(Write::Append { segment, octets, end })
+        let Batch { segment, bytes, control, end, begin: _ } = self.gathering.pop_front()?;
+        self.under_way = Some(UnderWay { segment, bytes: bytes.len(), control, end });
+        Some(Write::Append { segment, bytes, end })
     }
 
     /// What was under way is on the disk.
@@ -255,7 +255,7 @@ impl Journal {
         // get a file with each try, nor more and more to write.
         match self.segments.back_mut().filter(|segment| segment.number == failed && !segment.durable) {
             Some(segment) => {
-                segment.octets = 0;
+                segment.bytes = 0;
                 self.gather(failed);
             }
             None => {
@@ -267,9 +267,9 @@ impl Journal {
         }
         self.end = Lsn(self.end.0 + again.len() as u64);
         if let (Some(batch), Some(segment)) = (self.gathering.back_mut(), self.segments.back_mut()) {
-            batch.octets.extend_from_slice(&again);
+            batch.bytes.extend_from_slice(&again);
             (batch.control, batch.end) = (again, self.end);
-            segment.octets += batch.octets.len() as u64;
+            segment.bytes += batch.bytes.len() as u64;
         }
         self.segments.iter_mut().for_each(|segment| segment.last = self.end);
         self.end

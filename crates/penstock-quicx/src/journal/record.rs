@@ -3,14 +3,14 @@ use penstock_wire::{Reader, Truncated, Writer};
 use super::header::SEGMENT_HEADER;
 use crate::TaskId;
 
-/// Octets before a record's body: its length and the CRC-32 of length and body.
+/// Bytes before a record's body: its length and the CRC-32 of length and body.
 pub(crate) const HEAD: usize = 8;
 /// No record is longer: a block of the largest class there may be, and what is around it.
 const LONGEST: usize = (1 << 20) + 64;
 
 /// None is shorter: its kind and a task's ID.
 const SHORTEST: usize = 1 + TaskId::LENGTH;
-/// What may be looked at in search of the next whole record, for each octet of a segment.
+/// What may be looked at in search of the next whole record, for each byte of a segment.
 const SEARCH: usize = 64;
 
 /// What happened to a task.
@@ -73,7 +73,7 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Octets of a SUBMIT around its content: what is before a body, kind, ID, order, attempts.
+    /// Bytes of a SUBMIT around its content: what is before a body, kind, ID, order, attempts.
     pub(crate) const AROUND: usize = HEAD + 1 + TaskId::LENGTH + 8 + 2;
 
     /// Whose record it is.
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the record; gives its octets.
+    /// Appends the record; gives its bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         let mut writer = Writer::new(&mut *out);
@@ -121,13 +121,13 @@ impl<'a> Record<'a> {
                 writer.u64(*order);
             }
         }
-        let octets = out.len() - start;
-        let length = u32::try_from(octets - HEAD).unwrap_or(u32::MAX).to_be_bytes();
+        let bytes = out.len() - start;
+        let length = u32::try_from(bytes - HEAD).unwrap_or(u32::MAX).to_be_bytes();
         let body = out.get(start + HEAD..).unwrap_or_default();
         let sum = checksum(length, body).to_be_bytes();
         let head = length.into_iter().chain(sum);
         out.iter_mut().skip(start).zip(head).for_each(|(to, from)| *to = from);
-        octets
+        bytes
     }
 
     fn decode(body: &'a [u8]) -> Result<Option<Self>, Truncated> {
@@ -165,8 +165,8 @@ pub struct Damage {
     pub segment: u64,
     /// Where it begins.
     pub offset: usize,
-    /// Octets that were not read.
-    pub octets: u64,
+    /// Bytes that were not read.
+    pub bytes: u64,
     /// Whole records that were found behind that place.
     pub behind: u64,
     /// It is the segment's end that is missing, as when the process or the power went while it was written. Nothing else is wrong.
@@ -176,7 +176,7 @@ pub struct Damage {
 impl Damage {
     /// The header of a segment, with the records behind it.
     pub(crate) const fn header(segment: u64, behind: u64) -> Self {
-        Self { segment, offset: 0, octets: SEGMENT_HEADER as u64, behind, cut: false }
+        Self { segment, offset: 0, bytes: SEGMENT_HEADER as u64, behind, cut: false }
     }
 
     /// Whether it is the segment's header, which costs no task: the file's name says what was in it.
@@ -196,7 +196,7 @@ pub struct Records<'a> {
     damaged: Option<usize>,
     passed: u64,
     behind: u64,
-    /// Octets whose checksum may still be taken in search of a record: what looks like thousands must not cost for ever.
+    /// Bytes whose checksum may still be taken in search of a record: what looks like thousands must not cost for ever.
     budget: usize,
     /// The same, in search of a length with one wrong bit.
     bits: usize,
@@ -229,7 +229,7 @@ impl<'a> Records<'a> {
         let offset = self.damaged.or((rest > 0).then_some(self.offset))?;
         let cut = self.damaged.is_none()
             && (rest < 4 || end_of(self.segment, self.offset).is_some_and(|end| end > self.segment.len()));
-        Some(Damage { segment, offset, octets: self.passed + rest as u64, behind: self.behind, cut })
+        Some(Damage { segment, offset, bytes: self.passed + rest as u64, behind: self.behind, cut })
     }
 
     /// Where a record ends whose length has one wrong bit: a wrong length may lead to another record by chance.
@@ -289,8 +289,8 @@ impl<'a> Iterator for Records<'a> {
 /// Where a record ends, by its length; none where that is no length of a record, or not there.
 fn end_of(segment: &[u8], place: usize) -> Option<usize> {
     let length = segment.get(place..)?.first_chunk::<4>()?;
-    let octets = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-    (SHORTEST..=LONGEST).contains(&octets).then_some(place + HEAD + octets)
+    let bytes = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    (SHORTEST..=LONGEST).contains(&bytes).then_some(place + HEAD + bytes)
 }
 
 /// A body that is there, and begins like one.
@@ -367,7 +367,7 @@ mod tests {
             let damage = read.damage(3).expect("damaged");
             let behind = (left.len() - which) as u64;
             let expected = (starts[which], (end - starts[which]) as u64, behind);
-            assert_eq!((damage.offset, damage.octets, damage.behind), expected, "{bit}");
+            assert_eq!((damage.offset, damage.bytes, damage.behind), expected, "{bit}");
             // The last one's length may say that there should be more.
             assert!(!damage.cut || which + 1 == records().len(), "{bit}");
         }
@@ -392,7 +392,7 @@ mod tests {
         segment[SEGMENT_HEADER + 4] ^= 1;
         let mut read = Records::new(&segment);
         assert_eq!(read.by_ref().last(), Some(behind));
-        let damage = Damage { segment: 3, offset: last, octets: 20_000, behind: 1, cut: false };
+        let damage = Damage { segment: 3, offset: last, bytes: 20_000, behind: 1, cut: false };
         assert_eq!(read.damage(3), Some(damage));
     }
 
@@ -400,7 +400,7 @@ mod tests {
     fn what_looks_like_records_everywhere_does_not_cost_for_ever() {
         let mut segment = Vec::new();
         encode_segment_header(3, &mut segment);
-        // Each fourth octet begins what may be a record of 256 KiB.
+        // Each fourth byte begins what may be a record of 256 KiB.
         segment.extend(std::iter::repeat_n([0, 4, 3, 1], 1 << 17).flatten());
         let mut read = Records::new(&segment);
         assert_eq!(read.by_ref().count(), 0);

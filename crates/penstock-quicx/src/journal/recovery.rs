@@ -20,8 +20,8 @@ pub struct Recovered {
     pub verdict: bool,
     /// Its place in the order of submission.
     pub order: u64,
-    /// Octets of its type and payload, and of its key.
-    pub octets: usize,
+    /// Bytes of its type and payload, and of its key.
+    pub bytes: usize,
     /// Whether it has one.
     pub once: bool,
     /// The segment that holds them.
@@ -78,9 +78,9 @@ impl Recovery {
         let task = self.tasks.get_mut(&record.id().0);
         match (record, task) {
             (Record::Submit { id, order, attempts, content, once }, _) => {
-                let (id, order, attempts, octets, once) = (*id, *order, *attempts, content.len(), *once);
+                let (id, order, attempts, bytes, once) = (*id, *order, *attempts, content.len(), *once);
                 let (dead, verdict) = (None, false);
-                let task = Recovered { id, attempts, dead, verdict, order, octets, once, segment, offset };
+                let task = Recovered { id, attempts, dead, verdict, order, bytes, once, segment, offset };
                 self.tasks.insert(id.0, task);
             }
             (Record::Gone { id }, _) => {
@@ -112,19 +112,19 @@ impl Recovery {
 
     /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
     pub fn check(&self, pool: &PoolConfig) -> Result<()> {
-        let needed = pool.bytes_for(self.tasks.values().map(|task| task.octets));
+        let needed = pool.bytes_for(self.tasks.values().map(|task| task.bytes));
         let needed = needed.map_err(|error| Error::limit(format!("a task of the journal has no class: {error}")))?;
         if needed > pool.bytes {
             let count = self.tasks.len();
-            let message = format!("the journal's {count} tasks need a pool of {needed} octets, not {}", pool.bytes);
+            let message = format!("the journal's {count} tasks need a pool of {needed} bytes, not {}", pool.bytes);
             return Err(Error::limit(message));
         }
         Ok(())
     }
 
-    /// The segments scanned, each with its octets: what [`Journal`](super::Journal) goes on behind.
+    /// The segments scanned, each with its bytes: what [`Journal`](super::Journal) goes on behind.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.segments.iter().map(|(number, octets)| (*number, *octets))
+        self.segments.iter().map(|(number, bytes)| (*number, *bytes))
     }
 
     /// The tasks whose content is in the segment of this number, with it.

@@ -9,10 +9,10 @@ use super::task::{State, Tick};
 use super::{Buried, ConnectionId, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, TaskId};
 
-/// Octets of a reason that the dead list keeps in any case, and of all together up to which it keeps whole ones.
+/// Bytes of a reason that the dead list keeps in any case, and of all together up to which it keeps whole ones.
 const LEAST: usize = 1 << 10;
 const REASONS: usize = 4 << 20;
-/// Octets of DEAD_TASKS.
+/// Bytes of DEAD_TASKS.
 const LISTED: usize = 512 << 10;
 
 impl Queue {
@@ -39,9 +39,9 @@ impl Queue {
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
         // What a worker has said is never lost for lack of room.
-        let room = REASONS.saturating_sub(self.dead.octets).max(LEAST);
+        let room = REASONS.saturating_sub(self.dead.bytes).max(LEAST);
         let kept = reason.len().min(REASON).min(room);
-        self.dead.octets += kept;
+        self.dead.bytes += kept;
         let reason = reason.get(..kept).unwrap_or_default().into();
         self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);
@@ -77,18 +77,18 @@ impl Queue {
 
     /// Dead tasks, as many as have room in an answer.
     fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q Buried>) -> Vec<u8> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for Buried { place, reason, verdict: _ } in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
-            let before = octets.len();
-            DeadTask { id: task.id, attempts: task.attempts, kind: &kind.name, reason }.encode(&mut octets);
-            if octets.len() > LISTED {
-                octets.truncate(before);
+            let before = bytes.len();
+            DeadTask { id: task.id, attempts: task.attempts, kind: &kind.name, reason }.encode(&mut bytes);
+            if bytes.len() > LISTED {
+                bytes.truncate(before);
                 break;
             }
         }
-        octets
+        bytes
     }
 
     pub(super) fn dead_requeue(&mut self, now: Tick, id: ConnectionId, task_id: TaskId) {
@@ -124,7 +124,7 @@ impl Queue {
             return None;
         };
         self.dead.orders.remove(&task_id.0);
-        self.dead.octets -= self.dead.tasks.remove(&order)?.reason.len();
+        self.dead.bytes -= self.dead.tasks.remove(&order)?.reason.len();
         place
     }
 

@@ -93,7 +93,7 @@ pub struct QueueConfig {
     pub keys: usize,
     /// Bytes of answers that may wait for a connection, or for the disk before that, until nothing more is read from it: 64 KiB.
     pub output: usize,
-    /// Octets that may wait for a connection at all; then it is cut off: 1 MiB.
+    /// Bytes that may wait for a connection at all; then it is cut off: 1 MiB.
     pub output_limit: usize,
     /// How long after a failed write of the journal the next one is tried: 1 s.
     pub journal_retry: Duration,
@@ -124,7 +124,7 @@ impl QueueConfig {
         self.default.check("the default policy")?;
         for (name, policy) in &self.policies {
             if name.is_empty() || name.len() > 255 {
-                return Err(Error::misuse(format!("a task's type has 1 to 255 octets, not {}", name.len())));
+                return Err(Error::misuse(format!("a task's type has 1 to 255 bytes, not {}", name.len())));
             }
             policy.check(name)?;
         }

@@ -7,7 +7,7 @@ use super::task::{State, Tick};
 use super::time::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record};
 
-/// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, octets.
+/// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, bytes.
 const SCANNED: u32 = 65_536;
 const COMPACTED: usize = 1 << 20;
 
@@ -48,7 +48,7 @@ impl Queue {
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
             if let Some(journal) = &mut self.journal {
-                journal.gone(task.segment, task.octets as usize);
+                journal.gone(task.segment, task.bytes as usize);
             }
             cancelled.push(task.id);
         }
@@ -98,7 +98,7 @@ impl Queue {
 
     /// Writes the tasks of the oldest segment again, where that is what keeps it: some at a time, so that others have their turn.
     fn compact(&mut self) {
-        let reasons = self.dead.octets as u64;
+        let reasons = self.dead.bytes as u64;
         let oldest = self.journal.as_ref().and_then(|journal| journal.to_compact(reasons)).map(|segment| (segment, 0));
         let Some((oldest, start)) = self.compacting.take().or(oldest) else { return };
         let before = self.journal_waiting();

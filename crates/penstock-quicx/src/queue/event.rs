@@ -8,7 +8,7 @@ use crate::{ErrorCode, TaskId};
 const MOST: usize = 1_024;
 /// Microseconds from one word that the journal cannot be written to the next.
 const TOLD_AGAIN: Tick = 60_000_000;
-/// Octets of a reason that an event has.
+/// Bytes of a reason that an event has.
 const REASON: usize = 1 << 10;
 
 /// What is worth a line in a log.
@@ -105,7 +105,7 @@ pub struct Counters {
 
 impl Counters {
     pub(super) fn refused(&mut self, code: ErrorCode, times: u64) {
-        let index = usize::from(code.octet().saturating_sub(1));
+        let index = usize::from(code.byte().saturating_sub(1));
         if let Some(counter) = self.errors.get_mut(index) {
             *counter += times;
         }
@@ -150,7 +150,7 @@ impl Events {
     }
 }
 
-/// What a log shows of octets that a peer wrote.
-pub(super) fn words(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets.get(..REASON).unwrap_or(octets)).into_owned()
+/// What a log shows of bytes that a peer wrote.
+pub(super) fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..REASON).unwrap_or(bytes)).into_owned()
 }

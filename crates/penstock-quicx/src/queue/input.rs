@@ -8,19 +8,19 @@ use super::task::Tick;
 use super::{ConnectionId, Queue};
 use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};
 
-/// Octets of the journal that may wait to be written before nothing more is read from producers, and then from anybody: what
+/// Bytes of the journal that may wait to be written before nothing more is read from producers, and then from anybody: what
 /// workers say is little, and they must be able to say that they are at work.
 const JOURNAL: (usize, usize) = (8 << 20, 16 << 20);
-/// Octets that each connection may have of a frame that is not whole.
+/// Bytes that each connection may have of a frame that is not whole.
 const PARTIAL: usize = 16 << 10;
 /// What all those beyond may have together, as a part of the pool.
 const PARTIAL_OF_POOL: u64 = 4;
 
 impl Queue {
-    /// Octets have come on a connection.
-    pub fn handle_input(&mut self, now: Instant, id: ConnectionId, octets: &[u8]) {
+    /// Bytes have come on a connection.
+    pub fn handle_input(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
         let now = self.tick(now);
-        self.read(now, id, octets);
+        self.read(now, id, bytes);
     }
 
     /// Nothing more comes on a connection; what was asked for is still answered.
@@ -37,15 +37,15 @@ impl Queue {
         !connection.ending && !connection.output.is_full() && self.journal_waiting() <= journal
     }
 
-    fn read(&mut self, now: Tick, id: ConnectionId, octets: &[u8]) {
+    fn read(&mut self, now: Tick, id: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if !connection.rest.is_empty() {
-            connection.rest.extend_from_slice(octets);
+            connection.rest.extend_from_slice(bytes);
             return;
         }
         let mut decoder = std::mem::replace(&mut connection.decoder, Decoder::new(Accepts::ToClient));
         self.partial -= decoder.kept();
-        let mut input = octets;
+        let mut input = bytes;
         let mut frames = 0_usize;
         while self.takes_input(id)
             && let Some(decoded) = decoder.next_frame(&mut input)

@@ -106,15 +106,15 @@ impl Keys {
 mod tests {
     use super::*;
 
-    fn ids(keys: &Keys, octets: impl IntoIterator<Item = u8>) -> Vec<Option<u32>> {
-        octets.into_iter().map(|octet| keys.find([octet; 16]).map(|keyed| keyed.id.0)).collect()
+    fn ids(keys: &Keys, bytes: impl IntoIterator<Item = u8>) -> Vec<Option<u32>> {
+        bytes.into_iter().map(|byte| keys.find([byte; 16]).map(|keyed| keyed.id.0)).collect()
     }
 
     #[test]
     fn the_last_loose_ones_are_known_and_those_of_tasks_always() {
         let mut keys = Keys::new(2);
         keys.remember([1; 16], TaskId(1));
-        (2..6).for_each(|octet| keys.merged([octet; 16], TaskId(1)));
+        (2..6).for_each(|byte| keys.merged([byte; 16], TaskId(1)));
         assert_eq!(ids(&keys, 1..6), [Some(1), None, None, Some(1), Some(1)]);
         keys.over(TaskId(1), Some([1; 16]));
         assert_eq!(ids(&keys, 1..6), [Some(1), None, None, None, Some(1)]);
@@ -130,7 +130,7 @@ mod tests {
         keys.forget(TaskId(1), Some([1; 16]));
         assert_eq!(ids(&keys, 1..3), [None, None]);
         keys.remember([2; 16], TaskId(2));
-        (3..6).for_each(|octet| keys.merged([octet; 16], TaskId(2)));
+        (3..6).for_each(|byte| keys.merged([byte; 16], TaskId(2)));
         assert_eq!(ids(&keys, 2..6), [Some(2), None, Some(2), Some(2)]);
     }
 }

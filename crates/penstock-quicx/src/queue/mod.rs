@@ -1,7 +1,7 @@
 //! The queue: what a daemon is, without its sockets, its files and its clock.
 //!
 //! ```text
-//!  octets ─▶ connection ─▶ frame ─▶ task in the pool ─▶ journal ─▶ durable ─▶ type's queue ─▶ worker ─▶ DONE ─▶ freed
+//!  bytes ─▶ connection ─▶ frame ─▶ task in the pool ─▶ journal ─▶ durable ─▶ type's queue ─▶ worker ─▶ DONE ─▶ freed
 //!                            │                                                  ▲              │ lost      │
 //!                            └─ ERROR                                           └──────────────┘           ▼
 //!                                                                                        observers, outcomes
@@ -50,7 +50,7 @@ use crate::{
 /// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with something
 /// to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
 ///
-/// Memory: the pool; about 160 octets for each task, 60 more for one with a key, and 100 for each outcome and each key that are
+/// Memory: the pool; about 160 bytes for each task, 60 more for one with a key, and 100 for each outcome and each key that are
 /// remembered; for each connection at most
 /// what [`QueueConfig`] says of output, a frame that is not whole, and what one read brought.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub struct Queue {
     refrained: VecDeque<ConnectionId>,
     /// The segment whose tasks are being written again, and the place that is next.
     compacting: Option<(u64, u32)>,
-    /// Octets of frames that are not whole.
+    /// Bytes of frames that are not whole.
     partial: usize,
     dirty: VecDeque<ConnectionId>,
     dead: Dead,
@@ -96,7 +96,7 @@ pub struct Queue {
 struct Dead {
     tasks: BTreeMap<u64, Buried>,
     orders: BTreeMap<u32, u64>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// A task on the dead list.
@@ -172,15 +172,15 @@ impl Queue {
         let kind =
             kind.ok_or_else(|| Error::limit(format!("the journal has more than {} types", self.config.types)))?;
         let block = self.pool.alloc(content.len()).map_err(|error| Error::limit(error.to_string()))?;
-        if let Ok(octets) = self.pool.get_mut(block) {
-            octets.copy_from_slice(content);
+        if let Ok(bytes) = self.pool.get_mut(block) {
+            bytes.copy_from_slice(content);
         }
         let (id, order) = (task.id, task.order);
         let place = self.tasks.insert(Task {
             id,
             kind,
             attempts: task.attempts,
-            octets: content.len() as u32,
+            bytes: content.len() as u32,
             order,
             block,
             submitter: None,
@@ -246,12 +246,12 @@ impl Queue {
         self.connections.get(id).map_or(&[], |connection| connection.output.ready())
     }
 
-    /// So many octets of it were written.
-    pub fn handle_written(&mut self, now: Instant, id: ConnectionId, octets: usize) {
+    /// So many bytes of it were written.
+    pub fn handle_written(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
         let now = self.tick(now);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let was_full = connection.output.is_full();
-        connection.output.written(octets);
+        connection.output.written(bytes);
         self.let_go(id);
         if was_full && self.connections.get(id).is_some_and(|connection| !connection.output.is_full()) {
             self.resume(now, id);
@@ -349,7 +349,7 @@ impl Queue {
         self.connections.open
     }
 
-    /// Octets of the journal that are not on the disk.
+    /// Bytes of the journal that are not on the disk.
     pub fn journal_waiting(&self) -> usize {
         self.journal.as_ref().map_or(0, Journal::waiting)
     }

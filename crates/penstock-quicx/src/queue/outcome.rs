@@ -9,7 +9,7 @@ use super::task::{State, Tick};
 use super::{ConnectionId, Queue};
 use crate::{ErrorCode, Failed, Frame, REASON, Record, TaskId};
 
-/// Octets of all reasons together that are remembered.
+/// Bytes of all reasons together that are remembered.
 const REASONS: usize = 4 << 20;
 /// Live tasks that a connection may observe at once.
 const OBSERVED: usize = 65_536;
@@ -30,7 +30,7 @@ pub(super) struct Outcomes {
     known: FastMap<u32, (Tick, Outcome)>,
     /// In the order in which they came. One that was forgotten, or came again, is passed over.
     order: VecDeque<(Tick, u32)>,
-    octets: usize,
+    bytes: usize,
     /// So many at the front of the order have no reason any more.
     emptied: usize,
 }
@@ -38,7 +38,7 @@ pub(super) struct Outcomes {
 impl Outcomes {
     pub(super) fn new(most: usize, time: Duration) -> Self {
         let (known, order) = (FastMap::default(), VecDeque::new());
-        Self { most, time: time.as_micros() as u64, known, order, octets: 0, emptied: 0 }
+        Self { most, time: time.as_micros() as u64, known, order, bytes: 0, emptied: 0 }
     }
 
     fn remember(&mut self, now: Tick, id: TaskId, mut outcome: Outcome) {
@@ -48,7 +48,7 @@ impl Outcomes {
                 *reason = cut.into();
             }
             self.make_room(reason.len());
-            self.octets += reason.len();
+            self.bytes += reason.len();
         }
         self.known.insert(id.0, (now, outcome));
         self.order.push_back((now, id.0));
@@ -64,14 +64,14 @@ impl Outcomes {
     }
 
     /// The oldest reasons make room for a new one: who asks for a task asks soon.
-    fn make_room(&mut self, octets: usize) {
-        while self.octets + octets > REASONS {
+    fn make_room(&mut self, bytes: usize) {
+        while self.bytes + bytes > REASONS {
             let Some((since, id)) = self.order.get(self.emptied) else { return };
             self.emptied += 1;
             if let Some((known, Outcome::Failed(reason))) = self.known.get_mut(id)
                 && known == since
             {
-                self.octets -= std::mem::take(reason).len();
+                self.bytes -= std::mem::take(reason).len();
             }
         }
     }
@@ -82,7 +82,7 @@ impl Outcomes {
             return;
         }
         if let Some((_, Outcome::Failed(reason))) = self.known.remove(&id.0) {
-            self.octets -= reason.len();
+            self.bytes -= reason.len();
         }
     }
 
@@ -182,7 +182,7 @@ impl Queue {
         self.kinds.leave(task.kind);
         if let Some(journal) = &mut self.journal {
             journal.append(&Record::Gone { id: task.id }, false);
-            journal.gone(task.segment, task.octets as usize);
+            journal.gone(task.segment, task.bytes as usize);
         }
     }
 }

@@ -57,8 +57,8 @@ impl Queue {
             }
             return Ok(Accepted::There(place));
         }
-        let octets = submit.octets() + key.map_or(0, |key| key.len());
-        let block = match self.pool.alloc(octets) {
+        let bytes = submit.bytes() + key.map_or(0, |key| key.len());
+        let block = match self.pool.alloc(bytes) {
             Ok(block) => block,
             Err(error) => {
                 self.kinds.leave(kind);
@@ -78,7 +78,7 @@ impl Queue {
             id,
             kind,
             attempts: 0,
-            octets: octets as u32,
+            bytes: bytes as u32,
             order,
             block,
             submitter: Some(submitter),

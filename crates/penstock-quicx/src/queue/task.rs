@@ -39,7 +39,7 @@ pub(super) struct Task {
     pub(super) id: TaskId,
     pub(super) kind: u32,
     pub(super) attempts: u16,
-    pub(super) octets: u32,
+    pub(super) bytes: u32,
     /// Its place in the order of submission.
     pub(super) order: u64,
     pub(super) block: Block,

@@ -38,9 +38,9 @@ fn large_frames_that_are_not_whole_have_a_part_of_the_pool_together() {
     let pool = PoolConfig { bytes: 16 << 20, classes: vec![64, 1 << 20] };
     let mut d = Dialogue::with(QueueConfig { pool, ..QueueConfig::default() });
     let payload = vec![b'x'; 1_000_000];
-    let mut octets = Vec::new();
-    submit("a", &payload).encode(&mut octets).expect("fits");
-    let (half, rest) = octets.split_at(600_000);
+    let mut data = Vec::new();
+    submit("a", &payload).encode(&mut data).expect("fits");
+    let (half, rest) = data.split_at(600_000);
     let peers: Vec<_> = (0..20).map(|_| d.connect()).collect();
     for peer in &peers {
         for piece in half.chunks(50_000) {
@@ -120,10 +120,10 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let octets = || prop::collection::vec(any::<u8>(), 0..60);
+    let bytes = || prop::collection::vec(any::<u8>(), 0..60);
     prop_oneof![
-        20 => (0..6_usize, 0..14_usize, 1..40_u32, octets()).prop_map(|(at, what, id, data)| Step::Send(at, what, id, data)),
-        1 => (0..6_usize, octets()).prop_map(|(at, data)| Step::Garbage(at, data)),
+        20 => (0..6_usize, 0..14_usize, 1..40_u32, bytes()).prop_map(|(at, what, id, data)| Step::Send(at, what, id, data)),
+        1 => (0..6_usize, bytes()).prop_map(|(at, data)| Step::Garbage(at, data)),
         4 => (0..6_usize).prop_map(Step::Read),
         2 => (0..6_usize).prop_map(Step::Close),
         2 => any::<u16>().prop_map(Step::Pass),
@@ -157,12 +157,12 @@ impl World {
 
     fn send(&mut self, at: usize, what: usize, id: u32, data: &[u8]) {
         let kinds: [&[u8]; 2] = [b"a", b"r"];
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let frame = match what {
             0..=3 => submit(if id.is_multiple_of(2) { "a" } else { "r" }, data),
             4 | 5 => Frame::Ready,
             6 => Frame::Prefetch(Prefetch(id as u16)),
-            7 => subscribe(&kinds[..id as usize % 3], &mut octets),
+            7 => subscribe(&kinds[..id as usize % 3], &mut bytes),
             8 | 9 => done(id),
             10 => failed(id, data),
             11 => observe(id),

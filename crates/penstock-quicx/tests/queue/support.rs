@@ -36,12 +36,12 @@ impl Dialogue {
         let clock = FakeClock::new();
         let mut recovery = Recovery::default();
         // One that was just made when the process died is no segment yet.
-        files.retain(|number, octets| recovery.scan(*number, octets).expect("ours"));
+        files.retain(|number, data| recovery.scan(*number, data).expect("ours"));
         recovery.check(&config.pool).expect("fits");
         let journal = Journal::new(bytes, recovery.segments());
         let mut queue = Queue::with_journal(clock.instant(), config.clone(), journal).expect("valid");
-        for (number, octets) in &files {
-            for (task, content) in recovery.content(*number, octets) {
+        for (number, data) in &files {
+            for (task, content) in recovery.content(*number, data) {
                 queue.restore(clock.instant(), task, content).expect("fits");
             }
         }
@@ -53,16 +53,16 @@ impl Dialogue {
     }
 
     pub(crate) fn send(&mut self, to: ConnectionId, frames: &[Frame<'_>]) {
-        let mut octets = Vec::new();
-        frames.iter().for_each(|frame| frame.encode(&mut octets).expect("fits"));
-        self.queue.handle_input(self.clock.instant(), to, &octets);
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes).expect("fits"));
+        self.queue.handle_input(self.clock.instant(), to, &bytes);
     }
 
     /// What a connection has been sent, as words.
     pub(crate) fn hears(&mut self, id: ConnectionId) -> Vec<String> {
-        let octets = self.queue.poll_transmit(id).to_vec();
-        self.queue.handle_written(self.clock.instant(), id, octets.len());
-        words(&octets)
+        let bytes = self.queue.poll_transmit(id).to_vec();
+        self.queue.handle_written(self.clock.instant(), id, bytes.len());
+        words(&bytes)
     }
 
     pub(crate) fn ask(&mut self, id: ConnectionId, frame: Frame<'_>) -> Vec<String> {
@@ -86,8 +86,8 @@ impl Dialogue {
     pub(crate) fn write(&mut self) {
         while let Some(write) = self.queue.poll_write() {
             match write {
-                Write::Append { segment, octets, .. } => {
-                    self.put(segment, &octets);
+                Write::Append { segment, bytes, .. } => {
+                    self.put(segment, &bytes);
                     self.queue.handle_durable(self.clock.instant());
                 }
                 Write::Remove { segment } => {
@@ -98,17 +98,17 @@ impl Dialogue {
     }
 
     /// Appends; what begins a segment begins its file.
-    fn put(&mut self, segment: u64, octets: &[u8]) {
-        if octets.starts_with(b"QUICXJ") {
+    fn put(&mut self, segment: u64, bytes: &[u8]) {
+        if bytes.starts_with(b"QUICXJ") {
             self.files.remove(&segment);
         }
-        self.files.entry(segment).or_default().extend_from_slice(octets);
+        self.files.entry(segment).or_default().extend_from_slice(bytes);
     }
 
     /// The next write fails, with half of it on the disk.
     pub(crate) fn fail(&mut self) {
-        if let Some(Write::Append { segment, octets, .. }) = self.queue.poll_write() {
-            self.put(segment, octets.get(..octets.len() / 2).unwrap_or_default());
+        if let Some(Write::Append { segment, bytes, .. }) = self.queue.poll_write() {
+            self.put(segment, bytes.get(..bytes.len() / 2).unwrap_or_default());
             self.queue.handle_write_failed(self.clock.instant(), "no space left on device");
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn submit<'a>(kind: &'a str, payload: &'a [u8]) -> Frame<'a> {
     Frame::Submit(Submit { kind: kind.as_bytes(), payload })
 }
 
-/// With a key that begins with this octet.
+/// With a key that begins with this byte.
 pub(crate) const fn once<'a>(key: u8, kind: &'a str, payload: &'a [u8]) -> Frame<'a> {
     let submit = Submit { kind: kind.as_bytes(), payload };
     Frame::SubmitOnce(SubmitOnce { key: [key; SubmitOnce::KEY], submit })
@@ -141,14 +141,14 @@ pub(crate) const fn observe(id: u32) -> Frame<'static> {
     Frame::Observe(TaskId(id))
 }
 
-pub(crate) fn subscribe<'a>(kinds: &[&[u8]], octets: &'a mut Vec<u8>) -> Frame<'a> {
-    Frame::Subscribe(Types::collect(kinds, octets).expect("types"))
+pub(crate) fn subscribe<'a>(kinds: &[&[u8]], bytes: &'a mut Vec<u8>) -> Frame<'a> {
+    Frame::Subscribe(Types::collect(kinds, bytes).expect("types"))
 }
 
-pub(crate) fn words(mut octets: &[u8]) -> Vec<String> {
+pub(crate) fn words(mut bytes: &[u8]) -> Vec<String> {
     let mut decoder = Decoder::new(Accepts::ToClient);
     let mut found = Vec::new();
-    while let Some(decoded) = decoder.next_frame(&mut octets) {
+    while let Some(decoded) = decoder.next_frame(&mut bytes) {
         let Decoded::Frame(frame) = decoded else { panic!("{decoded:?}") };
         found.push(word(frame));
     }

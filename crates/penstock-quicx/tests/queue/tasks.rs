@@ -30,8 +30,8 @@ fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
     let (producer, worker) = (d.connect(), d.worker(1));
     assert!(!d.queue.is_in_turn(producer));
     for (frames, in_turn) in [(1, true), (2, false), (1, true)] {
-        let octets = encoded(submit("a", b"x")).repeat(frames);
-        d.queue.handle_input(d.clock.instant(), producer, &octets);
+        let bytes = encoded(submit("a", b"x")).repeat(frames);
+        d.queue.handle_input(d.clock.instant(), producer, &bytes);
         assert_eq!(d.queue.is_in_turn(producer), in_turn);
         d.hears(producer);
     }
@@ -45,9 +45,9 @@ fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
 }
 
 fn encoded(frame: Frame<'_>) -> Vec<u8> {
-    let mut octets = Vec::new();
-    frame.encode(&mut octets).expect("a frame");
-    octets
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes).expect("a frame");
+    bytes
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn the_dead_list_keeps_what_a_worker_has_said_of_each_however_many_there_are() {
         d.hears(producer);
         d.hears(worker);
     }
-    for (id, octets) in [(1, 64 << 10), (64, 64 << 10), (65, 1 << 10), (4_200, 1 << 10)] {
-        assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(octets))]);
+    for (id, bytes) in [(1, 64 << 10), (64, 64 << 10), (65, 1 << 10), (4_200, 1 << 10)] {
+        assert_eq!(d.ask(observer, observe(id)), [format!("FAILED {id} {}", "r".repeat(bytes))]);
     }
     let list = d.ask(observer, Frame::DeadList).join("");
     assert!(list.starts_with(&format!("DEAD_TASKS [1 1 a {},", "r".repeat(65_535))), "as much as a length can say");

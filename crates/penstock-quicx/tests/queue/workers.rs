@@ -43,8 +43,8 @@ fn who_has_been_idle_longest_is_first_and_those_who_hold_something_are_last() {
 fn a_worker_gets_only_the_types_it_has_subscribed_to_last() {
     let mut d = Dialogue::new();
     let (producer, worker) = (d.connect(), d.connect());
-    let mut octets = Vec::new();
-    d.send(worker, &[subscribe(&[b"a", b"b", b"a"], &mut octets), Frame::Prefetch(Prefetch(9)), Frame::Ready]);
+    let mut bytes = Vec::new();
+    d.send(worker, &[subscribe(&[b"a", b"b", b"a"], &mut bytes), Frame::Prefetch(Prefetch(9)), Frame::Ready]);
     d.send(producer, &[submit("c", b""), submit("b", b""), submit("a", b"")]);
     assert_eq!(d.hears(worker), ["WAIT", "TASK 2 b ", "TASK 3 a "]);
     d.send(worker, &[subscribe(&[b"c"], &mut Vec::new())]);

@@ -14,7 +14,7 @@ use super::fetch::{FetchOptions, body, ok, sent, shown};
 /// What is known of a part.
 #[derive(Default)]
 struct Part {
-    octets: Option<Vec<u8>>,
+    bytes: Option<Vec<u8>>,
     begun: Option<Instant>,
     /// How many requests for it run.
     running: usize,
@@ -46,7 +46,7 @@ impl Parts {
     /// The part that was begun first of those that nobody has asked for again, and when it is late.
     fn oldest(&self) -> Option<(usize, Instant)> {
         let patience = self.patience()?;
-        let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.octets.is_none() && !part.hedged);
+        let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.bytes.is_none() && !part.hedged);
         let oldest = waiting.filter_map(|(index, part)| Some((index, part.begun?))).min_by_key(|(_, begun)| *begun)?;
         Some((oldest.0, oldest.1.checked_add(patience)?))
     }
@@ -67,12 +67,12 @@ impl Parts {
         let Some(part) = self.parts.get_mut(index) else { return Ok(false) };
         part.running = part.running.saturating_sub(1);
         match result {
-            Ok(octets) if part.octets.is_none() => {
-                part.octets = Some(octets);
+            Ok(bytes) if part.bytes.is_none() => {
+                part.bytes = Some(bytes);
                 self.times.extend(part.begun.map(|begun| begun.elapsed()));
                 Ok(true)
             }
-            Err(error) if part.octets.is_none() && part.running == 0 => Err(error),
+            Err(error) if part.bytes.is_none() && part.running == 0 => Err(error),
             Ok(_) | Err(_) => Ok(false),
         }
     }
@@ -118,22 +118,22 @@ pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &Fet
     }
     let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     // Each goes as soon as it is copied.
-    parts.parts.into_iter().filter_map(|part| part.octets).for_each(|octets| whole.extend_from_slice(&octets));
+    parts.parts.into_iter().filter_map(|part| part.bytes).for_each(|bytes| whole.extend_from_slice(&bytes));
     Ok(whole)
 }
 
-/// One part: so many octets, no more and no less.
+/// One part: so many bytes, no more and no less.
 async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u8>> {
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));
     let response = ok(url, sent(url, request).await?)?;
     let wrong = |why: String| Error::new(ErrorKind::Violation, format!("{}: {why}", shown(url)));
     if response.status() != StatusCode::PARTIAL_CONTENT {
-        return Err(wrong(format!("octets {first} to {last} were asked for, and all of them came")));
+        return Err(wrong(format!("bytes {first} to {last} were asked for, and all of them came")));
     }
-    let octets = body(url, response, size).await?;
-    if octets.len() as u64 != size {
-        return Err(wrong(format!("octets {first} to {last} were asked for, and {} came", octets.len())));
+    let bytes = body(url, response, size).await?;
+    if bytes.len() as u64 != size {
+        return Err(wrong(format!("bytes {first} to {last} were asked for, and {} came", bytes.len())));
     }
-    Ok(octets)
+    Ok(bytes)
 }

@@ -22,15 +22,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How fetching goes.
 #[derive(Debug, Clone)]
 pub struct FetchOptions {
-    /// From so many octets on an object is fetched in parts that come side by side.
+    /// From so many bytes on an object is fetched in parts that come side by side.
     pub parallel_threshold: u64,
-    /// How many octets a part has.
+    /// How many bytes a part has.
     pub chunk_size: u64,
     /// How many parts come side by side.
     pub max_parallel: usize,
     /// How long one try may take.
     pub timeout: Duration,
-    /// How many octets may be fetched, and how many there may be inflated.
+    /// How many bytes may be fetched, and how many there may be inflated.
     pub max_bytes: u64,
     /// A part that takes so many times what half of them took is asked for once more; 0 is never.
     pub hedge_multiplier: f64,
@@ -82,7 +82,7 @@ impl Fetcher {
     pub fn fetch(&self, url: &str, check: Check<'_>) -> Result<Fetched> {
         let begun = Instant::now();
         let url = self.admitted(url)?;
-        let (octets, coding) = if url.scheme() == "file" {
+        let (bytes, coding) = if url.scheme() == "file" {
             let coding = url.path().ends_with(".zst").then(|| "zstd".to_owned());
             (file::read(self.options.root.as_deref(), &url, self.options.max_bytes)?, coding)
         } else {
@@ -97,16 +97,16 @@ impl Fetcher {
                 return Err(Error::new(ErrorKind::Violation, message));
             }
         };
-        Ok(Fetched { octets, zstd, took: begun.elapsed() })
+        Ok(Fetched { bytes, zstd, took: begun.elapsed() })
     }
 
-    /// Puts octets to a URL that was given for that.
-    pub fn put(&self, url: &str, octets: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
+    /// Puts bytes to a URL that was given for that.
+    pub fn put(&self, url: &str, bytes: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
         let url = self.admitted(url)?;
         if url.scheme() == "file" {
-            return file::write(self.options.root.as_deref(), &url, &octets);
+            return file::write(self.options.root.as_deref(), &url, &bytes);
         }
-        let mut request = self.client()?.put(url.clone()).header(CONTENT_TYPE, content_type).body(octets);
+        let mut request = self.client()?.put(url.clone()).header(CONTENT_TYPE, content_type).body(bytes);
         if url.query_pairs().any(|(name, _)| name == "sig") {
             // A signature of Azure's: its store wants to know what is put there.
             request = request.header("x-ms-blob-type", "BlockBlob");
@@ -172,14 +172,14 @@ impl Fetcher {
         self.fits(url, probed.length)?;
         if let Some(length) = probed.length.filter(|length| probed.ranges && *length >= self.options.parallel_threshold)
         {
-            let octets = chunks::fetch(client, url, length, &self.options).await?;
-            return Ok((octets, probed.coding));
+            let bytes = chunks::fetch(client, url, length, &self.options).await?;
+            return Ok((bytes, probed.coding));
         }
         let response = ok(url, sent(url, client.get(url.clone())).await?)?;
         self.fits(url, length(response.headers()))?;
         let coding = coding(response.headers()).or(probed.coding);
-        let octets = body(url, response, self.options.max_bytes).await?;
-        Ok((octets, coding))
+        let bytes = body(url, response, self.options.max_bytes).await?;
+        Ok((bytes, coding))
     }
 
     fn fits(&self, url: &Url, length: Option<u64>) -> Result<()> {
@@ -190,22 +190,22 @@ impl Fetcher {
     }
 }
 
-/// The octets of an answer, counted as they come.
+/// The bytes of an answer, counted as they come.
 pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
-        if (octets.len() as u64).saturating_add(piece.len() as u64) > most {
+        if (bytes.len() as u64).saturating_add(piece.len() as u64) > most {
             return Err(too_long(url, most));
         }
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn too_long(url: &Url, most: u64) -> Error {
     Error::new(
         ErrorKind::Limit,
-        format!("{} sends more than the {most} octets that were allowed (max_fetch_bytes)", shown(url)),
+        format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)),
     )
 }
 
@@ -247,14 +247,14 @@ pub(super) fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-/// Asks for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one octet.
+/// Asks for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one byte.
 async fn probe(client: &Client, url: &Url) -> Result<Probed> {
     let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
     let signed =
         ["X-Amz-Signature", "X-Goog-Signature", "sig"].iter().any(|name| names.iter().any(|each| each == name));
     let request = if signed { client.get(url.clone()).header(RANGE, "bytes=0-0") } else { client.head(url.clone()) };
     let response = sent(url, request).await?;
-    // Who is not asked so answers a GET perhaps; no octet of an empty object can be had.
+    // Who is not asked so answers a GET perhaps; no byte of an empty object can be had.
     if matches!(response.status().as_u16(), 403 | 405 | 416 | 501) {
         return Ok(Probed::default());
     }

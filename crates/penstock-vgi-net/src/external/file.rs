@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use penstock_vgi::{Error, ErrorKind, Result};
 use reqwest::Url;
 
-/// Reads a file, if it lies below the folder and has no more than so many octets.
+/// Reads a file, if it lies below the folder and has no more than so many bytes.
 pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>> {
     let path = inside(root, url, |path| path.canonicalize())?;
     let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{url}: {error}"));
@@ -16,24 +16,24 @@ pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>>
     if !metadata.is_file() {
         return Err(Error::new(ErrorKind::Violation, format!("{url} is no file")));
     }
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     if metadata.len() <= most {
-        file.take(most.saturating_add(1)).read_to_end(&mut octets).map_err(failed)?;
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     }
-    if metadata.len() > most || octets.len() as u64 > most {
-        return Err(Error::new(ErrorKind::Limit, format!("{url} has more than the {most} octets of max_fetch_bytes")));
+    if metadata.len() > most || bytes.len() as u64 > most {
+        return Err(Error::new(ErrorKind::Limit, format!("{url} has more than the {most} bytes of max_fetch_bytes")));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Writes a new file below the folder.
-pub(super) fn write(root: Option<&Path>, url: &Url, octets: &[u8]) -> Result<()> {
+pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> {
     let path = inside(root, url, |path| {
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
         Ok(path.parent().ok_or(std::io::ErrorKind::InvalidInput)?.canonicalize()?.join(name))
     })?;
     let written =
-        OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(octets));
+        OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(bytes));
     written.map_err(|error| Error::new(ErrorKind::Io, format!("{url}: {error}")))
 }
 
@@ -63,8 +63,8 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
         let url = |path: &Path| Url::from_file_path(path).unwrap();
         let object = url(&root.join("object"));
-        write(Some(&root), &object, b"octets").unwrap();
-        assert_eq!(read(Some(&root), &object, 6).unwrap(), b"octets");
+        write(Some(&root), &object, b"bytes").unwrap();
+        assert_eq!(read(Some(&root), &object, 6).unwrap(), b"bytes");
         let kinds = [
             read(Some(&root), &object, 5).unwrap_err().kind(),
             read(None, &object, 6).unwrap_err().kind(),

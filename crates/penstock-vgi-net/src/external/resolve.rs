@@ -29,7 +29,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// What lies behind a pointer. Networks, HTTP and octets that are no Arrow may be better the next time; whatever breaks a
+    /// What lies behind a pointer. Networks, HTTP and bytes that are no Arrow may be better the next time; whatever breaks a
     /// rule or a limit is not.
     pub fn resolve(&self, pointer: &Pointer, check: Check<'_>) -> Result<Opened> {
         let tries = self.max_retries.saturating_add(1).min(TRIES);

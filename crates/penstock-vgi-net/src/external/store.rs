@@ -34,7 +34,7 @@ impl ObjectStorage {
     }
 
     /// Puts an object, and gives the URL by which it is fetched.
-    pub fn upload(&self, name: &str, octets: Vec<u8>, coding: Option<&str>, check: Check<'_>) -> Result<String> {
+    pub fn upload(&self, name: &str, bytes: Vec<u8>, coding: Option<&str>, check: Check<'_>) -> Result<String> {
         let path = self.place.path(name);
         let mut attributes = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
         if let Some(coding) = coding {
@@ -42,7 +42,7 @@ impl ObjectStorage {
         }
         let options = PutOptions { attributes, ..PutOptions::default() };
         let put = async {
-            let put = self.place.store().put_opts(&path, PutPayload::from(octets), options).await;
+            let put = self.place.store().put_opts(&path, PutPayload::from(bytes), options).await;
             put.map_err(|error| self.failed(&error))?;
             self.signed(Method::GET, name).await
         };

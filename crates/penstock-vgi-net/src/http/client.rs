@@ -93,7 +93,7 @@ pub struct Uploads {
     pub fetcher: Arc<Fetcher>,
     /// Which URLs may be used.
     pub allowed: Allowed,
-    /// Requests of so many octets are put elsewhere also where the server would take them.
+    /// Requests of so many bytes are put elsewhere also where the server would take them.
     pub threshold: Option<u64>,
 }
 
@@ -110,11 +110,11 @@ struct State {
 /// What a server says of large requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Large {
-    /// How many octets it takes.
+    /// How many bytes it takes.
     request: Option<u64>,
     /// It gives URLs to which they may be put.
     urls: bool,
-    /// How many octets it takes there.
+    /// How many bytes it takes there.
     upload: Option<u64>,
 }
 
@@ -329,7 +329,7 @@ impl HttpClient {
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
         let body = concat(pieces);
         if let Some(most) = self.state().large.upload.filter(|most| body.len() as u64 > *most) {
-            let message = format!("the request has {} octets, and the server takes {most}", body.len());
+            let message = format!("the request has {} bytes, and the server takes {most}", body.len());
             return Err(Error::new(ErrorKind::Limit, message));
         }
         let answered = self.upload_urls(1, check)?;
@@ -398,8 +398,8 @@ impl HttpClient {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let in_time = |pause: &Duration| deadline.is_none_or(|deadline| Instant::now() + *pause < deadline);
         loop {
-            let octets = if retry.is_some() { body.clone() } else { std::mem::take(&mut body) };
-            let sent = self.sender.send(method, path, &headers, octets, deadline, check);
+            let bytes = if retry.is_some() { body.clone() } else { std::mem::take(&mut body) };
+            let sent = self.sender.send(method, path, &headers, bytes, deadline, check);
             let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)).filter(in_time) else {
                 let response = sent?;
                 let mut state = self.state();
@@ -519,7 +519,7 @@ impl Wire {
     }
 }
 
-/// No answer has more octets.
+/// No answer has more bytes.
 const LONGEST: u64 = 2 << 30;
 
 impl HttpSender for Wire {
@@ -547,17 +547,17 @@ impl HttpSender for Wire {
                 let headers = answer.headers().iter().map(|(name, value)| (name.as_str(), text(value))).collect();
                 let status = answer.status().as_u16();
                 let stated = answer.content_length().unwrap_or(0).min(LONGEST);
-                let mut octets = Vec::with_capacity(usize::try_from(stated.min(64 << 20)).unwrap_or(0));
+                let mut bytes = Vec::with_capacity(usize::try_from(stated.min(64 << 20)).unwrap_or(0));
                 while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(error))? {
-                    octets.extend_from_slice(&chunk);
-                    if octets.len() as u64 > LONGEST {
+                    bytes.extend_from_slice(&chunk);
+                    if bytes.len() as u64 > LONGEST {
                         return Err(Error::new(
                             ErrorKind::Limit,
                             format!("{}: an answer of more than 2 GiB", self.base),
                         ));
                     }
                 }
-                Ok(Response { status, headers, body: vec![octets.into()] })
+                Ok(Response { status, headers, body: vec![bytes.into()] })
             },
             deadline,
             check,

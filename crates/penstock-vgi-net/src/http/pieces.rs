@@ -9,7 +9,7 @@ use arrow_buffer::Buffer;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Octets of an answer.
+/// Bytes of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     rest: VecDeque<Bytes>,

@@ -7,15 +7,15 @@ use crate::{Error, ErrorKind, Result};
 /// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
 const WINDOW: u32 = 27;
 
-/// The octets of a zstd body. They are counted while they come, and those beyond the limit are an error.
-pub fn inflate(octets: &[u8], limit: u64) -> Result<Vec<u8>> {
+/// The bytes of a zstd body. They are counted while they come, and those beyond the limit are an error.
+pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Error::malformed(format!("a zstd body that cannot be read: {error}"));
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(octets).map_err(malformed)?;
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(malformed)?;
     decoder.window_log_max(WINDOW).map_err(malformed)?;
     let mut inflated = Vec::new();
     decoder.take(limit.saturating_add(1)).read_to_end(&mut inflated).map_err(malformed)?;
     if inflated.len() as u64 > limit {
-        return Err(Error::new(ErrorKind::Limit, format!("a zstd body inflates to more than {limit} octets")));
+        return Err(Error::new(ErrorKind::Limit, format!("a zstd body inflates to more than {limit} bytes")));
     }
     Ok(inflated)
 }
@@ -28,7 +28,7 @@ const GAIN: usize = 8;
 /// The pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
 pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
     let failed = |error: std::io::Error| Error::misuse(format!("a body cannot be compressed: {error}"));
-    let worth = |octets: &[u8], of: usize| octets.len() <= of.saturating_sub(of / GAIN);
+    let worth = |bytes: &[u8], of: usize| bytes.len() <= of.saturating_sub(of / GAIN);
     let largest = pieces.iter().max_by_key(|piece| piece.len()).copied().unwrap_or_default();
     if largest.len() > 2 * SAMPLE {
         let start = largest.len().saturating_sub(SAMPLE) / 2;
@@ -53,19 +53,19 @@ mod tests {
 
     #[test]
     fn what_is_compressed_in_pieces_is_inflated_up_to_its_limit() {
-        let octets = compress(&[&[7_u8; 1_000], &[8_u8; 10]], 3).expect("zstd works").expect("compressible");
-        assert!(octets.len() < 100);
-        let whole = inflate(&octets, 1_010).expect("within its limit");
+        let bytes = compress(&[&[7_u8; 1_000], &[8_u8; 10]], 3).expect("zstd works").expect("compressible");
+        assert!(bytes.len() < 100);
+        let whole = inflate(&bytes, 1_010).expect("within its limit");
         assert_eq!((whole.len(), whole[999], whole[1_000]), (1_010, 7, 8));
-        assert_eq!(inflate(&octets, 1_009).map_err(|error| error.kind()), Err(ErrorKind::Limit));
-        assert_eq!(inflate(&octets[..20], 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
+        assert_eq!(inflate(&bytes, 1_009).map_err(|error| error.kind()), Err(ErrorKind::Limit));
+        assert_eq!(inflate(&bytes[..20], 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
         assert_eq!(inflate(b"no zstd", 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
     }
 
     #[test]
     fn what_does_not_become_smaller_is_left_as_it_is() {
         let mut state = 1_u64;
-        let mut noise = |octets: usize| {
+        let mut noise = |bytes: usize| {
             let word = |_| {
                 // xorshift64
                 state ^= state << 13;
@@ -73,10 +73,10 @@ mod tests {
                 state ^= state << 17;
                 state.to_le_bytes()
             };
-            (0..octets / 8).flat_map(word).collect::<Vec<u8>>()
+            (0..bytes / 8).flat_map(word).collect::<Vec<u8>>()
         };
-        for octets in [4 << 10, 1 << 20] {
-            assert_eq!(compress(&[&[0; 100], &noise(octets)], 3), Ok(None), "{octets}");
+        for bytes in [4 << 10, 1 << 20] {
+            assert_eq!(compress(&[&[0; 100], &noise(bytes)], 3), Ok(None), "{bytes}");
         }
         // The largest piece is what is tried.
         let made = compress(&[&noise(64 << 10), &[0; 1 << 20]], 3).expect("zstd works").expect("compressible");

@@ -351,10 +351,10 @@ impl Call {
             input_schema: ipc::write_schema(input)?,
             stream_id: self.stream_id.clone(),
         };
-        let octets = self.service.signer.seal(&token, &self.identity);
+        let bytes = self.service.signer.seal(&token, &self.identity);
         Ok(match self.service.config.dialect {
-            Dialect::Spec => (key::STREAM_STATE, octets),
-            Dialect::V0_10 => (key::STREAM_STATE_B64, STANDARD.encode(octets).into_bytes()),
+            Dialect::Spec => (key::STREAM_STATE, bytes),
+            Dialect::V0_10 => (key::STREAM_STATE_B64, STANDARD.encode(bytes).into_bytes()),
         })
     }
 }

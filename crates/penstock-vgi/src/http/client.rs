@@ -104,9 +104,9 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
     if status == 401 {
         return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
     }
-    let octets = plain(response, limits)?;
-    let Ok(items) = ipc::read_streams(&octets, limits) else {
-        let shown = String::from_utf8_lossy(octets.get(..octets.len().min(SHOWN)).unwrap_or_default()).into_owned();
+    let bytes = plain(response, limits)?;
+    let Ok(items) = ipc::read_streams(&bytes, limits) else {
+        let shown = String::from_utf8_lossy(bytes.get(..bytes.len().min(SHOWN)).unwrap_or_default()).into_owned();
         let message =
             format!("HTTP {status}: response is not a valid Arrow IPC stream (first {SHOWN} bytes: {shown:?})");
         return Ok(Answered::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
@@ -138,15 +138,15 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
 
 /// The body as it was before it was coded; what came in one piece stays where it is.
 fn plain(response: &Response, limits: &Limits) -> Result<Buffer> {
-    let octets = match response.body.as_slice() {
+    let bytes = match response.body.as_slice() {
         [whole] => whole.clone(),
         _ => response.concat().into(),
     };
     let headers = &response.headers;
     let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
     match coding.map(str::trim) {
-        None | Some("" | "identity") => Ok(octets),
-        Some("zstd") => Ok(body::inflate(&octets, limits.body)?.into()),
+        None | Some("" | "identity") => Ok(bytes),
+        Some("zstd") => Ok(body::inflate(&bytes, limits.body)?.into()),
         Some(other) => Err(Error::violation(format!("an answer that is coded as {other:?}, which was not asked for"))),
     }
 }

@@ -25,9 +25,9 @@ pub struct Config {
     pub signing_key: Vec<u8>,
     /// How many seconds a token is good for; 0 is for ever.
     pub token_ttl: u64,
-    /// How many octets a body may have, compressed or not; clients are told if it is there.
+    /// How many bytes a body may have, compressed or not; clients are told if it is there.
     pub max_request_bytes: Option<u64>,
-    /// How many octets an answer of a producer has before it is cut.
+    /// How many bytes an answer of a producer has before it is cut.
     pub max_stream_response_bytes: Option<u64>,
     /// A producer fills its answers, also in dialect 0.10, because something limits them.
     pub fills: bool,
@@ -58,7 +58,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A body without a limit of its own has this many octets at most: 256 MiB.
+    /// A body without a limit of its own has this many bytes at most: 256 MiB.
     pub const BODY: u64 = 256 << 20;
     /// An answer of a producer without a limit of its own is cut here: 64 MiB.
     pub const ANSWER: u64 = 64 << 20;

@@ -88,7 +88,7 @@ pub struct Request {
     pub path: String,
     /// Its fields.
     pub headers: Headers,
-    /// The body, or its beginning: one octet more than the limit says that it is too large.
+    /// The body, or its beginning: one byte more than the limit says that it is too large.
     pub body: Vec<u8>,
 }
 
@@ -109,7 +109,7 @@ impl Response {
         Self { status, headers, body: vec![Buffer::from_vec(text.into())] }
     }
 
-    /// How many octets the body has.
+    /// How many bytes the body has.
     pub fn len(&self) -> usize {
         self.body.iter().map(Buffer::len).sum()
     }

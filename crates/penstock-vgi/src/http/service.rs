@@ -89,7 +89,7 @@ impl Service {
         Ok(Self { protocol, config, signer, requests: AtomicU64::new(0) })
     }
 
-    /// How many octets a body may have, compressed or not.
+    /// How many bytes a body may have, compressed or not.
     pub fn max_body(&self) -> u64 {
         self.config.max_request_bytes.unwrap_or(Config::BODY)
     }
@@ -137,7 +137,7 @@ impl Service {
     }
 
     fn too_large(&self) -> Response {
-        let message = format!("the body has more than the {} octets that this server takes\n", self.max_body());
+        let message = format!("the body has more than the {} bytes that this server takes\n", self.max_body());
         Response::text(413, "text/plain; charset=utf-8", message)
     }
 
@@ -375,7 +375,7 @@ impl Pending {
                 let Self { service, mut request, kind, request_id, .. } = self;
                 request.body = Vec::new();
                 let metadata = Metadata::new();
-                let asked = request::Request { method: usize::MAX, values: Vec::new(), metadata, octets: 0 };
+                let asked = request::Request { method: usize::MAX, values: Vec::new(), metadata, bytes: 0 };
                 let mut call = Call::new(service, request, kind, request_id, identity, (asked, None));
                 call.urls = count;
                 Ok(Box::new(call))
@@ -477,10 +477,10 @@ impl Pending {
             |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", error.message()))) };
         let headers = &self.request.headers;
         let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
-        let octets = std::mem::take(&mut self.request.body);
-        let octets = match coding.map(str::trim) {
-            None | Some("" | "identity") => octets,
-            Some("zstd") => body::inflate(&octets, self.service.max_body()).map_err(|error| -> Refusal {
+        let bytes = std::mem::take(&mut self.request.body);
+        let bytes = match coding.map(str::trim) {
+            None | Some("" | "identity") => bytes,
+            Some("zstd") => body::inflate(&bytes, self.service.max_body()).map_err(|error| -> Refusal {
                 // Too large is too large, whether it is seen before or after.
                 let status = if error.kind() == ErrorKind::Limit { 413 } else { 400 };
                 Box::new((status, None, Failure::new("ProtocolError", error.message())))
@@ -490,7 +490,7 @@ impl Pending {
                 return Err(Box::new((415, None, Failure::new("ProtocolError", &message))));
             }
         };
-        let items = ipc::read_streams(&octets.into(), &self.service.config.limits).map_err(|error| refused(&error))?;
+        let items = ipc::read_streams(&bytes.into(), &self.service.config.limits).map_err(|error| refused(&error))?;
         let mut batches = items.into_iter().filter_map(|item| match item {
             Item::Batch(batch) => Some(batch),
             Item::Schema(_) | Item::End => None,
@@ -548,12 +548,12 @@ impl Pending {
         let service = &self.service;
         let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };
         let token = self.token(&mut batch, identity, now)?;
-        let read = |octets: &[u8]| {
-            ipc::read_schema(octets, &service.config.limits).map_err(|_| refused(Refused::Malformed.message()))
+        let read = |bytes: &[u8]| {
+            ipc::read_schema(bytes, &service.config.limits).map_err(|_| refused(Refused::Malformed.message()))
         };
         let (output, input) = (read(&token.schema)?, read(&token.input_schema)?);
         let unresolved = batch.unresolved();
-        let octets = batch.octets;
+        let bytes = batch.bytes;
         let metadata = std::mem::take(&mut batch.metadata);
         let cancelled = batch.rows == 0 && metadata.contains(key::CANCEL);
         if !cancelled {
@@ -574,7 +574,7 @@ impl Pending {
             batch: batch.with_metadata(metadata.clone()),
             cancelled,
         };
-        let request = request::Request { method: index, values: Vec::new(), metadata: Metadata::new(), octets };
+        let request = request::Request { method: index, values: Vec::new(), metadata: Metadata::new(), bytes };
         let request_id = metadata.text(key::REQUEST_ID).map(str::to_owned);
         Ok(Found::Call(Box::new((request, Some(resumed))), request_id))
     }

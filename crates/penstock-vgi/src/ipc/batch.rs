@@ -19,14 +19,14 @@ pub struct Batch {
     pub rows: usize,
     /// The custom metadata.
     pub metadata: Metadata,
-    /// How many octets its body has on the wire, if it came from there.
-    pub octets: u64,
+    /// How many bytes its body has on the wire, if it came from there.
+    pub bytes: u64,
 }
 
 impl Batch {
     /// A batch of ours.
     pub fn new(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Self {
-        Self { schema, columns, rows, metadata: Metadata::new(), octets: 0 }
+        Self { schema, columns, rows, metadata: Metadata::new(), bytes: 0 }
     }
 
     /// No rows: what carries logs, errors, pointers and tokens.
@@ -46,7 +46,7 @@ impl Batch {
         self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
     }
 
-    /// How many octets its columns need; of buffers that other rows lie in as well, this batch's part.
+    /// How many bytes its columns need; of buffers that other rows lie in as well, this batch's part.
     pub fn memory(&self) -> usize {
         let needed = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
         self.columns.iter().map(needed).sum()

@@ -185,9 +185,9 @@ impl ColumnReader<'_> {
 
 /// So many values of one width: Arrow panics at half a value behind the last one.
 fn whole(buffer: &Buffer, count: usize, width: usize) -> Result<Buffer> {
-    let octets = count.checked_mul(width).filter(|octets| *octets <= buffer.len());
-    let octets = octets.ok_or_else(|| Error::malformed("a buffer shorter than its array"))?;
-    Ok(buffer.slice_with_length(0, octets))
+    let bytes = count.checked_mul(width).filter(|bytes| *bytes <= buffer.len());
+    let bytes = bytes.ok_or_else(|| Error::malformed("a buffer shorter than its array"))?;
+    Ok(buffer.slice_with_length(0, bytes))
 }
 
 fn build(builder: ArrayDataBuilder) -> Result<ArrayRef> {

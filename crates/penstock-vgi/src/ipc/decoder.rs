@@ -1,4 +1,4 @@
-//! Octets of IPC streams in, schemas and batches out (section 2).
+//! Bytes of IPC streams in, schemas and batches out (section 2).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::schema::{Column, Layout};
 use crate::limits::Limits;
 use crate::{Error, Metadata, Result};
 
-/// Four octets 0xFF, and four of the length of the head.
+/// Four bytes 0xFF, and four of the length of the head.
 const PREFIX: usize = 8;
 const CONTINUATION: [u8; 4] = [0xFF; 4];
 /// What is kept for heads and small bodies; a larger body is read into its own memory.
@@ -35,7 +35,7 @@ pub enum Item {
 
 /// Reads IPC streams that follow one another on one connection.
 ///
-/// Octets go into [`space`](Self::space), and [`advance`](Self::advance) says how many: the body of a large batch is
+/// Bytes go into [`space`](Self::space), and [`advance`](Self::advance) says how many: the body of a large batch is
 /// received in the memory that its arrays will have, and that a later body gets once they have gone. Memory is taken only
 /// after a length has passed its limit.
 ///
@@ -58,7 +58,7 @@ pub struct Decoder {
 enum State {
     /// Between two messages.
     Prefix,
-    /// So many octets are the next message.
+    /// So many bytes are the next message.
     Head(usize),
     /// The head was read; its body is coming.
     Body(Box<Message>),
@@ -79,7 +79,7 @@ struct Message {
 struct Stream {
     layout: Layout,
     dictionaries: Dictionaries,
-    dictionary_octets: u64,
+    dictionary_bytes: u64,
 }
 
 impl Decoder {
@@ -88,12 +88,12 @@ impl Decoder {
         Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
-    /// Whether nothing of a stream was read yet, or the last one has ended, and no octets are waiting.
+    /// Whether nothing of a stream was read yet, or the last one has ended, and no bytes are waiting.
     pub fn is_between_streams(&self) -> bool {
         self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
     }
 
-    /// Where the next octets go; it is never empty. They are the rest of a body, or else room for more than one message.
+    /// Where the next bytes go; it is never empty. They are the rest of a body, or else room for more than one message.
     pub fn space(&mut self) -> &mut [u8] {
         let wanted = self.wanted();
         if let State::Body(message) = &mut self.state {
@@ -113,7 +113,7 @@ impl Decoder {
         self.room.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// How many octets must come before there is an item; at least 1. Who reads no more never reads into what follows a
+    /// How many bytes must come before there is an item; at least 1. Who reads no more never reads into what follows a
     /// stream.
     pub fn wanted(&self) -> usize {
         let have = self.end.saturating_sub(self.start);
@@ -126,7 +126,7 @@ impl Decoder {
         .max(1)
     }
 
-    /// So many octets were put into [`space`](Self::space).
+    /// So many bytes were put into [`space`](Self::space).
     pub fn advance(&mut self, count: usize) {
         if let State::Body(message) = &mut self.state {
             message.filled = message.filled.saturating_add(count).min(message.body.len());
@@ -135,25 +135,25 @@ impl Decoder {
         }
     }
 
-    /// Octets at once, for who has them already.
-    pub fn push(&mut self, mut octets: &[u8], items: &mut Vec<Item>) -> Result<()> {
+    /// Bytes at once, for who has them already.
+    pub fn push(&mut self, mut bytes: &[u8], items: &mut Vec<Item>) -> Result<()> {
         loop {
             while let Some(item) = self.poll_item()? {
                 items.push(item);
             }
-            if octets.is_empty() {
+            if bytes.is_empty() {
                 return Ok(());
             }
             let space = self.space();
-            let count = space.len().min(octets.len());
-            let (now, later) = octets.split_at_checked(count).unwrap_or((octets, &[]));
+            let count = space.len().min(bytes.len());
+            let (now, later) = bytes.split_at_checked(count).unwrap_or((bytes, &[]));
             space.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
             self.advance(count);
-            octets = later;
+            bytes = later;
         }
     }
 
-    /// No more octets will come.
+    /// No more bytes will come.
     pub fn handle_end(&self) -> Result<()> {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
@@ -164,7 +164,7 @@ impl Decoder {
         }
     }
 
-    /// The next item, if its octets are there. After an error there is only that error.
+    /// The next item, if its bytes are there. After an error there is only that error.
     pub fn poll_item(&mut self) -> Result<Option<Item>> {
         let polled = self.poll();
         if let Err(error) = &polled {
@@ -208,7 +208,7 @@ impl Decoder {
         }
     }
 
-    /// The place of so many octets, if they are there.
+    /// The place of so many bytes, if they are there.
     fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
         let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
         Some(std::mem::replace(&mut self.start, end)..end)
@@ -247,12 +247,12 @@ impl Decoder {
     }
 
     /// Messages that lie whole in memory, up to the end of a stream or of the memory: their bodies stay where they are. Gives
-    /// how many octets they have.
-    pub(super) fn in_place(&mut self, octets: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
+    /// how many bytes they have.
+    pub(super) fn in_place(&mut self, bytes: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
         let outside = || Error::malformed("an IPC message ends behind its memory");
         let mut at = 0_usize;
-        while at < octets.len() {
-            let rest = octets.get(at..).unwrap_or_default();
+        while at < bytes.len() {
+            let rest = bytes.get(at..).unwrap_or_default();
             let (prefix, rest) = rest.split_at_checked(PREFIX).ok_or_else(outside)?;
             let length = self.head_length(prefix)?;
             if length == 0 {
@@ -263,8 +263,8 @@ impl Decoder {
             let metadata = take_custom_metadata(&mut head, &self.limits)?;
             let body = usize::try_from(parse(&head)?.bodyLength()).map_err(|_| outside())?;
             let start = at.saturating_add(PREFIX).saturating_add(length);
-            let end = start.checked_add(body).filter(|end| *end <= octets.len()).ok_or_else(outside)?;
-            if let Some(item) = self.handle_message(&head, metadata, &octets.slice_with_length(start, body))? {
+            let end = start.checked_add(body).filter(|end| *end <= bytes.len()).ok_or_else(outside)?;
+            if let Some(item) = self.handle_message(&head, metadata, &bytes.slice_with_length(start, body))? {
                 on_item(item);
             }
             at = end;
@@ -280,7 +280,7 @@ impl Decoder {
                     parsed.header_as_schema().ok_or_else(|| Error::malformed("a schema message without schema"))?;
                 let layout = Layout::read(schema)?;
                 let schema = Arc::clone(&layout.schema);
-                self.stream = Some(Stream { layout, dictionaries: Dictionaries::new(), dictionary_octets: 0 });
+                self.stream = Some(Stream { layout, dictionaries: Dictionaries::new(), dictionary_bytes: 0 });
                 Ok(Some(Item::Schema(schema)))
             }
             MessageHeader::DictionaryBatch => {
@@ -294,8 +294,8 @@ impl Decoder {
                 let stream = self.stream.as_ref().ok_or_else(before_schema)?;
                 let Stream { layout, dictionaries, .. } = stream;
                 let (columns, rows) = columns::read(batch, &layout.columns, body, dictionaries, &self.limits)?;
-                let octets = body.len() as u64;
-                Ok(Some(Item::Batch(Batch { schema: Arc::clone(&layout.schema), columns, rows, metadata, octets })))
+                let bytes = body.len() as u64;
+                Ok(Some(Item::Batch(Batch { schema: Arc::clone(&layout.schema), columns, rows, metadata, bytes })))
             }
             other => Err(Error::malformed(format!("an IPC stream with a message of type {other:?}"))),
         }
@@ -322,8 +322,8 @@ impl Stream {
             children: column.children.clone(),
         };
         let data = batch.data().ok_or_else(|| Error::malformed("a dictionary without values"))?;
-        self.dictionary_octets = self.dictionary_octets.saturating_add(body.len() as u64);
-        limits.dictionaries().check(self.dictionary_octets)?;
+        self.dictionary_bytes = self.dictionary_bytes.saturating_add(body.len() as u64);
+        limits.dictionaries().check(self.dictionary_bytes)?;
         let (mut arrays, _) = columns::read(data, std::slice::from_ref(&values), body, &self.dictionaries, limits)?;
         let mut array = arrays.pop().ok_or_else(|| Error::malformed("a dictionary without values"))?;
         if let Some(before) = self.dictionaries.get(&batch.id()).filter(|_| batch.isDelta()) {

@@ -1,4 +1,4 @@
-//! Schemas and batches in, octets of an IPC stream out (section 2).
+//! Schemas and batches in, bytes of an IPC stream out (section 2).
 
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
@@ -16,7 +16,7 @@ const SMALL: usize = 16 << 10;
 /// Heads are padded so that their bodies begin at a multiple of it.
 const ALIGNMENT: usize = 8;
 
-/// Octets to be written: pieces in order, large ones as they lie in the arrays.
+/// Bytes to be written: pieces in order, large ones as they lie in the arrays.
 #[derive(Debug, Default)]
 pub struct Output {
     done: Vec<Buffer>,
@@ -30,7 +30,7 @@ impl Output {
         Self::default()
     }
 
-    /// How many octets there are.
+    /// How many bytes there are.
     pub const fn len(&self) -> usize {
         self.length
     }
@@ -40,10 +40,10 @@ impl Output {
         self.length == 0
     }
 
-    /// Appends octets.
-    pub fn bytes(&mut self, octets: &[u8]) {
-        self.small.extend_from_slice(octets);
-        self.length = self.length.saturating_add(octets.len());
+    /// Appends bytes.
+    pub fn bytes(&mut self, data: &[u8]) {
+        self.small.extend_from_slice(data);
+        self.length = self.length.saturating_add(data.len());
     }
 
     fn buffer(&mut self, buffer: Buffer) {
@@ -69,7 +69,7 @@ impl Output {
         std::mem::take(&mut self.done)
     }
 
-    /// All octets in one piece; nothing is left.
+    /// All bytes in one piece; nothing is left.
     pub fn concat(&mut self) -> Vec<u8> {
         if self.done.is_empty() {
             self.length = 0;
@@ -148,16 +148,16 @@ fn head_length(prefix: &[u8]) -> Result<usize> {
 }
 
 /// A head behind its prefix, padded.
-fn head(octets: &[u8], out: &mut Output) {
-    let padding = octets.len().wrapping_neg() % ALIGNMENT;
-    let length = u32::try_from(octets.len().saturating_add(padding)).unwrap_or(u32::MAX);
+fn head(bytes: &[u8], out: &mut Output) {
+    let padding = bytes.len().wrapping_neg() % ALIGNMENT;
+    let length = u32::try_from(bytes.len().saturating_add(padding)).unwrap_or(u32::MAX);
     out.bytes(&[0xFF; 4]);
     out.bytes(&length.to_le_bytes());
-    out.bytes(octets);
+    out.bytes(bytes);
     out.bytes([0; ALIGNMENT].get(..padding).unwrap_or_default());
 }
 
-/// The message anew, with custom metadata: values may be any octets, which Arrow's own types do not allow.
+/// The message anew, with custom metadata: values may be any bytes, which Arrow's own types do not allow.
 fn with_metadata(message: fb::Message<'_>, batch: fb::RecordBatch<'_>, metadata: &Metadata) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let pairs: Vec<_> = metadata

@@ -1,6 +1,6 @@
 //! The custom metadata of a message, read by ourselves.
 //!
-//! The stock reader wants UTF-8 there, and drops it; a state token is any octets. So it is read here, by bounds-checked
+//! The stock reader wants UTF-8 there, and drops it; a state token is any bytes. So it is read here, by bounds-checked
 //! access alone, and taken out of the table. What is left goes to the stock verifier.
 
 use penstock_wire::Reader;
@@ -8,7 +8,7 @@ use penstock_wire::Reader;
 use crate::limits::Limits;
 use crate::{Error, Metadata, Result};
 
-/// Where `Message.custom_metadata` stands in a vtable: two octets for each of two sizes and four fields before it.
+/// Where `Message.custom_metadata` stands in a vtable: two bytes for each of two sizes and four fields before it.
 const CUSTOM_METADATA: usize = 4 + 2 * 4;
 /// Where the key and the value stand in the vtable of a `KeyValue`.
 const KEY: usize = 4;
@@ -29,15 +29,15 @@ pub(super) fn take_custom_metadata(message: &mut [u8], limits: &Limits) -> Resul
 fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
     let count = u32_at(message, vector)?;
     limits.pairs().check(u64::from(count))?;
-    let mut octets = 0_u64;
+    let mut bytes = 0_u64;
     let mut metadata = Metadata::new();
     for index in 0..count as usize {
         let pair = indirect(message, vector.saturating_add(4).saturating_add(index.saturating_mul(4)))?;
         let key = string(message, pair, KEY)?;
         let value = string(message, pair, VALUE)?;
         // Pairs may share one string: what counts is what they take once they are apart.
-        octets = octets.saturating_add(key.len() as u64).saturating_add(value.len() as u64);
-        limits.metadata().check(octets)?;
+        bytes = bytes.saturating_add(key.len() as u64).saturating_add(value.len() as u64);
+        limits.metadata().check(bytes)?;
         metadata.push(key, value);
     }
     Ok(metadata)

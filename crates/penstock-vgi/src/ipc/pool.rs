@@ -1,5 +1,5 @@
 //! Memory for the bodies of large messages, used again once the last array in it has gone. Fresh memory costs a page
-//! fault for every 4 KiB, which is about as much as copying the octets.
+//! fault for every 4 KiB, which is about as much as copying the bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -35,12 +35,12 @@ impl Pool {
         let kept = if length < LEAST { None } else { take_fitting(&mut lock(&self.idle), needed) };
         let memory = kept.unwrap_or_else(|| vec![0; needed]);
         let home = if length < LEAST { Weak::new() } else { Arc::downgrade(&self.idle) };
-        // Both are far from the end of memory: `length` octets fit behind any start below the alignment.
+        // Both are far from the end of memory: `length` bytes fit behind any start below the alignment.
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Body { memory, start, length, home }
     }
 
-    /// How many octets wait.
+    /// How many bytes wait.
     #[cfg(test)]
     fn idle(&self) -> usize {
         lock(&self.idle).iter().map(Vec::len).sum()
@@ -48,12 +48,12 @@ impl Pool {
 }
 
 impl Body {
-    /// How many octets the body has.
+    /// How many bytes the body has.
     pub(super) const fn len(&self) -> usize {
         self.length
     }
 
-    /// What is behind the first `filled` octets.
+    /// What is behind the first `filled` bytes.
     pub(super) fn rest(&mut self, filled: usize) -> &mut [u8] {
         let end = self.start.saturating_add(self.length);
         self.memory.get_mut(self.start.saturating_add(filled)..end).unwrap_or_default()

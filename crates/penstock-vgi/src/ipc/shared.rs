@@ -15,13 +15,13 @@ fn has_dictionary(schema: &SchemaRef) -> bool {
     schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
 }
 
-/// The octets of a schema message, as `pa.Schema.serialize()` has them.
+/// The bytes of a schema message, as `pa.Schema.serialize()` has them.
 pub fn write_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     let mut out = Output::new();
     Encoder::new(schema)?.finish(&mut out)?;
-    let mut octets = out.concat();
-    octets.truncate(octets.len().saturating_sub(END.len()));
-    Ok(octets)
+    let mut bytes = out.concat();
+    bytes.truncate(bytes.len().saturating_sub(END.len()));
+    Ok(bytes)
 }
 
 /// A batch as it is put into shared memory. Its metadata stays on the pointer.
@@ -32,15 +32,15 @@ pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     }
     let mut whole = Output::new();
     stream(&batch.schema, [&plain], &mut whole)?;
-    let octets = whole.concat();
+    let bytes = whole.concat();
     let schema = write_schema(&batch.schema)?.len();
-    let kept = octets.get(schema..octets.len().saturating_sub(END.len()));
+    let kept = bytes.get(schema..bytes.len().saturating_sub(END.len()));
     out.bytes(kept.ok_or_else(|| Error::misuse("a stream without a schema"))?);
     Ok(())
 }
 
 /// The batch that lies in shared memory; its arrays point there.
-pub fn read_shared(octets: Buffer, schema: &SchemaRef) -> Result<Batch> {
+pub fn read_shared(bytes: Buffer, schema: &SchemaRef) -> Result<Batch> {
     // Its messages lie whole in memory: the segment is their limit.
     let mut decoder = Decoder::new(Limits::default());
     let mut items = Vec::new();
@@ -48,7 +48,7 @@ pub fn read_shared(octets: Buffer, schema: &SchemaRef) -> Result<Batch> {
         decoder.push(&write_schema(schema)?, &mut items)?;
     }
     let mut batch = None;
-    decoder.in_place(&octets, &mut |item| {
+    decoder.in_place(&bytes, &mut |item| {
         if let Item::Batch(read) = item {
             batch.get_or_insert(read);
         }
@@ -61,22 +61,22 @@ pub fn read_shared(octets: Buffer, schema: &SchemaRef) -> Result<Batch> {
 }
 
 /// A schema message.
-pub fn read_schema(octets: &[u8], limits: &Limits) -> Result<SchemaRef> {
+pub fn read_schema(bytes: &[u8], limits: &Limits) -> Result<SchemaRef> {
     let mut items = Vec::new();
-    Decoder::new(limits.clone()).push(octets, &mut items)?;
+    Decoder::new(limits.clone()).push(bytes, &mut items)?;
     match items.into_iter().next() {
         Some(Item::Schema(schema)) => Ok(schema),
-        Some(Item::Batch(_) | Item::End) | None => Err(Error::malformed("octets that are no schema")),
+        Some(Item::Batch(_) | Item::End) | None => Err(Error::malformed("bytes that are no schema")),
     }
 }
 
 /// All streams that lie one behind the other in memory, whose batches point there; each of them must have its end.
-pub fn read_streams(octets: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
+pub fn read_streams(bytes: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut at = 0_usize;
-    while at < octets.len() {
+    while at < bytes.len() {
         let mut decoder = Decoder::new(limits.clone());
-        let rest = octets.slice(at);
+        let rest = bytes.slice(at);
         at = at.saturating_add(decoder.in_place(&rest, &mut |item| items.push(item))?);
         if !matches!(items.last(), Some(Item::End)) {
             return Err(Error::malformed("a body that ends within an IPC stream"));

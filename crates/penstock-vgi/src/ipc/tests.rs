@@ -9,10 +9,10 @@ use arrow_schema::{DataType, Field, Schema};
 use super::*;
 use crate::{Limits, Metadata};
 
-fn decode(octets: &[u8], size: usize) -> crate::Result<Vec<Item>> {
+fn decode(bytes: &[u8], size: usize) -> crate::Result<Vec<Item>> {
     let mut decoder = Decoder::new(Limits::default());
     let mut items = Vec::new();
-    for piece in octets.chunks(size.max(1)) {
+    for piece in bytes.chunks(size.max(1)) {
         decoder.push(piece, &mut items)?;
     }
     decoder.push(&[], &mut items)?;
@@ -49,7 +49,7 @@ fn columns() -> Vec<(&'static str, ArrayRef)> {
         ("struct", Arc::new(StructArray::from(vec![(Arc::new(Field::new("s", DataType::Utf8, true)), inner)]))),
         ("enum", Arc::new(["RED", "BLUE", "RED"].into_iter().collect::<DictionaryArray<Int16Type>>())),
         ("null", Arc::new(NullArray::new(3))),
-        ("view", Arc::new(arrow_array::StringViewArray::from(vec!["short", "longer than twelve octets", ""]))),
+        ("view", Arc::new(arrow_array::StringViewArray::from(vec!["short", "longer than twelve bytes", ""]))),
     ]
 }
 
@@ -57,9 +57,9 @@ fn columns() -> Vec<(&'static str, ArrayRef)> {
 fn what_is_written_is_read_however_the_stream_is_cut() {
     let metadata: &[(&[u8], &[u8])] = &[(b"vgi_rpc.method", b"add"), (b"token", &[0, 0xFF, 0x80])];
     let sent = [batch(columns(), metadata), batch(columns(), &[])];
-    let octets = encode(&sent);
-    for size in [1, 7, 8, 64, octets.len()] {
-        let items = decode(&octets, size).expect("valid");
+    let bytes = encode(&sent);
+    for size in [1, 7, 8, 64, bytes.len()] {
+        let items = decode(&bytes, size).expect("valid");
         let [Item::Schema(schema), Item::Batch(first), Item::Batch(second), Item::End] = items.as_slice() else {
             panic!("{items:?}");
         };
@@ -105,9 +105,9 @@ fn a_large_body_lands_in_memory_of_its_own_and_small_ones_are_put_together() {
 
 #[test]
 fn every_cut_of_a_stream_is_an_error_at_its_end() {
-    let octets = encode(&[batch(vec![("x", Arc::new(Int64Array::from(vec![1])))], &[(b"a", b"b")])]);
-    for length in 1..octets.len() {
-        assert!(decode(&octets[..length], 4096).is_err(), "{length} of {}", octets.len());
+    let bytes = encode(&[batch(vec![("x", Arc::new(Int64Array::from(vec![1])))], &[(b"a", b"b")])]);
+    for length in 1..bytes.len() {
+        assert!(decode(&bytes[..length], 4096).is_err(), "{length} of {}", bytes.len());
     }
     assert!(decode(&[], 1).expect("nothing").is_empty());
 }
@@ -123,11 +123,11 @@ fn lying_lengths_are_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn one_octet_changed_anywhere_never_panics() {
-    let octets = encode(&[batch(columns(), &[(b"vgi_rpc.method", b"add")])]);
-    for at in 0..octets.len() {
+fn one_byte_changed_anywhere_never_panics() {
+    let bytes = encode(&[batch(columns(), &[(b"vgi_rpc.method", b"add")])]);
+    for at in 0..bytes.len() {
         for change in [0x01, 0x80, 0xFF] {
-            let mut wrong = octets.clone();
+            let mut wrong = bytes.clone();
             wrong[at] ^= change;
             // Some changes are other values, some are errors.
             drop(decode(&wrong, wrong.len()));
@@ -150,15 +150,15 @@ fn a_batch_in_shared_memory_is_read_where_it_lies() {
     for sent in [dictionary(columns()), dictionary(plain)] {
         let mut out = Output::new();
         shared_form(&sent, &mut out).expect("writable");
-        let octets = arrow_buffer::Buffer::from(out.concat());
-        let range = octets.as_ptr() as usize..octets.as_ptr() as usize + octets.len();
-        let read = read_shared(octets.clone(), &sent.schema).expect("valid");
+        let bytes = arrow_buffer::Buffer::from(out.concat());
+        let range = bytes.as_ptr() as usize..bytes.as_ptr() as usize + bytes.len();
+        let read = read_shared(bytes.clone(), &sent.schema).expect("valid");
         assert_eq!(read.columns, sent.columns);
         let values = read.columns[0].to_data().buffers()[0].as_ptr() as usize;
         assert!(range.contains(&values), "the values were copied");
-        for length in 0..octets.len() {
+        for length in 0..bytes.len() {
             assert!(
-                read_shared(octets.slice_with_length(0, length), &sent.schema).is_err() || length + 8 >= octets.len()
+                read_shared(bytes.slice_with_length(0, length), &sent.schema).is_err() || length + 8 >= bytes.len()
             );
         }
     }

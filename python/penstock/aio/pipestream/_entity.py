@@ -174,9 +174,9 @@ class ReceivedEntity(Entity):
             yield piece
 
     async def read(self, size: int = -1) -> bytes:
-        """Read ``size`` octets of the payload, or all that is left.
+        """Read ``size`` bytes of the payload, or all that is left.
 
-        Fewer octets than asked for, or none, come only at the end, once length and checksum hold. A cancelled read
+        Fewer bytes than asked for, or none, come only at the end, once length and checksum hold. A cancelled read
         takes nothing.
 
         Raises:

@@ -81,13 +81,13 @@ class SinkReader:
         session: str,
         *,
         start: int = 0,
-        octets: int = blocking.PIECE,
+        size: int = blocking.PIECE,
         rows: int = blocking.ALL,
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
     ) -> AsyncIterator[Piece]:
         """Divide a closed session into pieces, for ``async for``."""
-        options = {"start": start, "octets": octets, "rows": rows}
+        options = {"start": start, "bytes": size, "rows": rows}
         return each(self._reader.plan(session, **options, documents=documents, names=names))
 
     def read(
@@ -96,10 +96,10 @@ class SinkReader:
         *,
         content: bool = True,
         max_content: int = blocking.MAX_CONTENT,
-        batch_octets: int = blocking.BATCH,
+        batch_bytes: int = blocking.BATCH,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Give the rows of pieces, by default of all closed sessions, as record batches, for ``async for``."""
-        return each(self._reader.read(pieces, content=content, max_content=max_content, batch_octets=batch_octets))
+        return each(self._reader.read(pieces, content=content, max_content=max_content, batch_bytes=batch_bytes))
 
     async def claims(self) -> list[SetAside]:
         """Give what the sink's server has set aside and still knows, the first to expire at the front."""

@@ -44,7 +44,7 @@ class LumberjackDataSource(DataSource):
         ack: ``spool``: events are acknowledged when they are on disk. ``commit``: when the query has committed them.
         dedup: ``false`` to keep what is sent again after a broken connection.
         skipDamaged: ``true`` to leave out events that were lost to damage on disk; by default the query fails.
-        spoolBytes: Octets that the spool keeps; then writers wait. By default 10 GiB.
+        spoolBytes: Bytes that the spool keeps; then writers wait. By default 10 GiB.
         tls, cert, key, client_ca: As `penstock.lumberjack.Receiver` has them.
         metrics: ``HOST:PORT`` for Prometheus.
 

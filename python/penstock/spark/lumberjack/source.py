@@ -95,12 +95,12 @@ class Shares:
 
     def divide(self, spool: SpoolReader, start: Position, until: Position | None) -> list[tuple[SpoolPiece, ...]]:
         """Divide what lies between two positions into pieces for each task."""
-        octets = sum(piece.octets for piece in spool.plan(start, until)[0])
-        most = max(self.min_partitions, -(-octets // self.target_bytes))
-        share = max(_LEAST_PIECE, -(-octets // most))
+        size = sum(piece.bytes for piece in spool.plan(start, until)[0])
+        most = max(self.min_partitions, -(-size // self.target_bytes))
+        share = max(_LEAST_PIECE, -(-size // most))
         tasks: list[tuple[SpoolPiece, ...]] = []
         for piece in spool.plan(start, until, piece=share)[0]:
-            if tasks and sum(each.octets for each in tasks[-1]) + piece.octets <= share:
+            if tasks and sum(each.bytes for each in tasks[-1]) + piece.bytes <= share:
                 tasks[-1] += (piece,)
             else:
                 tasks.append((piece,))

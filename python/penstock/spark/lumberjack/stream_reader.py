@@ -107,13 +107,13 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Say how far the next micro-batch reads."""
-        rows, octets = budget(limit, self.max_bytes, "lumberjack")
+        rows, size = budget(limit, self.max_bytes, "lumberjack")
         first = SpoolOffset.of(start)
 
         def advance() -> dict[str, Any]:
             spool = self._open()
             known = self._known(first, spool)
-            end = spool.plan(first.position, self._until, rows=rows, octets=octets)[1]
+            end = spool.plan(first.position, self._until, rows=rows, bytes=size)[1]
             if end > first.position:
                 return replace(known, position=end).offset()
             idle = self.name is not None and first.position > self._committed

@@ -135,7 +135,7 @@ class Shipping:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON has for a value of Spark: times as RFC 3339, octets in base64."""
+    """Give what JSON has for a value of Spark: times as RFC 3339, bytes in base64."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bytes):

@@ -40,7 +40,7 @@ class PimpDataSource(DataSource):
         jobs: ``query``: all rows go into the job, in the order of the partitions, when they are there. ``partition``:
             each partition is written as it is computed into a job of its own, and the job gets a line of JSON for each.
         rows: ``jsonl``: each row a line of JSON; or ``ipc``, a stream of Arrow, which is no sink of a stream.
-        chunkBytes: Octets of a chunk of a partition's own job: 65,536; a reader sees them as they fill.
+        chunkBytes: Bytes of a chunk of a partition's own job: 65,536; a reader sees them as they fill.
         chunksPerBatch: Chunks that a micro-batch takes of the job, full or not: 8, so 2 MiB; the job has 4,095.
 
     A source gives the columns of a stream of Arrow; of lines, ``value`` as a string, or the columns of the schema it is

@@ -74,11 +74,11 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
 
 def _cut(text: str) -> list[str]:
     """Cut a text into values, none of which splits a code point."""
-    octets, values, at = text.encode(), [], 0
-    while at < len(octets):
-        end = min(at + _VALUE, len(octets))
-        while end < len(octets) and octets[end] & 0xC0 == 0x80:
+    data, values, at = text.encode(), [], 0
+    while at < len(data):
+        end = min(at + _VALUE, len(data))
+        while end < len(data) and data[end] & 0xC0 == 0x80:
             end -= 1
-        values.append(octets[at:end].decode())
+        values.append(data[at:end].decode())
         at = end
     return values

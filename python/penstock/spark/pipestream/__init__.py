@@ -6,7 +6,7 @@ sessions: in its folder, or through the server that keeps it.
 Example:
     >>> from penstock.spark import local_session
     >>> spark = local_session()  # doctest: +SKIP
-    >>> rows = spark.createDataFrame([(b"octets", "a.bin")], "content binary, document string")  # doctest: +SKIP
+    >>> rows = spark.createDataFrame([(b"bytes", "a.bin")], "content binary, document string")  # doctest: +SKIP
     >>> writer = rows.write.format("pipestream").mode("append")  # doctest: +SKIP
     >>> writer.option("fingerprint", "ab" * 32).save("127.0.0.1:4433")  # doctest: +SKIP
     >>> spark.read.format("pipestream").load("/data/sink").where("status = 'COMPLETE'").count()  # doctest: +SKIP

@@ -67,7 +67,7 @@ class Written(WriterCommitMessage):
     """The session's ID; none if there was no row."""
     transaction: str | None
     rows: int
-    octets: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RowSink:
             raise SparkError(f"the rows cannot be sent to {self.peer.address}: {error}") from error
         if totals["left_out"]:
             _LOG.warning("session %s: %d rows are not COMPLETE, as its policy allows", session.id, totals["left_out"])
-        return Written(session.id, transaction, totals["rows"], totals["octets"])
+        return Written(session.id, transaction, totals["rows"], totals["bytes"])
 
     def commit(
         self,

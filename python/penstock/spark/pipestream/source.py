@@ -27,7 +27,7 @@ ROW_COLUMNS: StructType = from_arrow_schema(ROW_SCHEMA)
 
 _MAX_CONTENT = (1 << 31) - (1 << 16)
 _TARGET_BYTES = 64 << 20
-# What a row costs beside its content, as octets, and the least that is worth a piece of its own.
+# What a row costs beside its content, as bytes, and the least that is worth a piece of its own.
 _ROW_COST = 4 << 10
 _LEAST_PIECE = 1 << 20
 # A little more than Spark's best, so that a batch is not put together with the next one.
@@ -60,7 +60,7 @@ class PipeStreamPartition(InputPartition):
         """Give the rows; the same ones whenever and wherever it is called."""
         wanted, columns = self.wanted, list(self.wanted.columns)
         batches = self.sink.read(
-            self.pieces, content=wanted.content, max_content=wanted.max_content, batch_octets=_BATCH_BYTES
+            self.pieces, content=wanted.content, max_content=wanted.max_content, batch_bytes=_BATCH_BYTES
         )
         try:
             if columns == ROW_SCHEMA.names:
@@ -79,12 +79,12 @@ class Source:
     wanted: Wanted
 
     def pieces(
-        self, session: str, *, octets: int, start: int = 0, names: Collection[str] | None = None
+        self, session: str, *, size: int, start: int = 0, names: Collection[str] | None = None
     ) -> Iterator[Piece]:
         """Divide a session into pieces of what is wanted of it."""
         if self.wanted.sessions is not None and session not in self.wanted.sessions:
             return iter(())
-        return self.sink.plan(session, start=start, octets=octets, documents=self.wanted.documents, names=names)
+        return self.sink.plan(session, start=start, bytes=size, documents=self.wanted.documents, names=names)
 
     def share(self, weight: int) -> tuple[int, int]:
         """Say how many partitions so much weight makes, and how large the pieces should be that fill them evenly."""
@@ -108,14 +108,14 @@ class Source:
 
 def weight_of(piece: Piece | ClosedSession) -> int:
     """Weigh a piece, or a session."""
-    return piece.octets + piece.rows * _ROW_COST
+    return piece.bytes + piece.rows * _ROW_COST
 
 
 def _joined(pieces: list[Piece]) -> Iterator[Piece]:
     last: Piece | None = None
     for piece in sorted(pieces, key=lambda piece: (piece.session, piece.start)):
         if last is not None and (last.session, last.end) == (piece.session, piece.start):
-            last = replace(last, end=piece.end, rows=last.rows + piece.rows, octets=last.octets + piece.octets)
+            last = replace(last, end=piece.end, rows=last.rows + piece.rows, bytes=last.bytes + piece.bytes)
             continue
         if last is not None:
             yield last

@@ -1,7 +1,7 @@
 """The streaming source: sessions of a sink in the order in which they were found closed.
 
 An offset is a place in the sink's journal, a list that only grows: how many sessions were read whole, and how far the
-list of the next one was read, in octets. Neither changes when query, source or server are killed and started again, so
+list of the next one was read, in bytes. Neither changes when query, source or server are killed and started again, so
 the rows between two offsets are the same for ever.
 """
 
@@ -35,20 +35,20 @@ class Position:
     """Which journal; empty: any, from its beginning."""
     session: int = 0
     """Sessions that were read whole."""
-    octet: int = 0
+    byte: int = 0
     """How far the list of the next one was read."""
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> "Position":
         """Read an offset that Spark has kept."""
         try:
-            return cls(str(offset["journal"]), int(offset["session"]), int(offset["octet"]))
+            return cls(str(offset["journal"]), int(offset["session"]), int(offset["byte"]))
         except (LookupError, TypeError, ValueError):
             raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
 
     def offset(self) -> dict[str, Any]:
         """Give it to Spark."""
-        return {"journal": self.journal, "session": self.session, "octet": self.octet}
+        return {"journal": self.journal, "session": self.session, "byte": self.byte}
 
 
 @dataclass
@@ -95,8 +95,8 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Say how far the next micro-batch reads."""
-        rows, octets = budget(limit, self.max_bytes, "pipestream")
-        return self._tried(lambda: self._advance(Position.of(start), rows, octets).offset())
+        rows, size = budget(limit, self.max_bytes, "pipestream")
+        return self._tried(lambda: self._advance(Position.of(start), rows, size).offset())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Say what there is, for the progress of the query."""
@@ -117,12 +117,12 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
         def divide() -> list[PipeStreamPartition]:
             self._open()
-            if (first.session, first.octet) == (last.session, last.octet):
+            if (first.session, first.byte) == (last.session, last.byte):
                 return []
-            between = list(self._sessions(first, last.session + (last.octet > 0)))
-            count, octets = self.source.share(sum(weight_of(session) for _, session in between))
+            between = list(self._sessions(first, last.session + (last.byte > 0)))
+            count, size = self.source.share(sum(weight_of(session) for _, session in between))
             pieces = [
-                piece for position, found in between for piece in self._pieces(position, found, first, last, octets)
+                piece for position, found in between for piece in self._pieces(position, found, first, last, size)
             ]
             return self.source.partitions(pieces, count, self._remote)
 
@@ -173,47 +173,47 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             yield from enumerate(sessions, at)
             at += len(sessions)
 
-    def _advance(self, start: Position, rows: int, octets: int) -> Position:
+    def _advance(self, start: Position, rows: int, size: int) -> Position:
         journal, length, _ = self._open().follow(0, 0)
         if self._until is not None:
             length = max(start.session, min(length, self._until))
         at = replace(start, journal=start.journal or journal)
-        if start.octet:
+        if start.byte:
             length = max(length, start.session + 1)
         taken = False
         for position, session in self._sessions(start, length):
-            whole = position != start.session or start.octet == 0
-            if whole and session.rows <= rows and session.octets <= octets:
-                rows, octets, taken = rows - session.rows, octets - session.octets, taken or session.rows > 0
-                at = replace(at, session=position + 1, octet=0)
+            whole = position != start.session or start.byte == 0
+            if whole and session.rows <= rows and session.bytes <= size:
+                rows, size, taken = rows - session.rows, size - session.bytes, taken or session.rows > 0
+                at = replace(at, session=position + 1, byte=0)
                 continue
-            if taken and (rows <= 0 or octets <= 0):
+            if taken and (rows <= 0 or size <= 0):
                 break
-            begin = 0 if whole else start.octet
-            pieces = self.source.sink.plan(session.session, start=begin, octets=max(octets, 1), rows=max(rows, 1))
+            begin = 0 if whole else start.byte
+            pieces = self.source.sink.plan(session.session, start=begin, bytes=max(size, 1), rows=max(rows, 1))
             piece = next(pieces, None)
-            if piece is not None and taken and piece.octets > octets:
+            if piece is not None and taken and piece.bytes > size:
                 break
             if piece is None or next(pieces, None) is None:
                 # Nothing of it is left behind this.
-                at = replace(at, session=position + 1, octet=0)
+                at = replace(at, session=position + 1, byte=0)
                 if piece is None:
                     continue
-                rows, octets, taken = rows - piece.rows, octets - piece.octets, True
+                rows, size, taken = rows - piece.rows, size - piece.bytes, True
                 continue
-            at = replace(at, session=position, octet=piece.end)
+            at = replace(at, session=position, byte=piece.end)
             break
         return at
 
     def _pieces(
-        self, position: int, session: ClosedSession, first: Position, last: Position, octets: int
+        self, position: int, session: ClosedSession, first: Position, last: Position, size: int
     ) -> Iterator[Piece]:
-        start = first.octet if position == first.session else 0
-        for piece in self.source.pieces(session.session, start=start, octets=octets):
-            if position < last.session or piece.end <= last.octet:
+        start = first.byte if position == first.session else 0
+        for piece in self.source.pieces(session.session, start=start, bytes=size):
+            if position < last.session or piece.end <= last.byte:
                 yield piece
-            elif piece.start < last.octet:
-                yield replace(piece, end=last.octet)
+            elif piece.start < last.byte:
+                yield replace(piece, end=last.byte)
 
     def _tried(self, work: Callable[[], _T]) -> _T:
         try:

@@ -46,7 +46,7 @@ class PipeStreamWriter(DataSourceArrowWriter):
         if key is not None and not sink.atomic:
             raise SparkError("the options transaction and atomic=false of the pipestream sink exclude each other")
         if key is not None and not 1 <= len(key.encode()) <= _MOST_KEY:
-            raise read.error("transaction", f"must have 1 to {_MOST_KEY} octets")
+            raise read.error("transaction", f"must have 1 to {_MOST_KEY} bytes")
         if not sink.atomic:
             return cls(sink, None)
         owner = of_job(secret, named=key is not None)

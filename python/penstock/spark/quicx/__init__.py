@@ -40,12 +40,12 @@ class QuicxDataSource(DataSource):
 
     Options of the sink:
         type: The type of all tasks. By default the column ``type`` says it.
-        spoolAbove: Octets of a payload that is put into the spool: 3072.
+        spoolAbove: Bytes of a payload that is put into the spool: 3072.
 
     Options of the stream:
         types: The types to take, with commas. By default all.
         maxRowsPerTrigger: Tasks that are held, and so what a micro-batch has at most: 1000, up to 65,535.
-        maxBytesPerTrigger: Octets of payload that a micro-batch has at most.
+        maxBytesPerTrigger: Bytes of payload that a micro-batch has at most.
         minPartitions: How many tasks of Spark they are divided among: by default as many as the driver has cores.
         checkpointLocation: The query's, so that what was committed last is DONE too when the query is stopped.
 

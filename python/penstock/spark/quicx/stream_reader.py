@@ -107,14 +107,14 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Take what the daemon has for us, and say how far the next micro-batch reads."""
-        rows, octets = budget(limit, self.max_bytes, "quicx")
+        rows, size = budget(limit, self.max_bytes, "quicx")
         first, held = TaskOffset.of(start), self._open()
         held.take(settled=self._until is not None)
         position = self._position(first)
         end = position
         for task in held.ahead(position):
-            octets -= len(task.payload)
-            if end - position >= rows or (octets < 0 and end > position):
+            size -= len(task.payload)
+            if end - position >= rows or (size < 0 and end > position):
                 break
             end += 1
         if self._until is not None:

@@ -81,7 +81,7 @@ class Submitting:
         if kind is None and "type" not in names:
             raise SparkError('the quicx sink needs the type of the tasks: .option("type", ...), or a column type')
         if kind is not None and not 1 <= len(kind.encode()) <= 255:
-            raise options.error("type", "must have 1 to 255 octets of UTF-8")
+            raise options.error("type", "must have 1 to 255 bytes of UTF-8")
         whole = "payload" in names
         if whole:
             _check_columns(schema)
@@ -140,7 +140,7 @@ def _check_columns(schema: StructType) -> None:
 
 
 def _plain(value: Any) -> str:
-    """Give what JSON has for a value of Spark: times as RFC 3339, octets as hex digits."""
+    """Give what JSON has for a value of Spark: times as RFC 3339, bytes as hex digits."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -164,8 +164,8 @@ class _Keys:
     @staticmethod
     def own(key: str | bytes) -> bytes:
         """Give the key for the user's own: the same in all jobs."""
-        octets = key.encode() if isinstance(key, str) else bytes(key)
-        return blake2b(b"key\0" + octets, digest_size=KEY).digest()
+        size = key.encode() if isinstance(key, str) else bytes(key)
+        return blake2b(b"key\0" + size, digest_size=KEY).digest()
 
 
 class _Connection:

@@ -15,7 +15,7 @@ from penstock.vgi.http._gate import Gate
 from penstock.vgi.log import Message
 from penstock.vgi.metadata import encode_metadata
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
-from penstock.vgi.rpc._calls import Invocation, annotated, fail, octets, step
+from penstock.vgi.rpc._calls import Invocation, annotated, fail, as_bytes, step
 from penstock.vgi.rpc._common import AuthContext, MethodType
 from penstock.vgi.rpc._server import RpcServer, result_states
 from penstock.vgi.rpc._types import ExchangeState, StreamState
@@ -226,7 +226,7 @@ class HttpCalls:
                 if isinstance(entry, Message):
                     call.log(entry.level.value, entry.message, entry.extra_json())
                 elif not failed:
-                    call.emit(entry.batch, octets(entry.custom_metadata))
+                    call.emit(entry.batch, as_bytes(entry.custom_metadata))
         if invocation.watch is not None:
             invocation.watch.stepped(item, out)
 

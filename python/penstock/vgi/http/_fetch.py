@@ -23,7 +23,7 @@ _log = logging.getLogger("vgi_rpc.http")
 
 _SECONDS = 10.0
 """How long a server may take for each step of its answer."""
-_OCTETS = 1 << 20
+_BYTES = 1 << 20
 """What a document has at most."""
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -62,7 +62,7 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
     request = Request(url, data, {"Accept": "application/json"})  # noqa: S310 -- the scheme was looked at
     try:
         with opener.open(request, timeout=_SECONDS) as answer:
-            body = answer.read(_OCTETS + 1)
+            body = answer.read(_BYTES + 1)
     except HTTPError as error:
         error.close()
         raise FetchError(f"{url}: HTTP {error.code}", error.code) from None
@@ -70,8 +70,8 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
         raise
     except (URLError, OSError) as error:
         raise FetchError(f"{url}: {getattr(error, 'reason', error)}") from None
-    if len(body) > _OCTETS:
-        raise FetchError(f"{url}: the answer has more than {_OCTETS} octets")
+    if len(body) > _BYTES:
+        raise FetchError(f"{url}: the answer has more than {_BYTES} bytes")
     try:
         said = json.loads(body)
     except ValueError:

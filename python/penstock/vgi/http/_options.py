@@ -30,21 +30,21 @@ class HttpOptions(TypedDict, total=False):
     prefix: str
     """What stands before the methods' names: "/vgi", and nothing in the dialect "0.10"."""
     signing_key: bytes | None
-    """The key of state tokens, at least 16 octets: random unless given. A fleet shares one."""
+    """The key of state tokens, at least 16 bytes: random unless given. A fleet shares one."""
     token_ttl: int
     """How many seconds a state token is good for: 3600; 0 is for ever."""
     max_stream_response_bytes: int | None
-    """Octets of one answer of a producer, before it is cut: 64 MiB. The last batch may go beyond."""
+    """Bytes of one answer of a producer, before it is cut: 64 MiB. The last batch may go beyond."""
     max_stream_response_time: float | None
     """Seconds that a producer runs for one answer."""
     max_request_bytes: int | None
-    """Octets of a request, compressed or not: 256 MiB. Callers are told it if it is given."""
+    """Bytes of a request, compressed or not: 256 MiB. Callers are told it if it is given."""
     authenticate: Authenticate | None
     """Who calls; a ValueError or a PermissionError of it is a 401."""
     upload_url_provider: "UploadUrlProvider | None"
     """Gives URLs to which callers may put requests that are too large; an ``S3Storage``, for example."""
     max_upload_bytes: int | None
-    """Octets that a caller may put there; callers are told."""
+    """Bytes that a caller may put there; callers are told."""
     cors_origins: str | Iterable[str] | None
     """The origins whose pages may call, "*" for all; none unless given."""
     cors_max_age: int | None
@@ -98,7 +98,7 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
         raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
     key = options.get("signing_key")
     if key is not None and len(key) < 16:
-        raise ValueError("the signing key must have at least 16 octets")
+        raise ValueError("the signing key must have at least 16 bytes")
     for name in (
         "token_ttl",
         "max_request_bytes",

@@ -66,7 +66,7 @@ class WsgiApp:
             for key, value in environ.items()
             if key.startswith("HTTP_") or (key in ("CONTENT_TYPE", "CONTENT_LENGTH") and value)
         ]
-        # WSGI has the path's octets as latin-1; what the application is mounted at is no part of it.
+        # WSGI has the path's bytes as latin-1; what the application is mounted at is no part of it.
         path = environ.get("PATH_INFO", "").encode("latin-1")
         call = self.core.begin(
             environ["REQUEST_METHOD"],
@@ -81,7 +81,7 @@ class WsgiApp:
 
     def _read(self, environ: dict[str, Any]) -> bytes:
         stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
-        # Not more than the limit says, and one octet, by which the core sees that it was more.
+        # Not more than the limit says, and one byte, by which the core sees that it was more.
         most = self.core.max_body + 1
         if length:
             # A web server that lets a negative length through would have all of the input read.
@@ -135,7 +135,7 @@ async def _body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
-        # One octet more than the limit is enough for the core to see that it was more; the rest is dropped.
+        # One byte more than the limit is enough for the core to see that it was more; the rest is dropped.
         body += message.get("body", b"")[: most + 1 - len(body)]
         if not message.get("more_body"):
             return bytes(body)

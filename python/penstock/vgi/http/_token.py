@@ -22,8 +22,8 @@ class StateToken:
     >>> import pyarrow as pa
     >>> from penstock.vgi import StateToken
     >>> token = StateToken(b"state", pa.schema([("value", pa.float64())]), pa.schema([]), created_at=1_000)
-    >>> sealed = token.seal(b"a key of 16 octets")
-    >>> StateToken.open(sealed, b"a key of 16 octets", token_ttl=60, now=1_060) == token
+    >>> sealed = token.seal(b"a key of 16 bytes")
+    >>> StateToken.open(sealed, b"a key of 16 bytes", token_ttl=60, now=1_060) == token
     True
 
     ```
@@ -39,7 +39,7 @@ class StateToken:
     """What names the stream; the dialect "0.10" alone has it."""
 
     def seal(self, key: bytes, *, dialect: Dialect = "spec", auth: AuthContext | None = None) -> bytes:
-        """Give its octets: version 2, or version 3 of the dialect "0.10", which belongs to a caller."""
+        """Give its bytes: version 2, or version 3 of the dialect "0.10", which belongs to a caller."""
         fields = (self.created_at, self.state, self.output_schema, self.input_schema, self.stream_id)
         return _core.vgi_token_seal(key, dialect, fields, _identity(auth))
 

@@ -127,7 +127,7 @@ class OutputCollector:
 
     @property
     def total_data_bytes(self) -> int:
-        """Octets of all batches of the stream's answer so far."""
+        """Bytes of all batches of the stream's answer so far."""
         own = 0 if self._data is None else self.data_batch.batch.get_total_buffer_size()
         return self._prior + int(own)
 

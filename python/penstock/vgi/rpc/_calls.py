@@ -16,13 +16,13 @@ from penstock.vgi.rpc._types import Stream, StreamState
 if TYPE_CHECKING:
     from penstock.vgi.rpc._server import RpcServer
 
-__all__ = ["Invocation", "PipeCalls", "annotated", "fail", "octets", "step"]
+__all__ = ["Invocation", "PipeCalls", "annotated", "fail", "bytes", "step"]
 
 AnyCall = Any
 """A VgiCall or a VgiHttpCall of the core: to what is here they are alike."""
 
 
-def octets(metadata: Any) -> dict[bytes, bytes] | None:
+def as_bytes(metadata: Any) -> dict[bytes, bytes] | None:
     """Give metadata as the core takes it."""
     return None if metadata is None else dict(metadata)
 
@@ -219,7 +219,7 @@ class PipeCalls:
             if isinstance(entry, Message):
                 call.log(entry.level.value, entry.message, entry.extra_json())
             else:
-                call.emit(entry.batch, octets(entry.custom_metadata))
+                call.emit(entry.batch, as_bytes(entry.custom_metadata))
 
     @staticmethod
     def _cancel(state: StreamState, invocation: Invocation) -> None:

@@ -13,7 +13,7 @@ from penstock.errors import VgiError
 from penstock.vgi._external import core_external
 from penstock.vgi.log import Level, Message
 from penstock.vgi.rpc._batches import AnnotatedBatch
-from penstock.vgi.rpc._calls import annotated, octets
+from penstock.vgi.rpc._calls import annotated, as_bytes
 from penstock.vgi.rpc._common import MethodType, RpcError
 from penstock.vgi.rpc._methods import Values, core_protocol, method_values
 from penstock.vgi.rpc._transport import RpcTransport, beside, endpoints
@@ -57,7 +57,7 @@ def on_log_adapter(on_log: OnLog | None) -> Callable[..., None] | None:
 
 @contextlib.contextmanager
 def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None]:
-    """Raise what goes wrong with octets as an RpcError of type TransportError; the caller's connection is broken."""
+    """Raise what goes wrong with bytes as an RpcError of type TransportError; the caller's connection is broken."""
     try:
         yield
     except VgiError as error:
@@ -141,7 +141,7 @@ class Session:
         """Send a batch and give the answer."""
         self._check_open()
         with self._use("exchange"):
-            item = self._stream.exchange(input.batch, octets(input.custom_metadata))
+            item = self._stream.exchange(input.batch, as_bytes(input.custom_metadata))
             if item is None:
                 raise RpcError("ProtocolError", "Stream has finished: there is no answer to an input any more", "")
             return self._given(item)
@@ -228,7 +228,7 @@ class Caller:
         self._values, self._validation, self._session = values, ipc_validation, session
         self._open: Session | None = None
         self.broken = False
-        """Whether octets went wrong: the connection cannot be used any more."""
+        """Whether bytes went wrong: the connection cannot be used any more."""
 
     def call(self, name: str, keywords: dict[str, Any]) -> Any:
         """Call a method: its result, or the session of its stream."""

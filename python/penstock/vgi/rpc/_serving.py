@@ -186,7 +186,7 @@ def tcp_connect(
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Iterator[P]:
-    """Connect to the TCP port of a server, and give a proxy. The octets are those of a Unix socket.
+    """Connect to the TCP port of a server, and give a proxy. The bytes are those of a Unix socket.
 
     They go over TLS where one of ``fingerprint``, ``ca`` and ``system_ca`` says whom to trust; ``cert`` and ``key`` are
     the caller's own certificate then.

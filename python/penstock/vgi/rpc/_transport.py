@@ -1,4 +1,4 @@
-"""What carries the octets of calls: pipes, sockets, child processes, and shared memory beside them."""
+"""What carries the bytes of calls: pipes, sockets, child processes, and shared memory beside them."""
 
 import contextlib
 import fcntl
@@ -29,7 +29,7 @@ __all__ = [
     "make_unix_pair",
 ]
 
-_PIPE_OCTETS = 1 << 20
+_PIPE_BYTES = 1 << 20
 """What a pipe may hold, where the system lets us say so: fewer turns between the two ends for large batches."""
 _F_SETPIPE_SZ = 1031
 
@@ -218,7 +218,7 @@ class SubprocessTransport:
     ) -> None:
         """Start the command.
 
-        Its standard input and output are stream sockets: a pipe is locked while octets are copied into it or out of
+        Its standard input and output are stream sockets: a pipe is locked while bytes are copied into it or out of
         it, a socket lets both ends copy at a time.
         """
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -279,7 +279,7 @@ def _widen(descriptor: int) -> None:
     if sys.platform == "linux":
         # Beyond the user's share of pipe memory the pipe stays as it is.
         with contextlib.suppress(OSError):
-            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_OCTETS)
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:

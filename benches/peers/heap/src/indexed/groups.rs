@@ -1,7 +1,7 @@
 //! The heap's array: entries by position, eight siblings together.
 //!
 //! The root alone is at position 0, and the children of position p are the positions 8p + 1 to 8p + 8. They are one
-//! group, which begins at a cache line and, with keys of four octets, is one: a step down waits for memory once.
+//! group, which begins at a cache line and, with keys of four bytes, is one: a step down waits for memory once.
 
 /// How many children an entry has.
 pub(super) const CHILDREN: usize = 8;

@@ -4,51 +4,51 @@ use super::super::format::{MAX_HEADER, read_header, read_record};
 use super::recovery::{Image, NAME, readable};
 use super::*;
 
-fn seal(octets: &mut Vec<u8>, start: usize) {
-    let hash = XxHash3_64::oneshot(&octets[start..]);
-    octets.extend_from_slice(&hash.to_le_bytes());
+fn seal(bytes: &mut Vec<u8>, start: usize) {
+    let hash = XxHash3_64::oneshot(&bytes[start..]);
+    bytes.extend_from_slice(&hash.to_le_bytes());
 }
 
 /// What the first format had of a segment, and where each of its records ends.
 fn first_format(image: &Image, with_footer: bool) -> (Vec<u8>, Vec<usize>) {
     let header = read_header(&image.whole[..image.whole.len().min(MAX_HEADER as usize)]).unwrap();
-    let mut octets = image.whole[..image.ends[0] - 8].to_vec();
-    octets[..8].copy_from_slice(b"PSPOOL1\n");
-    seal(&mut octets, 0);
-    assert_eq!(octets.len() as u64, header.length);
-    let (mut ends, mut index) = (vec![octets.len()], Vec::new());
+    let mut bytes = image.whole[..image.ends[0] - 8].to_vec();
+    bytes[..8].copy_from_slice(b"PSPOOL1\n");
+    seal(&mut bytes, 0);
+    assert_eq!(bytes.len() as u64, header.length);
+    let (mut ends, mut index) = (vec![bytes.len()], Vec::new());
     for record in image.ends.windows(2).map(|ends| &image.whole[ends[0]..ends[1]]) {
-        let (start, parts) = (octets.len(), read_record(record).unwrap());
+        let (start, parts) = (bytes.len(), read_record(record).unwrap());
         let (message, sender) = (&record[parts.message], parts.sent.sender.as_bytes());
         let origin = (16 + parts.sent.hashes.len() * 8 + sender.len()).next_multiple_of(8);
-        octets.extend_from_slice(b"RECD");
+        bytes.extend_from_slice(b"RECD");
         for number in [parts.entry.rows, origin as u32, message.len() as u32] {
-            octets.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
-        octets.extend_from_slice(&parts.sent.connection.to_le_bytes());
+        bytes.extend_from_slice(&parts.sent.connection.to_le_bytes());
         for number in [parts.sent.hashes.len() as u32, sender.len() as u32] {
-            octets.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
-        parts.sent.hashes.iter().for_each(|hash| octets.extend_from_slice(&hash.to_le_bytes()));
-        octets.extend_from_slice(sender);
-        octets.resize(start + 16 + origin, 0);
-        octets.extend_from_slice(message);
-        seal(&mut octets, start);
-        index.push((octets.len() - start, parts.entry.rows));
-        ends.push(octets.len());
+        parts.sent.hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
+        bytes.extend_from_slice(sender);
+        bytes.resize(start + 16 + origin, 0);
+        bytes.extend_from_slice(message);
+        seal(&mut bytes, start);
+        index.push((bytes.len() - start, parts.entry.rows));
+        ends.push(bytes.len());
     }
     if with_footer {
-        let start = octets.len();
-        octets.extend_from_slice(b"FOOT");
-        octets.extend_from_slice(&(index.len() as u32).to_le_bytes());
+        let start = bytes.len();
+        bytes.extend_from_slice(b"FOOT");
+        bytes.extend_from_slice(&(index.len() as u32).to_le_bytes());
         for (length, rows) in index {
-            octets.extend_from_slice(&(length as u32).to_le_bytes());
-            octets.extend_from_slice(&rows.to_le_bytes());
+            bytes.extend_from_slice(&(length as u32).to_le_bytes());
+            bytes.extend_from_slice(&rows.to_le_bytes());
         }
-        octets.extend_from_slice(&((octets.len() - start + 16) as u64).to_le_bytes());
-        seal(&mut octets, start);
+        bytes.extend_from_slice(&((bytes.len() - start + 16) as u64).to_le_bytes());
+        seal(&mut bytes, start);
     }
-    (octets, ends)
+    (bytes, ends)
 }
 
 #[test]

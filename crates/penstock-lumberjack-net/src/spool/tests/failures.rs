@@ -22,11 +22,11 @@ fn eio() -> Error {
 }
 
 impl Target for Failing {
-    fn write(&mut self, segment: u64, at: u64, octets: &[u8], durable: Durable) -> Result<()> {
+    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
         let left = self.groups.checked_sub(1);
         self.groups = left.unwrap_or(u32::MAX);
         if left.is_some() || self.is_left {
-            self.target.write(segment, at, octets, durable)?;
+            self.target.write(segment, at, bytes, durable)?;
         }
         if left.is_none() { Err(eio()) } else { Ok(()) }
     }
@@ -67,8 +67,8 @@ impl Disk {
     /// Sends a batch; `last`: nothing else is in its group.
     fn send(&self, connection: u64, events: std::ops::Range<u32>, last: bool) -> Answer {
         let (safe, answer) = oneshot::channel();
-        let octets = if last { 16 << 20 } else { 1 };
-        let delivery = Delivery { octets, ..delivery(connection, events) };
+        let bytes = if last { 16 << 20 } else { 1 };
+        let delivery = Delivery { bytes, ..delivery(connection, events) };
         self.messages.send(Message::Batch { delivery, safe }).unwrap();
         answer
     }
@@ -156,7 +156,7 @@ fn the_end_of_a_connection_that_was_not_synced_outlives_a_failed_write() {
     disk.messages.send(Message::Ended(Ended { sender: "192.0.2.1".into(), connection: 1, clean: true })).unwrap();
     let end = loop {
         if let [_, end] = disk.store.segments(1, 1).unwrap()[0].entries[..] {
-            break u64::from(end.octets);
+            break u64::from(end.bytes);
         }
         std::thread::yield_now();
     };

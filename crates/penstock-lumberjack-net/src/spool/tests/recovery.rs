@@ -8,7 +8,7 @@ pub(super) const NAME: &str = "00000000000000000001.segment";
 /// Rows of each record.
 const ROWS: [u32; 4] = [2, 1, 3, 2];
 
-/// An open segment of several records, with the octet at which each ends, and the spool's ID beside it.
+/// An open segment of several records, with the byte at which each ends, and the spool's ID beside it.
 pub(super) struct Image {
     pub(super) folder: tempfile::TempDir,
     pub(super) whole: Vec<u8>,
@@ -33,15 +33,15 @@ impl Image {
         Self { folder, whole, ends }
     }
 
-    /// Leaves nothing but these octets of the segment.
-    pub(super) fn put(&self, octets: &[u8]) {
+    /// Leaves nothing but these bytes of the segment.
+    pub(super) fn put(&self, bytes: &[u8]) {
         for entry in fs::read_dir(self.folder.path()).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some() {
                 fs::remove_file(path).unwrap();
             }
         }
-        fs::write(self.folder.path().join(NAME), octets).unwrap();
+        fs::write(self.folder.path().join(NAME), bytes).unwrap();
     }
 
     pub(super) fn copies(&self, suffix: &str) -> Vec<PathBuf> {
@@ -107,7 +107,7 @@ fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
             let store = spool.store().unwrap();
             let (found, errors) = readable(&store);
             for row in (0..all_rows).filter(|row| !lost.contains(&u32::try_from(*row).unwrap())) {
-                assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of octet {at}");
+                assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of byte {at}");
             }
             assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - lost.len());
             let told = lost.clone().last().map(|last| format!("rows {} to {last} are lost", lost.start));
@@ -246,10 +246,10 @@ fn a_last_record_that_is_damaged_is_a_hole_once_whatever_is_behind_it() {
     image.put(&image.whole);
     drop(image.open());
     let sealed = fs::read(image.folder.path().join(NAME)).unwrap();
-    let with = |octets: &[u8], places: &[usize]| {
-        let mut octets = octets.to_vec();
-        places.iter().for_each(|at| octets[*at] ^= 4);
-        octets
+    let with = |bytes: &[u8], places: &[usize]| {
+        let mut bytes = bytes.to_vec();
+        places.iter().for_each(|at| bytes[*at] ^= 4);
+        bytes
     };
     let (head, middle) = (image.ends[3] + 5, image.ends[3] + 70);
     for changed in [
@@ -297,9 +297,9 @@ fn only_the_last_segment_may_be_torn() {
     take(&spool, 2, 90..91).unwrap();
     drop(spool);
     let (second, first) = (image.folder.path().join("00000000000000000002.segment"), image.folder.path().join(NAME));
-    let (second_octets, sealed) = (fs::read(second).unwrap(), fs::read(first).unwrap());
+    let (second_bytes, sealed) = (fs::read(second).unwrap(), fs::read(first).unwrap());
     let last = image.ends[3];
-    // The octets from somewhere on are zeros, with the footer or without.
+    // The bytes from somewhere on are zeros, with the footer or without.
     for (from, length, named) in [
         (last + 100, sealed.len(), "rows 6 to 7"),
         (last, sealed.len(), "rows 6 to 6"),
@@ -308,7 +308,7 @@ fn only_the_last_segment_may_be_torn() {
         let mut changed = sealed[..length].to_vec();
         changed[from..].fill(0);
         image.put(&changed);
-        fs::write(image.folder.path().join("00000000000000000002.segment"), &second_octets).unwrap();
+        fs::write(image.folder.path().join("00000000000000000002.segment"), &second_bytes).unwrap();
         // Who reads before a receiver has opened it does not pass over it either.
         let (_, errors) = readable(&folder_store(image.folder.path()));
         assert!(errors.len() == 1, "{errors:?}");
@@ -321,7 +321,7 @@ fn only_the_last_segment_may_be_torn() {
     }
     // A footer that is half-written loses nothing.
     image.put(&sealed[..image.whole.len() + 9]);
-    fs::write(image.folder.path().join("00000000000000000002.segment"), &second_octets).unwrap();
+    fs::write(image.folder.path().join("00000000000000000002.segment"), &second_bytes).unwrap();
     assert_eq!(all(&image.open().store().unwrap()), [0, 1, 2, 3, 4, 5, 6, 7, 90]);
     assert_eq!((image.copies("damaged").len(), image.copies("torn").len()), (0, 1));
 }
@@ -331,7 +331,7 @@ fn events_that_look_like_records_are_not_taken_for_some() {
     let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
     let other = Image::new();
     let spool = Spool::open(options(origin.path())).unwrap();
-    // The octets of another spool's segment as an event, at every distance from a multiple of 8.
+    // The bytes of another spool's segment as an event, at every distance from a multiple of 8.
     let mut builder = Builder::new(&Layout::raw());
     for number in 0..8 {
         builder.push_json(number, &[&b"        "[..number as usize], &other.whole].concat());
@@ -357,10 +357,10 @@ fn a_hole_is_the_same_for_readers_elsewhere() {
     image.put(&changed);
     let spool = image.open();
     let tls = ServerTls { identity: Identity::Development { dir: image.folder.path().join("tls") }, client_ca: None };
-    let key = ReadKey::new("sixteen octets..").unwrap();
+    let key = ReadKey::new("sixteen bytes..").unwrap();
     let service = Service::bind("127.0.0.1:0".parse().unwrap(), &tls, key, spool.store().unwrap()).unwrap();
     let client = ClientTls { trust: Trust::Fingerprint(service.fingerprint()), identity: None };
-    let remote = RemoteStore::new(&client, service.address(), "localhost", "sixteen octets..").unwrap();
+    let remote = RemoteStore::new(&client, service.address(), "localhost", "sixteen bytes..").unwrap();
     let store: Arc<dyn Store> = Arc::new(remote);
     let (found, errors) = readable(&store);
     assert_eq!(found.len(), 7);

@@ -159,7 +159,7 @@ fn raw_of_a_compressed_job_goes_out_as_it_is_or_inflated() {
         assert_eq!((zipped.status, zipped.header("content-encoding")), (200, Some("gzip")));
         assert_eq!(zipped.body, packed);
         assert!(zipped.header("vary").is_some_and(|fields| fields.contains("accept-encoding")));
-        assert_ne!(plain.header("etag"), zipped.header("etag"), "they are different octets");
+        assert_ne!(plain.header("etag"), zipped.header("etag"), "they are different bytes");
         let part = server.get(&raw, &["Range: bytes=2-10"]);
         assert_eq!((part.status, part.body.as_slice()), (206, &text[2..=10]));
         assert_eq!(part.header("content-security-policy"), Some("sandbox"));
@@ -186,10 +186,10 @@ fn a_job_that_has_lost_a_chunk_on_the_disk_is_refused_to_everybody() {
         assert_eq!(server.write(id(number), &[chunk(id(number), 1, "x", false)]).status, 201);
     }
     let name = "00000000000000000001.chunks";
-    let mut octets = std::fs::read(folder.path().join(name)).expect("readable");
-    let at = octets.windows(8).position(|octets| octets == b"identity").expect("of the first job");
-    octets[at] ^= 1;
-    std::fs::write(broken.path().join(name), &octets).expect("writable");
+    let mut bytes = std::fs::read(folder.path().join(name)).expect("readable");
+    let at = bytes.windows(8).position(|bytes| bytes == b"identity").expect("of the first job");
+    bytes[at] ^= 1;
+    std::fs::write(broken.path().join(name), &bytes).expect("writable");
     let store = Arc::new(DiskStore::open(broken.path()).expect("readable"));
     assert_eq!(store.usage().damaged, 1);
     let again = Server::over(service(store), None);

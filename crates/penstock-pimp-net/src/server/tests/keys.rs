@@ -51,7 +51,7 @@ fn who_guesses_keys_by_making_the_job_again_has_to_wait_as_well() {
 pub(super) fn token(secret: &[u8], id: JobId, claims: &str) -> String {
     let pad = |with: u8| {
         let mut block = [with; 64];
-        block.iter_mut().zip(secret).for_each(|(octet, secret)| *octet ^= secret);
+        block.iter_mut().zip(secret).for_each(|(byte, secret)| *byte ^= secret);
         block
     };
     let header = r#"{"alg":"HS256","typ":"JWT"}"#;
@@ -123,9 +123,9 @@ fn what_was_deleted_or_forgotten_no_token_makes_again() {
                 assert_eq!(server.ask("DELETE", &job, &[&key], b"").status, 204);
                 assert_eq!((write(), server.get(&job, &[&key]).status, server.get(&job, &[]).status), (404, 404, 404));
                 assert_eq!(server.ask("DELETE", &job, &[&key], b"").status, 404);
-                assert_eq!(server.service.store.usage().chunk_octets, 0);
+                assert_eq!(server.service.store.usage().chunk_bytes, 0);
             } else {
-                while server.service.store.usage().chunk_octets > 0 {
+                while server.service.store.usage().chunk_bytes > 0 {
                     std::thread::yield_now();
                 }
                 std::thread::sleep(Duration::from_millis(400));

@@ -145,16 +145,16 @@ fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
         });
         let count = 1 + together.count();
         let length = usize::try_from(end - first.offset).map_err(io::Error::other)?;
-        let mut octets = vec![0; length];
-        file.read_exact_at(&mut octets, first.offset)?;
-        let octets = Bytes::from(octets);
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, first.offset)?;
+        let bytes = Bytes::from(bytes);
         let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
         for (_, place) in now {
             let at = usize::try_from(place.offset - first.offset).map_err(io::Error::other)?;
-            let chunk = octets.slice(at..at + place.length as usize);
+            let chunk = bytes.slice(at..at + place.length as usize);
             if record::checksum(&chunk) != place.sum {
                 return Err(io::Error::other(format!(
-                    "segment {} is damaged at octet {}",
+                    "segment {} is damaged at byte {}",
                     place.segment, place.offset
                 )));
             }

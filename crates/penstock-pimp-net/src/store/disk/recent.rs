@@ -7,33 +7,33 @@ use penstock_pimp::JobId;
 
 use crate::store::up_to;
 
-/// Octets that are kept.
+/// Bytes that are kept.
 const MOST: usize = 64 << 20;
 
-/// The newest chunks, up to a number of octets.
+/// The newest chunks, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     chunks: HashMap<JobId, BTreeMap<u32, Bytes>>,
     // Oldest first. What is not there any more was deleted.
     order: VecDeque<(JobId, u32)>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Recent {
     /// Takes chunks that count from now on; the oldest go.
     pub(super) fn add(&mut self, id: JobId, chunks: Vec<(u32, Bytes)>) {
         for (index, chunk) in chunks {
-            self.octets += chunk.len();
+            self.bytes += chunk.len();
             self.order.push_back((id, index));
             if let Some(old) = self.chunks.entry(id).or_default().insert(index, chunk) {
-                self.octets = self.octets.saturating_sub(old.len());
+                self.bytes = self.bytes.saturating_sub(old.len());
             }
         }
-        while self.octets > MOST {
+        while self.bytes > MOST {
             let Some((id, index)) = self.order.pop_front() else { return };
             let Some(chunks) = self.chunks.get_mut(&id) else { continue };
             if let Some(chunk) = chunks.remove(&index) {
-                self.octets = self.octets.saturating_sub(chunk.len());
+                self.bytes = self.bytes.saturating_sub(chunk.len());
             }
             if chunks.is_empty() {
                 self.chunks.remove(&id);
@@ -52,7 +52,7 @@ impl Recent {
     /// A job is gone, or its chunks are.
     pub(super) fn forget(&mut self, id: JobId) {
         for chunk in self.chunks.remove(&id).into_iter().flat_map(BTreeMap::into_values) {
-            self.octets = self.octets.saturating_sub(chunk.len());
+            self.bytes = self.bytes.saturating_sub(chunk.len());
         }
     }
 
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(recent.read(id(1), &[0, 1], most).len(), 0);
         assert_eq!(recent.read(id(1), &[1, 2], most).len(), 2);
         recent.forget(id(1));
-        assert_eq!((recent.octets, recent.read(id(1), &[1], most).len()), (MOST / 2, 0));
+        assert_eq!((recent.bytes, recent.read(id(1), &[1], most).len()), (MOST / 2, 0));
         recent.retain(|_| false);
-        assert_eq!((recent.octets, recent.order.len(), recent.chunks.len()), (0, 0, 0));
+        assert_eq!((recent.bytes, recent.order.len(), recent.chunks.len()), (0, 0, 0));
     }
 }

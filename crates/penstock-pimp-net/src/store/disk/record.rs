@@ -1,13 +1,13 @@
 //! Records, the only thing that segments hold behind their header.
 //!
 //! ```text
-//! segment  "PIMPLOG2"  number (8)  octets of the segment before it (8)  CRC-32 of these (4)  records
+//! segment  "PIMPLOG2"  number (8)  bytes of the segment before it (8)  CRC-32 of these (4)  records
 //! record   length of the body (4)  synced (8)  job ID (16)  CRC-32 of these (4)  body  CRC-32 of the body (4)
 //! body     job ID (16)  until (8)  length (4)  the job's record; of length 0: it is deleted
 //!          count (4)  { index (4)  length (4)  envelope } × count
 //! ```
 //!
-//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch; `synced` is how many octets of
+//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch; `synced` is how many bytes of
 //! the segment were on the disk when this was written: what is broken before it was answered for, and not cut by a crash. A record
 //! without a body, a seal, says only that. The ID stands there twice, so that one of the two says whose record is broken.
 
@@ -18,15 +18,15 @@ use super::Change;
 
 /// What every segment begins with, before its number.
 const MAGIC: &[u8; 8] = b"PIMPLOG2";
-/// Octets of a segment's header.
+/// Bytes of a segment's header.
 pub(super) const HEADER: usize = 28;
-/// Octets before a body.
+/// Bytes before a body.
 const HEAD: usize = 32;
-/// Octets behind a body.
+/// Bytes behind a body.
 const TAIL: usize = 4;
-/// Octets of a seal.
+/// Bytes of a seal.
 pub(super) const SEAL: usize = HEAD + TAIL;
-/// Octets before each envelope.
+/// Bytes before each envelope.
 const CHUNK: usize = 8;
 
 /// A chunk within a segment.
@@ -39,7 +39,7 @@ pub(super) struct Chunk {
     pub(super) sum: u32,
 }
 
-/// A change, as it is written. Where chunks begin is counted from the record's first octet.
+/// A change, as it is written. Where chunks begin is counted from the record's first byte.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) id: JobId,
@@ -47,20 +47,20 @@ pub(super) struct Encoded {
     pub(super) job: Option<Job>,
     pub(super) chunks: Vec<Chunk>,
     /// All of it; its head is written by [`set_head`].
-    pub(super) octets: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// The chunks themselves, to be kept in memory.
     pub(super) recent: Vec<(u32, Bytes)>,
 }
 
-/// The first octets of a segment; `before` is how long the one before it is.
+/// The first bytes of a segment; `before` is how long the one before it is.
 pub(super) fn header(number: u64, before: u64) -> Vec<u8> {
     let said = [MAGIC.as_slice(), &number.to_be_bytes(), &before.to_be_bytes()].concat();
     [said.as_slice(), &checksum(&said).to_be_bytes()].concat()
 }
 
-/// Whether a segment may begin with these octets.
-pub(super) fn is_begun(octets: &[u8]) -> bool {
-    octets.iter().zip(MAGIC).all(|(octet, expected)| octet == expected)
+/// Whether a segment may begin with these bytes.
+pub(super) fn is_begun(bytes: &[u8]) -> bool {
+    bytes.iter().zip(MAGIC).all(|(byte, expected)| byte == expected)
 }
 
 /// What the first bytes of a segment say.
@@ -72,8 +72,8 @@ pub(super) enum Header {
 }
 
 /// Reads the header of a segment; `None` where nothing says that these bytes were one of this version.
-pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
-    let (said, mut sum) = octets.get(..HEADER)?.split_at_checked(HEADER - 4)?;
+pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
+    let (said, mut sum) = bytes.get(..HEADER)?.split_at_checked(HEADER - 4)?;
     let (magic, mut rest) = said.split_first_chunk::<8>()?;
     // Where only the name is damaged, the checksum is still that of the right one.
     let right = u32::from_be_bytes(*take(&mut sum)?) == checksum(&[MAGIC.as_slice(), rest].concat());
@@ -87,7 +87,7 @@ pub(super) fn read_header(octets: &[u8]) -> Option<Header> {
 }
 
 fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {
-    penstock_pimp::Error::new(penstock_pimp::Code::TooLarge, "the octets of a change are more than 4 GiB")
+    penstock_pimp::Error::new(penstock_pimp::Code::TooLarge, "the bytes of a change are more than 4 GiB")
 }
 
 /// Writes a change, but for its head.
@@ -96,39 +96,39 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
     let record = job.as_ref().map_or_else(|| Ok(Vec::new()), Job::encode)?;
     let length = chunks.iter().map(|(_, chunk)| CHUNK + chunk.len()).sum::<usize>() + record.len() + 32;
     u32::try_from(length).map_err(too_long)?;
-    let mut octets = Vec::with_capacity(HEAD + length + TAIL);
-    octets.extend_from_slice(&[0; HEAD]);
-    octets.extend_from_slice(id.octets());
-    octets.extend_from_slice(&until.to_be_bytes());
-    octets.extend_from_slice(&u32::try_from(record.len()).map_err(too_long)?.to_be_bytes());
-    octets.extend_from_slice(&record);
-    octets.extend_from_slice(&u32::try_from(chunks.len()).map_err(too_long)?.to_be_bytes());
+    let mut bytes = Vec::with_capacity(HEAD + length + TAIL);
+    bytes.extend_from_slice(&[0; HEAD]);
+    bytes.extend_from_slice(id.bytes());
+    bytes.extend_from_slice(&until.to_be_bytes());
+    bytes.extend_from_slice(&u32::try_from(record.len()).map_err(too_long)?.to_be_bytes());
+    bytes.extend_from_slice(&record);
+    bytes.extend_from_slice(&u32::try_from(chunks.len()).map_err(too_long)?.to_be_bytes());
     let mut places = Vec::with_capacity(chunks.len());
     for (index, chunk) in &chunks {
         let length = u32::try_from(chunk.len()).map_err(too_long)?;
-        octets.extend_from_slice(&index.to_be_bytes());
-        octets.extend_from_slice(&length.to_be_bytes());
-        places.push(Chunk { index: *index, offset: octets.len() as u64, length, sum: checksum(chunk) });
-        octets.extend_from_slice(chunk);
+        bytes.extend_from_slice(&index.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        places.push(Chunk { index: *index, offset: bytes.len() as u64, length, sum: checksum(chunk) });
+        bytes.extend_from_slice(chunk);
     }
-    let sum = checksum(octets.get(HEAD..).unwrap_or_default());
-    octets.extend_from_slice(&sum.to_be_bytes());
-    Ok(Encoded { id, until, job, chunks: places, octets, recent: chunks })
+    let sum = checksum(bytes.get(HEAD..).unwrap_or_default());
+    bytes.extend_from_slice(&sum.to_be_bytes());
+    Ok(Encoded { id, until, job, chunks: places, bytes, recent: chunks })
 }
 
-/// Writes the head of a record that was [`encode`]d, which is written where so many octets are synced.
-pub(super) fn set_head(octets: &mut [u8], id: JobId, synced: u64) {
-    let length = u32::try_from(octets.len().saturating_sub(SEAL)).unwrap_or(u32::MAX);
-    if let Some(at) = octets.get_mut(..HEAD) {
-        at.copy_from_slice(&head(length, synced, id.octets()));
+/// Writes the head of a record that was [`encode`]d, which is written where so many bytes are synced.
+pub(super) fn set_head(bytes: &mut [u8], id: JobId, synced: u64) {
+    let length = u32::try_from(bytes.len().saturating_sub(SEAL)).unwrap_or(u32::MAX);
+    if let Some(at) = bytes.get_mut(..HEAD) {
+        at.copy_from_slice(&head(length, synced, id.bytes()));
     }
 }
 
-/// A record that says only how many octets are synced.
+/// A record that says only how many bytes are synced.
 pub(super) fn seal(synced: u64) -> Vec<u8> {
-    let mut octets = head(0, synced, &[0; 16]);
-    octets.extend_from_slice(&checksum(&[]).to_be_bytes());
-    octets
+    let mut bytes = head(0, synced, &[0; 16]);
+    bytes.extend_from_slice(&checksum(&[]).to_be_bytes());
+    bytes
 }
 
 fn head(length: u32, synced: u64, id: &[u8; 16]) -> Vec<u8> {
@@ -136,18 +136,18 @@ fn head(length: u32, synced: u64, id: &[u8; 16]) -> Vec<u8> {
     [said.as_slice(), &checksum(&said).to_be_bytes()].concat()
 }
 
-/// The CRC-32 of octets.
-pub(super) fn checksum(octets: &[u8]) -> u32 {
-    crc32fast::hash(octets)
+/// The CRC-32 of bytes.
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
 }
 
-/// What stands at the beginning of these octets.
+/// What stands at the beginning of these bytes.
 pub(super) enum Scanned {
-    /// A change, without its octets, and how many these are.
+    /// A change, without its bytes, and how many these are.
     Record(Box<Encoded>, usize),
     /// A seal.
     Seal,
-    /// A head that is whole, and a body that is not: whose it is, if a job's, and its octets.
+    /// A head that is whole, and a body that is not: whose it is, if a job's, and its bytes.
     Broken(Option<JobId>, usize),
     /// Nothing that is whole.
     Nothing,
@@ -155,12 +155,12 @@ pub(super) enum Scanned {
     Foreign,
 }
 
-/// Reads the next record. Places are counted from its first octet.
-pub(super) fn scan(octets: &[u8]) -> Scanned {
-    let Some((length, _, id)) = read_head(octets) else { return Scanned::Nothing };
+/// Reads the next record. Places are counted from its first byte.
+pub(super) fn scan(bytes: &[u8]) -> Scanned {
+    let Some((length, _, id)) = read_head(bytes) else { return Scanned::Nothing };
     let all = length.saturating_add(SEAL);
-    let owner = JobId::from_octets(id).ok();
-    let Some((body, sum)) = octets.get(HEAD..all).and_then(|rest| rest.split_at_checked(length)) else {
+    let owner = JobId::from_bytes(id).ok();
+    let Some((body, sum)) = bytes.get(HEAD..all).and_then(|rest| rest.split_at_checked(length)) else {
         return Scanned::Broken(owner, all);
     };
     if sum != checksum(body).to_be_bytes() {
@@ -172,19 +172,19 @@ pub(super) fn scan(octets: &[u8]) -> Scanned {
     read_body(body).map_or(Scanned::Foreign, |encoded| Scanned::Record(Box::new(encoded), all))
 }
 
-/// A record that has lost its head, and that these octets are the whole of.
-pub(super) fn scan_body(octets: &[u8]) -> Option<Encoded> {
-    let (body, sum) = octets.get(HEAD..)?.split_last_chunk::<TAIL>()?;
+/// A record that has lost its head, and that these bytes are the whole of.
+pub(super) fn scan_body(bytes: &[u8]) -> Option<Encoded> {
+    let (body, sum) = bytes.get(HEAD..)?.split_last_chunk::<TAIL>()?;
     if *sum == checksum(body).to_be_bytes() { read_body(body) } else { None }
 }
 
-/// Where the next record or seal begins that is whole, and how many octets were synced when it was written.
+/// Where the next record or seal begins that is whole, and how many bytes were synced when it was written.
 ///
-/// No payload can look like one: a body is shorter than 2^29 octets, so its length begins with an octet below 32, which JSON, as records
+/// No payload can look like one: a body is shorter than 2^29 bytes, so its length begins with a byte below 32, which JSON, as records
 /// of jobs and envelopes are, does not hold.
-pub(super) fn next_whole(octets: &[u8], from: usize) -> Option<(usize, u64)> {
-    (from..octets.len()).find_map(|at| {
-        let rest = octets.get(at..)?;
+pub(super) fn next_whole(bytes: &[u8], from: usize) -> Option<(usize, u64)> {
+    (from..bytes.len()).find_map(|at| {
+        let rest = bytes.get(at..)?;
         match scan(rest) {
             Scanned::Record(..) | Scanned::Seal => read_head(rest).map(|(_, synced, _)| (at, synced)),
             Scanned::Broken(..) | Scanned::Nothing | Scanned::Foreign => None,
@@ -192,8 +192,8 @@ pub(super) fn next_whole(octets: &[u8], from: usize) -> Option<(usize, u64)> {
     })
 }
 
-fn read_head(octets: &[u8]) -> Option<(usize, u64, [u8; 16])> {
-    let (said, mut sum) = octets.get(..HEAD)?.split_at_checked(HEAD - 4)?;
+fn read_head(bytes: &[u8]) -> Option<(usize, u64, [u8; 16])> {
+    let (said, mut sum) = bytes.get(..HEAD)?.split_at_checked(HEAD - 4)?;
     if u32::from_be_bytes(*take(&mut sum)?) != checksum(said) {
         return None;
     }
@@ -204,7 +204,7 @@ fn read_head(octets: &[u8]) -> Option<(usize, u64, [u8; 16])> {
 
 fn read_body(body: &[u8]) -> Option<Encoded> {
     let mut rest = body;
-    let id = JobId::from_octets(*take::<16>(&mut rest)?).ok()?;
+    let id = JobId::from_bytes(*take::<16>(&mut rest)?).ok()?;
     let until = u64::from_be_bytes(*take::<8>(&mut rest)?);
     let job = match long(&mut rest)? {
         0 => None,
@@ -224,7 +224,7 @@ fn read_body(body: &[u8]) -> Option<Encoded> {
         let (length, sum) = (u32::try_from(length).ok()?, checksum(chunk));
         chunks.push(Chunk { index, offset: at as u64, length, sum });
     }
-    rest.is_empty().then_some(Encoded { id, until, job, chunks, octets: Vec::new(), recent: Vec::new() })
+    rest.is_empty().then_some(Encoded { id, until, job, chunks, bytes: Vec::new(), recent: Vec::new() })
 }
 
 fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {

@@ -83,11 +83,11 @@ fn numbered(folder: &Path, suffix: &str) -> Result<BTreeMap<u64, PathBuf>> {
     Ok(files)
 }
 
-fn first_octets(path: &Path) -> Result<Vec<u8>> {
-    let mut octets = Vec::with_capacity(HEADER);
-    let read = File::open(path).and_then(|file| file.take(HEADER as u64).read_to_end(&mut octets));
+fn first_bytes(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(HEADER);
+    let read = File::open(path).and_then(|file| file.take(HEADER as u64).read_to_end(&mut bytes));
     read.map_err(|error| Error::file("cannot read", path, error))?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// The process, or the system, died before its header was on the disk. A longer file had one, which was damaged since.
@@ -96,14 +96,14 @@ fn was_just_made(path: &Path) -> Result<bool> {
     if length > HEADER as u64 {
         return Ok(false);
     }
-    let octets = first_octets(path)?;
-    let is_short = octets.len() < HEADER && record::is_begun(&octets);
-    Ok(is_short || octets.iter().all(|octet| *octet == 0))
+    let bytes = first_bytes(path)?;
+    let is_short = bytes.len() < HEADER && record::is_begun(&bytes);
+    Ok(is_short || bytes.iter().all(|byte| *byte == 0))
 }
 
 /// How long the segment before this one is; `None`: the header is damaged.
 fn check_header(number: u64, path: &Path) -> Result<Option<u64>> {
-    match record::read_header(&first_octets(path)?) {
+    match record::read_header(&first_bytes(path)?) {
         Some(Header::Whole(found, before)) if found == number => Ok(Some(before)),
         Some(Header::Whole(found, _)) => {
             Err(Error::misuse(format!("{} is segment {found} by its content", path.display())))
@@ -129,16 +129,16 @@ struct Recovery {
 impl Recovery {
     /// `end` is what the segment behind it says of its length: what lies behind that was never answered for.
     fn read_segment(&mut self, number: u64, path: PathBuf, end: Option<u64>, last: bool) -> Result<()> {
-        let octets = fs::read(&path).map_err(|error| Error::file("cannot read", &path, error))?;
-        let end = end.map_or(octets.len(), |end| usize::try_from(end).unwrap_or(usize::MAX));
-        let octets = octets.get(..end).unwrap_or(&octets);
+        let bytes = fs::read(&path).map_err(|error| Error::file("cannot read", &path, error))?;
+        let end = end.map_or(bytes.len(), |end| usize::try_from(end).unwrap_or(usize::MAX));
+        let bytes = bytes.get(..end).unwrap_or(&bytes);
         let file = Arc::new(File::open(&path).map_err(|error| Error::file("cannot open", &path, error))?);
-        let segment = Segment { file, path: path.clone(), octets: octets.len() as u64, live: 0, records: 0 };
+        let segment = Segment { file, path: path.clone(), bytes: bytes.len() as u64, live: 0, records: 0 };
         self.state.segments.insert(number, segment);
         self.unsealed = false;
         let mut at = HEADER;
-        while at < octets.len() {
-            at = match record::scan(octets.get(at..).unwrap_or_default()) {
+        while at < bytes.len() {
+            at = match record::scan(bytes.get(at..).unwrap_or_default()) {
                 Scanned::Record(encoded, length) => {
                     self.take(number, at, *encoded);
                     self.unsealed = true;
@@ -150,30 +150,30 @@ impl Recovery {
                 }
                 Scanned::Foreign => {
                     let path = path.display();
-                    return Err(Error::misuse(format!("{path} has a record of another version at octet {at}")));
+                    return Err(Error::misuse(format!("{path} has a record of another version at byte {at}")));
                 }
-                Scanned::Broken(owner, length) if octets.len() - at >= length => {
+                Scanned::Broken(owner, length) if bytes.len() - at >= length => {
                     let behind = at + length;
-                    if last && !was_synced(octets, at, behind) {
-                        return self.cut(number, &path, owner, at..octets.len());
+                    if last && !was_synced(bytes, at, behind) {
+                        return self.cut(number, &path, owner, at..bytes.len());
                     }
                     self.damaged(&path, at, behind);
                     self.lost.extend(owner);
                     behind
                 }
                 Scanned::Broken(..) | Scanned::Nothing => {
-                    if last && !was_synced(octets, at, at + 1) {
-                        return self.cut(number, &path, None, at..octets.len());
+                    if last && !was_synced(bytes, at, at + 1) {
+                        return self.cut(number, &path, None, at..bytes.len());
                     }
-                    let behind = record::next_whole(octets, at + 1).map_or(octets.len(), |(behind, _)| behind);
+                    let behind = record::next_whole(bytes, at + 1).map_or(bytes.len(), |(behind, _)| behind);
                     self.damaged(&path, at, behind);
-                    self.go_through(number, octets, at, behind);
+                    self.go_through(number, bytes, at, behind);
                     behind
                 }
             };
         }
-        if octets.len() < end {
-            self.damaged(&path, octets.len(), end);
+        if bytes.len() < end {
+            self.damaged(&path, bytes.len(), end);
             self.suspect();
         }
         Ok(())
@@ -186,8 +186,8 @@ impl Recovery {
     }
 
     /// Between two records that are whole is something else.
-    fn go_through(&mut self, number: u64, octets: &[u8], at: usize, behind: usize) {
-        match octets.get(at..behind).and_then(record::scan_body) {
+    fn go_through(&mut self, number: u64, bytes: &[u8], at: usize, behind: usize) {
+        match bytes.get(at..behind).and_then(record::scan_body) {
             Some(encoded) => self.take(number, at, encoded),
             // No record is as short as a seal.
             None if behind - at == SEAL => {}
@@ -215,7 +215,7 @@ impl Recovery {
     fn damaged(&mut self, path: &Path, at: usize, behind: usize) {
         self.state.damaged += 1;
         tracing::error!(
-            file = %path.display(), at, octets = behind - at,
+            file = %path.display(), at, bytes = behind - at,
             "a segment of the store is damaged: jobs that have lost something are refused with 410"
         );
     }
@@ -223,14 +223,14 @@ impl Recovery {
     /// What stands at the end of the log was not on the disk when the process died.
     fn cut(&mut self, number: u64, path: &Path, owner: Option<JobId>, what: Range<usize>) -> Result<()> {
         let (at, job) = (what.start, owner.map(|id| id.to_string()));
-        tracing::warn!(file = %path.display(), at, octets = what.len(), job, "a write that was not finished is cut off");
+        tracing::warn!(file = %path.display(), at, bytes = what.len(), job, "a write that was not finished is cut off");
         let cut = OpenOptions::new().write(true).open(path).and_then(|file| {
             file.set_len(at as u64)?;
             file.sync_all()
         });
         cut.map_err(|error| Error::file("cannot cut", path, error))?;
         if let Some(segment) = self.state.segments.get_mut(&number) {
-            segment.octets = at as u64;
+            segment.bytes = at as u64;
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Recovery {
         // The seal stands behind all there is in the file, where an append begins.
         let length = file.metadata().map_err(failed)?.len();
         match file.write_all(&record::seal(length)).and_then(|()| file.sync_data()) {
-            Ok(()) => segment.octets = length + SEAL as u64,
+            Ok(()) => segment.bytes = length + SEAL as u64,
             Err(error) => {
                 tracing::warn!(file = %path.display(), %error, "the end of the log cannot be sealed");
                 // What is left of it is cut off by the next start.
@@ -279,9 +279,9 @@ impl Recovery {
 }
 
 /// Whether what is broken at `at` was on the disk once: something behind it says so.
-fn was_synced(octets: &[u8], at: usize, behind: usize) -> bool {
+fn was_synced(bytes: &[u8], at: usize, behind: usize) -> bool {
     let mut from = behind;
-    while let Some((next, synced)) = record::next_whole(octets, from) {
+    while let Some((next, synced)) = record::next_whole(bytes, from) {
         if synced > at as u64 {
             return true;
         }

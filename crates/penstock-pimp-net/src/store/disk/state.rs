@@ -17,7 +17,7 @@ pub(super) struct Place {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) length: u32,
-    /// The CRC-32 of its octets.
+    /// The CRC-32 of its bytes.
     pub(super) sum: u32,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Entry {
 pub(super) struct Segment {
     pub(super) file: Arc<File>,
     pub(super) path: PathBuf,
-    pub(super) octets: u64,
-    /// Octets of chunks that count.
+    pub(super) bytes: u64,
+    /// Bytes of chunks that count.
     pub(super) live: u64,
     /// Jobs whose newest record is here.
     pub(super) records: u64,
@@ -164,8 +164,8 @@ impl State {
     pub(super) fn usage(&self) -> Usage {
         Usage {
             jobs: self.jobs.values().filter(|entry| entry.job.is_some()).count() as u64,
-            chunk_octets: self.segments.values().map(|segment| segment.live).sum(),
-            disk_octets: self.segments.values().map(|segment| segment.octets).sum(),
+            chunk_bytes: self.segments.values().map(|segment| segment.live).sum(),
+            disk_bytes: self.segments.values().map(|segment| segment.bytes).sum(),
             damaged: self.damaged,
         }
     }

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 /// Bytes after which a new segment begins, where nobody says otherwise.
 pub(super) const SEGMENT: u64 = 64 << 20;
-/// A segment that has fewer dead octets is left alone until all of it is dead.
+/// A segment that has fewer dead bytes is left alone until all of it is dead.
 const WORTH: u64 = 1 << 20;
 /// Where a log that failed is tried again, and the most bytes that it is tried with.
 const TRIAL: &str = ".trial";
@@ -44,7 +44,7 @@ struct Waiting {
 struct Open {
     number: u64,
     file: Arc<File>,
-    octets: u64,
+    data: u64,
     /// Something was written behind the last seal.
     unsealed: bool,
 }
@@ -142,17 +142,17 @@ impl Writer {
         if records.is_empty() {
             return Ok(());
         }
-        let length = records.iter().map(|record| record.octets.len()).sum();
-        let mut octets = Vec::with_capacity(length);
+        let length = records.iter().map(|record| record.bytes.len()).sum();
+        let mut bytes = Vec::with_capacity(length);
         let mut places = Vec::with_capacity(records.len());
         let mut open = locked(&self.open);
         let start = self.room(&mut open, length as u64)?;
         for record in &mut records {
-            places.push(octets.len() as u64);
-            record::set_head(&mut record.octets, record.id, start);
-            octets.append(&mut record.octets);
+            places.push(bytes.len() as u64);
+            record::set_head(&mut record.bytes, record.id, start);
+            bytes.append(&mut record.bytes);
         }
-        let number = self.append_octets(&mut open, &octets, true)?;
+        let number = self.append_bytes(&mut open, &bytes, true)?;
         let mut state = self.state();
         for (record, place) in records.into_iter().zip(places) {
             state.apply(number, start + place, record);
@@ -198,38 +198,38 @@ impl Writer {
         }
     }
 
-    /// Begins a segment where so many octets do not fit; gives where they will begin.
+    /// Begins a segment where so many bytes do not fit; gives where they will begin.
     fn room(&self, open: &mut Option<Open>, length: u64) -> Result<u64> {
-        if open.as_ref().is_none_or(|open| open.octets.saturating_add(length) > self.segment) {
+        if open.as_ref().is_none_or(|open| open.bytes.saturating_add(length) > self.segment) {
             // It may be the last one again, when those behind it have gone. Where the seal fails, the log and `failing` say so.
-            if let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.octets) {
-                let _ = self.append_octets(open, &record::seal(synced), false);
+            if let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.bytes) {
+                let _ = self.append_bytes(open, &record::seal(synced), false);
             }
             *open = None;
             *open =
                 Some(self.begin().map_err(|error| self.failed(usize::try_from(length).unwrap_or(usize::MAX), error))?);
         }
-        Ok(open.as_ref().map_or(0, |open| open.octets))
+        Ok(open.as_ref().map_or(0, |open| open.bytes))
     }
 
-    /// Appends octets durably; gives the segment.
-    fn append_octets(&self, open: &mut Option<Open>, octets: &[u8], unsealed: bool) -> Result<u64> {
+    /// Appends bytes durably; gives the segment.
+    fn append_bytes(&self, open: &mut Option<Open>, bytes: &[u8], unsealed: bool) -> Result<u64> {
         let Some(current) = open else {
-            return Err(self.failed(octets.len(), io::Error::other("no segment is open")));
+            return Err(self.failed(bytes.len(), io::Error::other("no segment is open")));
         };
-        let written = (&*current.file).write_all(octets).and_then(|()| current.file.sync_data());
+        let written = (&*current.file).write_all(bytes).and_then(|()| current.file.sync_data());
         if let Err(error) = written {
             // What was written of it must not come back after a restart: it is refused. Nothing is appended behind it, and the
             // header of the next segment says where this one ends.
-            let _ = current.file.set_len(current.octets).and_then(|()| current.file.sync_data());
+            let _ = current.file.set_len(current.bytes).and_then(|()| current.file.sync_data());
             *open = None;
-            return Err(self.failed(octets.len(), error));
+            return Err(self.failed(bytes.len(), error));
         }
-        self.taken(octets.len());
-        current.octets += octets.len() as u64;
+        self.taken(bytes.len());
+        current.bytes += bytes.len() as u64;
         current.unsealed = unsealed;
         if let Some(segment) = self.state().segments.get_mut(&current.number) {
-            segment.octets = current.octets;
+            segment.bytes = current.bytes;
         }
         Ok(current.number)
     }
@@ -237,8 +237,8 @@ impl Writer {
     /// Says of what was written last that it is on the disk: else a restart cannot tell damage there from a write that was cut.
     fn seal(&self) -> Result<()> {
         let mut open = locked(&self.open);
-        let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.octets) else { return Ok(()) };
-        self.append_octets(&mut open, &record::seal(synced), false).map(drop)
+        let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.bytes) else { return Ok(()) };
+        self.append_bytes(&mut open, &record::seal(synced), false).map(drop)
     }
 
     /// Begins the next segment.
@@ -246,7 +246,7 @@ impl Writer {
         let (number, before) = {
             let state = self.state();
             match state.segments.last_key_value() {
-                Some((number, segment)) if *number > state.given_up => (number + 1, segment.octets),
+                Some((number, segment)) if *number > state.given_up => (number + 1, segment.bytes),
                 // Of the one before it nobody knows how long it was.
                 Some(_) | None => (state.given_up + 1, 0),
             }
@@ -259,10 +259,10 @@ impl Writer {
         (&file).write_all(&header)?;
         file.sync_data()?;
         File::open(&self.folder)?.sync_all()?;
-        let (file, octets) = (Arc::new(file), header.len() as u64);
-        let segment = Segment { file: Arc::clone(&file), path, octets, live: 0, records: 0 };
+        let (file, bytes) = (Arc::new(file), header.len() as u64);
+        let segment = Segment { file: Arc::clone(&file), path, bytes, live: 0, records: 0 };
         self.state().segments.insert(number, segment);
-        Ok(Open { number, file, octets, unsealed: false })
+        Ok(Open { number, file, bytes, unsealed: false })
     }
 
     /// Deletes what has expired, and gives its room back: segments of which nothing counts go, and of those that are mostly dead
@@ -271,7 +271,7 @@ impl Writer {
         // On a full disk it fails, as the log says then: what has expired goes all the same.
         let _ = self.seal();
         self.state().expire(now);
-        let dead = |segment: &Segment| segment.octets.saturating_sub(segment.live);
+        let dead = |segment: &Segment| segment.bytes.saturating_sub(segment.live);
         let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
         {
             let (mut open, state) = (locked(&self.open), self.state());
@@ -283,7 +283,7 @@ impl Writer {
             for (number, segment) in state.segments.iter().filter(|(number, _)| Some(**number) != current) {
                 if segment.is_empty() {
                     empty.insert(*number);
-                } else if dead(segment) >= WORTH && dead(segment) > segment.octets / 2 {
+                } else if dead(segment) >= WORTH && dead(segment) > segment.bytes / 2 {
                     worth.insert(*number);
                 }
             }
@@ -326,8 +326,8 @@ impl Writer {
                 let indices: Vec<u32> = moved.map(|(index, _)| *index).collect();
                 (entry.until, entry.job.clone(), indices.clone(), state.places(id, &indices))
             };
-            let octets = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
-            let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(octets).collect();
+            let bytes = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
+            let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(bytes).collect();
             let change = Change { was: job.clone(), job, chunks };
             let mut record = record::encode(id, until, change).map_err(Error::Protocol)?;
             // They are not asked for more than before.

@@ -11,8 +11,8 @@ fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
 }
 
-fn session(octet: u8) -> SessionId {
-    SessionId::new([octet; 16])
+fn session(byte: u8) -> SessionId {
+    SessionId::new([byte; 16])
 }
 
 fn issue(claims: &std::sync::Arc<Claims>, entity: u32) -> u64 {
@@ -90,12 +90,12 @@ fn a_record_that_is_damaged_in_the_middle_is_an_error_that_says_where() {
     issue(&claims, 1);
     issue(&claims, 2);
     let path = folder.path().join(NAME);
-    let mut octets = fs::read(&path).unwrap();
-    octets[MAGIC.len() + 8 + 6] ^= 1;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[MAGIC.len() + 8 + 6] ^= 1;
     let elsewhere = tempfile::tempdir().unwrap();
-    fs::write(elsewhere.path().join(NAME), octets).unwrap();
+    fs::write(elsewhere.path().join(NAME), bytes).unwrap();
     let error = Claims::open(elsewhere.path()).unwrap_err().to_string();
-    assert!(error.contains("the record at octet 18 is damaged"), "{error}");
+    assert!(error.contains("the record at byte 18 is damaged"), "{error}");
     let error = Claims::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("another server keeps its claim checks there"), "{error}");
 }

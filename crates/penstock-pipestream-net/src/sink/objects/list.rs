@@ -13,7 +13,7 @@ use super::super::folder::names;
 
 /// Where the pieces of lists lie that are not closed yet.
 pub(super) const OPEN: &str = ".open";
-/// Pieces of so many octets together are put into one.
+/// Pieces of so many bytes together are put into one.
 const ROLL: usize = 4 << 20;
 /// Beyond this a list is uploaded in parts of this size; every store takes them.
 const PART: usize = 8 << 20;

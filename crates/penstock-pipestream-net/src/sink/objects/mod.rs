@@ -181,9 +181,9 @@ async fn look_now_and_then(place: Place) {
 }
 
 impl Shared {
-    /// Waits until a request of so many octets may be on its way.
-    async fn admit(&self, octets: usize) -> OwnedSemaphorePermit {
-        let units = octets.div_ceil(REQUEST).clamp(1, IN_FLIGHT / REQUEST);
+    /// Waits until a request of so many bytes may be on its way.
+    async fn admit(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let units = bytes.div_ceil(REQUEST).clamp(1, IN_FLIGHT / REQUEST);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         match Arc::clone(&self.requests).acquire_many_owned(units).await {
             Ok(permit) => permit,

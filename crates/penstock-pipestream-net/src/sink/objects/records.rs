@@ -103,10 +103,10 @@ impl Decisions {
 
     /// Takes the next decision; false where another one was faster.
     async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
-        let octets = serde_json::to_vec(decision).map_err(io::Error::from)?;
+        let bytes = serde_json::to_vec(decision).map_err(io::Error::from)?;
         let path = own.clone().join(format!("decision-{:06}.json", self.next));
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match place.store().put_opts(&path, octets.into(), options).await {
+        match place.store().put_opts(&path, bytes.into(), options).await {
             Ok(_) => Ok(true),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
             Err(error) => Err(refusal(error)),
@@ -378,13 +378,13 @@ fn is_decision(name: &str) -> bool {
 }
 
 async fn read(place: &Place, path: &Path) -> Result<Option<Decision>> {
-    let octets = match place.store().get(path).await {
+    let bytes = match place.store().get(path).await {
         Ok(found) => found.bytes().await?,
         Err(Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let broken = |error| Error::Generic { store: "sink", source: Box::new(error) };
-    serde_json::from_slice(&octets).map(Some).map_err(broken)
+    serde_json::from_slice(&bytes).map(Some).map_err(broken)
 }
 
 fn refusal(error: Error) -> Refusal {

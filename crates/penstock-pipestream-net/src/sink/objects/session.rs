@@ -177,7 +177,7 @@ impl Session {
         let stored = self.entries.waiting(key);
         let bytes = stored.map_or(0, |stored| stored.bytes);
         if bytes > MAX_ORDER {
-            let message = format!("an order of {bytes} octets is more than the limit of {MAX_ORDER}");
+            let message = format!("an order of {bytes} bytes is more than the limit of {MAX_ORDER}");
             return Err(failed(ErrorCode::EntityTooLarge, message));
         }
         let Some(file) = stored.and_then(|stored| stored.file.as_ref()) else {

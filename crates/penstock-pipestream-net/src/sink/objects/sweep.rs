@@ -145,8 +145,8 @@ mod tests {
     }
 
     async fn list_of(place: &Place, session: &str) -> String {
-        let octets = place.store().get(&place.path(&format!("{session}/{LOG}"))).await.unwrap().bytes().await.unwrap();
-        String::from_utf8(octets.into()).unwrap()
+        let bytes = place.store().get(&place.path(&format!("{session}/{LOG}"))).await.unwrap().bytes().await.unwrap();
+        String::from_utf8(bytes.into()).unwrap()
     }
 
     const FIRST: Piece = Piece { first: 0, last: 0 };

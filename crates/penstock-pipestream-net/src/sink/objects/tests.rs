@@ -176,7 +176,7 @@ impl Broken {
     fn log(&self, session: &SessionHandle) -> Option<Vec<Value>> {
         let path = Path::from(format!("sink/{}/entities.jsonl", session.id().unwrap()));
         let list = block(async { self.store.get(&path).await.ok()?.bytes().await.ok() })?;
-        Some(list.split_inclusive(|octet| *octet == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect())
+        Some(list.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect())
     }
 
     /// What lies below a session, and how many pieces of lists there are.
@@ -191,8 +191,8 @@ impl Broken {
     }
 }
 
-fn send(session: &SessionHandle, octets: usize) -> (Status, Option<Reason>) {
-    let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; octets]))).unwrap();
+fn send(session: &SessionHandle, data: usize) -> (Status, Option<Reason>) {
+    let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; data]))).unwrap();
     let resolution = block(session.wait_resolved(ticket.key)).unwrap();
     (resolution.status, resolution.reason)
 }
@@ -305,8 +305,8 @@ fn member(content_type: &str) -> EntityDraft {
     EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() }
 }
 
-fn deliver(session: &SessionHandle, draft: EntityDraft, octets: Vec<u8>) -> (Status, Option<Reason>) {
-    let ticket = block(session.send(draft, Payload::bytes(octets))).unwrap();
+fn deliver(session: &SessionHandle, draft: EntityDraft, data: Vec<u8>) -> (Status, Option<Reason>) {
+    let ticket = block(session.send(draft, Payload::bytes(data))).unwrap();
     let resolution = block(session.wait_resolved(ticket.key)).unwrap();
     (resolution.status, resolution.reason)
 }
@@ -458,8 +458,8 @@ fn what_a_sink_has_written_can_be_read_and_followed() {
     let store: Arc<dyn Store> = Arc::new(ObjectReader::open(place).unwrap());
     assert_eq!(store.sessions().unwrap(), std::slice::from_ref(&id));
     let list = store.list(&id).unwrap().unwrap();
-    let octets = store.read_list(&id, 0..list.length + 100).unwrap();
-    assert!(octets.ends_with(b"{\"closed\":0}\n") && octets.len() as u64 == list.length);
+    let bytes = store.read_list(&id, 0..list.length + 100).unwrap();
+    assert!(bytes.ends_with(b"{\"closed\":0}\n") && bytes.len() as u64 == list.length);
     let wanted = [(1, 0, 10), (2, 299_990, 10)].map(|(entity, offset, length)| Wanted {
         file: format!("{id}/0/{entity}"),
         offset,

@@ -98,7 +98,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     drop(place);
 }
 
-/// Where octets come from.
+/// Where bytes come from.
 enum Source {
     Whole(Option<Bytes>),
     Spooled { spool: Arc<Spool>, offset: u64 },
@@ -109,7 +109,7 @@ enum Source {
 impl From<Body> for Source {
     fn from(body: Body) -> Self {
         match body {
-            Body::Whole(octets) => Self::Whole(Some(octets)),
+            Body::Whole(bytes) => Self::Whole(Some(bytes)),
             Body::Spooled(spool) => Self::Spooled { spool, offset: 0 },
             Body::Stream(stream) => Self::Stream(stream),
         }
@@ -117,10 +117,10 @@ impl From<Body> for Source {
 }
 
 impl Source {
-    /// What comes next, at least one octet; nothing at the end.
+    /// What comes next, at least one byte; nothing at the end.
     async fn next(&mut self) -> Result<Vec<Bytes>, Failure> {
         match self {
-            Self::Whole(octets) => Ok(octets.take().filter(|octets| !octets.is_empty()).into_iter().collect()),
+            Self::Whole(bytes) => Ok(bytes.take().filter(|bytes| !bytes.is_empty()).into_iter().collect()),
             Self::Spooled { spool, offset } => {
                 let (from, at) = (Arc::clone(spool), *offset);
                 let read = spawn_blocking(move || from.read(IN_MEMORY, at)).await.map_err(io::Error::other)?;
@@ -158,7 +158,7 @@ impl Job {
         file: &str,
     ) -> Result<Arc<Referred>, Failure> {
         let too_long =
-            || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 octets");
+            || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 bytes");
         if self.length > MAX_MESSAGE as u64 {
             return Err(too_long().into());
         }
@@ -196,7 +196,7 @@ impl Job {
         Ok(Arc::new(referred))
     }
 
-    /// Its digest, and whether there is an object: a container without octets of its own has none.
+    /// Its digest, and whether there is an object: a container without bytes of its own has none.
     async fn store(&mut self, body: &mut Source, dehydrated: bool) -> Result<([u8; 32], bool), Failure> {
         let part = PART.max(self.length.div_ceil(MAX_PARTS));
         let mut spool = Part::new();
@@ -268,7 +268,7 @@ impl Job {
         }))
     }
 
-    /// Takes what comes next, up to `size` octets of it; the rest stays for the next part. False at the end.
+    /// Takes what comes next, up to `size` bytes of it; the rest stays for the next part. False at the end.
     async fn fill(&mut self, body: &mut Source, spool: &mut Part, size: u64) -> Result<bool, Failure> {
         if spool.rest.is_empty() {
             spool.rest = body.next().await?;
@@ -309,7 +309,7 @@ impl Job {
         let reason = match stored {
             Ok(stored) => {
                 Counters::add(&session.counters.entities, 1);
-                Counters::add(&session.counters.octets, stored.bytes);
+                Counters::add(&session.counters.bytes, stored.bytes);
                 session.tell(Message::Stored { attempt, stored });
                 return;
             }
@@ -344,7 +344,7 @@ async fn joined(sending: &mut JoinSet<object_store::Result<()>>) -> Result<(), F
     }
 }
 
-/// Octets of a payload that are put together into one request.
+/// Bytes of a payload that are put together into one request.
 struct Part {
     spool: SpooledTempFile,
     length: usize,
@@ -361,18 +361,18 @@ impl Part {
         self.length
     }
 
-    fn write(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.spool.write_all(octets)?;
-        self.length = self.length.saturating_add(octets.len());
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.spool.write_all(bytes)?;
+        self.length = self.length.saturating_add(bytes.len());
         Ok(())
     }
 
     /// All of it in memory; the spool is empty again.
     fn take(&mut self) -> io::Result<PutPayload> {
         let mut spool = std::mem::replace(&mut self.spool, SpooledTempFile::new(IN_MEMORY));
-        let mut octets = Vec::with_capacity(std::mem::take(&mut self.length));
+        let mut bytes = Vec::with_capacity(std::mem::take(&mut self.length));
         spool.seek(SeekFrom::Start(0))?;
-        spool.read_to_end(&mut octets)?;
-        Ok(octets.into())
+        spool.read_to_end(&mut bytes)?;
+        Ok(bytes.into())
     }
 }

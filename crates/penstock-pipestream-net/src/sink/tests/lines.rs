@@ -36,7 +36,7 @@ impl Alone {
             SinkEvent::Admitted { attempt: attempt(entity), failures: 0, header, dehydrated: false, redeems: false };
         block(self.session.observe(vec![admitted]));
         let (mut file, temp) = self.session.create(attempt(entity)).unwrap();
-        file.write_all(b"octets").unwrap();
+        file.write_all(b"bytes").unwrap();
         let stored = Stored { temp: Some(temp), bytes: 6, sha256: [7; 32], synced: false, reference: None };
         self.session.stored(attempt(entity), stored);
     }

@@ -133,8 +133,8 @@ impl Dialogue {
         let Some(fresh) = &mut self.fresh else { return };
         let returns = std::iter::from_fn(|| fresh.poll_event())
             .any(|event| matches!(event, Event::Layer2(Layer2Event::Returns(_))));
-        while let Some(Transmit::Control(octets)) = fresh.poll_transmit(19) {
-            self.ends[CLIENT].control.push_back(octets);
+        while let Some(Transmit::Control(bytes)) = fresh.poll_transmit(19) {
+            self.ends[CLIENT].control.push_back(bytes);
         }
         if let Some(fresh) = self.fresh.take_if(|_| returns) {
             self.ends[SERVER].session.adopt(self.now, fresh).expect("an honest peer");

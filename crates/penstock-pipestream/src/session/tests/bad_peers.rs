@@ -468,7 +468,7 @@ fn what_a_peer_makes_us_keep_is_bounded() {
     let mut small = config(true, 1_000);
     small.max_open_entities = 10;
     small.max_open_checkpoints = 3;
-    small.max_held_octets = 4_000;
+    small.max_held_bytes = 4_000;
     let new = || {
         let mut peer = Peer { now, session: Session::new(Role::Server, small.clone(), now).expect("server") };
         peer.say(&Frame::Capabilities(config(true, 1_000).capabilities)).expect("capabilities");

@@ -7,8 +7,8 @@ fn both_ends_agree_on_the_minimum() {
     let now = start();
     let mut client = Session::new(Role::Client, config(true, 100), now).expect("client");
     let mut peer = Peer { now, session: Session::new(Role::Server, config(true, 7), now).expect("server") };
-    let Some(Transmit::Control(octets)) = client.poll_transmit(usize::MAX) else { panic!("no CAPABILITIES") };
-    peer.session.handle_control(now, octets).expect("capabilities");
+    let Some(Transmit::Control(bytes)) = client.poll_transmit(usize::MAX) else { panic!("no CAPABILITIES") };
+    peer.session.handle_control(now, bytes).expect("capabilities");
     let agreement = peer.session.agreement().expect("agreed");
     assert_eq!((agreement.layer, agreement.max_scope_depth, agreement.max_window_size), (1, 7, 7));
 }
@@ -37,7 +37,7 @@ fn an_entity_is_announced_received_and_completed_with_the_cursor() {
 fn a_stream_that_overtakes_its_pending_waits_for_it() {
     let mut pair = Pair::new(true, 100);
     let ticket = pair.announce(None, false);
-    // The header is there before the control octets are carried over.
+    // The header is there before the control bytes are carried over.
     let header = header(&pair.client, &ticket, 5);
     assert_eq!(pair.server.handle_header(pair.now, 2, &header), Ok(Admission::Held));
     pair.drive();
@@ -267,12 +267,12 @@ fn a_servers_streams_may_overtake_its_capabilities() {
     let now = start();
     let mut client = Session::new(Role::Client, config(true, 10), now).expect("client");
     assert_eq!(client.handle_header(now, 3, &plain_header(1, 1, 0)), Ok(Admission::Held));
-    let mut octets = BytesMut::new();
-    Frame::Capabilities(config(true, 10).capabilities).encode(&mut octets);
+    let mut bytes = BytesMut::new();
+    Frame::Capabilities(config(true, 10).capabilities).encode(&mut bytes);
     let pending =
         StatusFrame { status: Status::Pending, entity_id: 1, scope_id: 1, depth: 0, cursor: None, extension: None };
-    Frame::Status(pending).encode(&mut octets);
-    client.handle_control(now, octets.freeze()).expect("fine");
+    Frame::Status(pending).encode(&mut bytes);
+    client.handle_control(now, bytes.freeze()).expect("fine");
     assert!(drain(&mut client).iter().any(|event| matches!(event, Event::Admitted { stream: 3, .. })));
 }
 

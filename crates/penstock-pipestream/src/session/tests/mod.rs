@@ -1,6 +1,6 @@
 //! Sessions in memory, under a clock of the test's own, as dialogues.
 //!
-//! [`Pair`] is both ends and what lies between: control octets in order, entity streams as headers. [`Peer`] is one
+//! [`Pair`] is both ends and what lies between: control bytes in order, entity streams as headers. [`Peer`] is one
 //! end against frames written by hand, for what a well-behaved end never sends.
 
 // A test picks the one variant it is about.
@@ -112,7 +112,7 @@ impl Pair {
         }
     }
 
-    /// Carries control octets both ways until nothing moves.
+    /// Carries control bytes both ways until nothing moves.
     pub(super) fn drive(&mut self) {
         loop {
             self.client_events.extend(drain(&mut self.client));
@@ -124,7 +124,7 @@ impl Pair {
             while let Some(transmit) = self.client.poll_transmit(13) {
                 moved = true;
                 match transmit {
-                    Transmit::Control(octets) => drop(self.server.handle_control(self.now, octets)),
+                    Transmit::Control(bytes) => drop(self.server.handle_control(self.now, bytes)),
                     Transmit::StopStream { stream, code } => self.stopped.push((stream, code)),
                     Transmit::Close { code, message } => {
                         self.client_closed = Some(code);
@@ -135,7 +135,7 @@ impl Pair {
             while let Some(transmit) = self.server.poll_transmit(11) {
                 moved = true;
                 match transmit {
-                    Transmit::Control(octets) => drop(self.client.handle_control(self.now, octets)),
+                    Transmit::Control(bytes) => drop(self.client.handle_control(self.now, bytes)),
                     Transmit::StopStream { stream, code } => self.stopped.push((stream, code)),
                     Transmit::Close { code, message } => {
                         self.server_closed = Some(code);
@@ -243,9 +243,9 @@ impl Peer {
     }
 
     pub(super) fn say(&mut self, frame: &Frame) -> Result<()> {
-        let mut octets = BytesMut::new();
-        frame.encode(&mut octets);
-        self.session.handle_control(self.now, octets.freeze())
+        let mut bytes = BytesMut::new();
+        frame.encode(&mut bytes);
+        self.session.handle_control(self.now, bytes.freeze())
     }
 
     pub(super) fn status(&mut self, status: Status, scope_id: u16, entity_id: u32) -> Result<()> {
@@ -280,8 +280,8 @@ impl Peer {
         let mut decoder = FrameDecoder::new();
         let mut frames = Vec::new();
         while let Some(transmit) = self.session.poll_transmit(usize::MAX) {
-            if let Transmit::Control(octets) = transmit {
-                decoder.push(octets);
+            if let Transmit::Control(bytes) = transmit {
+                decoder.push(bytes);
                 while let Some(frame) = decoder.next_frame().expect("our own frames") {
                     frames.push(frame);
                 }

@@ -77,14 +77,14 @@ impl Pair {
             assert!(round < 9, "they do not come to know each other");
             self.client_events.extend(drain(&mut self.client));
             self.client_records.extend(std::iter::from_fn(|| self.client.poll_record()));
-            while let Some(Transmit::Control(octets)) = self.client.poll_transmit(7) {
-                fresh.handle_control(self.now, octets).expect("an honest client");
+            while let Some(Transmit::Control(bytes)) = self.client.poll_transmit(7) {
+                fresh.handle_control(self.now, bytes).expect("an honest client");
             }
             if drain(&mut fresh).contains(&Event::Layer2(Layer2Event::Returns(name()))) {
                 break;
             }
-            while let Some(Transmit::Control(octets)) = fresh.poll_transmit(7) {
-                self.client.handle_control(self.now, octets).expect("an honest server");
+            while let Some(Transmit::Control(bytes)) = fresh.poll_transmit(7) {
+                self.client.handle_control(self.now, bytes).expect("an honest server");
             }
         }
         self.server.adopt(self.now, fresh).expect("the same session");
@@ -153,7 +153,7 @@ fn a_parent_goes_on_wherever_the_connection_was_lost() {
     pair.cut();
     pair.reconnect();
     assert_eq!(pair.sent_again(), [parent, children[0], children[1]]);
-    // The parent's own octets are there.
+    // The parent's own bytes are there.
     assert_eq!(pair.open(&parent, 0), Admission::Stopped(ErrorCode::NoError));
     let first = pair.open_plain(&children[0]);
     pair.server.fail(pair.now, first, reason(ErrorCode::IntegrityError));
@@ -208,11 +208,11 @@ fn frames_that_were_taken_are_forgotten() {
         pair.deliver(&ticket);
     }
     for session in [&pair.client, &pair.server] {
-        let kept = session.survival.kept_octets();
+        let kept = session.survival.kept_bytes();
         assert!((12..520 * 16).contains(&kept), "{kept}");
     }
     pair.wait(30 * SECOND);
-    assert_eq!(pair.client.survival.kept_octets() + pair.server.survival.kept_octets(), 0);
+    assert_eq!(pair.client.survival.kept_bytes() + pair.server.survival.kept_bytes(), 0);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_session_that_cannot_go_on_says_why() {
     let server = Session::new(Role::Server, config2(None), now).expect("server");
     let mut pair = Pair::of(client, server, now);
     assert!(!pair.client.suspend(now, |_| true) && !pair.server.suspend(now, |_| true));
-    assert_eq!(pair.client.survival.kept_octets(), 0);
+    assert_eq!(pair.client.survival.kept_bytes(), 0);
     assert!(pair.client.reconnect(now).is_err());
 
     // Not with other capabilities.
@@ -255,9 +255,9 @@ fn a_session_that_cannot_go_on_says_why() {
     pair.client.reconnect(now).expect("suspended");
     let mut other = surviving(None);
     other.capabilities.max_scope_depth = Some(2);
-    let mut octets = BytesMut::new();
-    Frame::Capabilities(other.capabilities).encode(&mut octets);
-    let outcome = pair.client.handle_control(now, octets.freeze());
+    let mut bytes = BytesMut::new();
+    Frame::Capabilities(other.capabilities).encode(&mut bytes);
+    let outcome = pair.client.handle_control(now, bytes.freeze());
     refused(outcome, ErrorCode::LayerUnsupported, "other capabilities");
 
     // Not where it is not known, nor where it has forgotten.
@@ -309,7 +309,7 @@ fn a_record_comes_before_what_it_is_about() {
     // Nothing acknowledged is lost, whether or not it was heard.
     let after = restored(Role::Server, &records, later(peer.now, SECOND)).expect("restored").session;
     assert_eq!((after.open_received(), after.counters().completed, after.id()), (0, 1, Some(name())));
-    assert!(after.is_suspended() && after.survival.kept_octets() == 16);
+    assert!(after.is_suspended() && after.survival.kept_bytes() == 16);
 }
 
 /// A session that has just got its name: version 1, snapshot 1, server 1, its beginning, its age 0, its state.
@@ -321,7 +321,7 @@ const SNAPSHOT: &str = concat!(
 );
 
 #[test]
-fn the_octets_of_records_are_these() {
+fn the_bytes_of_records_are_these() {
     let (mut peer, records) = recorded();
     // Another layout of the state is another version.
     assert_eq!(hex::encode(&records[0]), SNAPSHOT);
@@ -331,7 +331,7 @@ fn the_octets_of_records_are_these() {
     peer.session.fail(peer.now, key, Reason { code: ErrorCode::IntegrityError, message: "no".to_owned() });
     let record = hex::encode(peer.record().expect("inputs"));
     let frame = "501000000000000100000000";
-    // After 300 ns frame 1 of 12 octets; after 0 ns failure 5 of (scope 0, use 0, entity 1, use 0), code 4, 2 octets.
+    // After 300 ns frame 1 of 12 bytes; after 0 ns failure 5 of (scope 0, use 0, entity 1, use 0), code 4, 2 bytes.
     assert_eq!(record, format!("0202ac02010c{frame}00050000010004026e6f"));
 }
 
@@ -352,7 +352,7 @@ fn records_that_cannot_be_are_refused() {
     for length in 0..records[0].len() {
         assert!(restored(Role::Server, &[records[0].slice(..length)], start()).is_err(), "{length}");
     }
-    // The whole octets of an input, and no other number of them.
+    // The whole bytes of an input, and no other number of them.
     for length in 3..inputs.len() {
         assert!(restored(Role::Server, &[records[0].clone(), inputs.slice(..length)], start()).is_err(), "{length}");
     }
@@ -366,7 +366,7 @@ fn records_that_cannot_be_are_refused() {
 
 /// The store's checksums find what is broken; what they do not find is refused, or is a session.
 #[test]
-fn octets_that_were_changed_make_nothing_panic() {
+fn bytes_that_were_changed_make_nothing_panic() {
     let now = start();
     let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
     let server = Session::new(Role::Server, stored(None), now).expect("server");
@@ -381,9 +381,9 @@ fn octets_that_were_changed_make_nothing_panic() {
         let config = stored(None);
         let snapshot = session.snapshot().expect("no events");
         for (index, flip) in (0..snapshot.len()).flat_map(|index| [1_u8, 0x80, 0xFF].map(|flip| (index, flip))) {
-            let mut octets = snapshot.to_vec();
-            octets[index] ^= flip;
-            let restored = Session::restore(role, config.clone(), [octets.as_slice()], now, |_| false);
+            let mut bytes = snapshot.to_vec();
+            bytes[index] ^= flip;
+            let restored = Session::restore(role, config.clone(), [bytes.as_slice()], now, |_| false);
             let Ok(Restored { mut session, .. }) = restored else { continue };
             drain(&mut session);
             while session.poll_record().is_some() {}
@@ -493,8 +493,8 @@ fn a_child_whose_dehydrating_is_still_to_come_is_not_timed() {
     let (parent, _) = pair.parent(&timed, 0);
     let child = pair.announce(Some(parent.key), true);
     drain(&mut pair.client);
-    let Some(Transmit::Control(octets)) = pair.client.poll_transmit(12) else { panic!("PENDING") };
-    pair.server.handle_control(pair.now, octets).expect("an honest client");
+    let Some(Transmit::Control(bytes)) = pair.client.poll_transmit(12) else { panic!("PENDING") };
+    pair.server.handle_control(pair.now, bytes).expect("an honest client");
     pair.cut();
     pair.wait(60 * SECOND);
     assert!(pair.server_outcome(child.key).is_none() && pair.server.open_received() == 2);
@@ -530,8 +530,8 @@ fn a_stream_that_nobody_was_told_of_is_lost_whatever_they_say() {
     // It overtakes its announcement, and then the connection is lost.
     assert_eq!(pair.server.handle_header(pair.now, 2, &header), Ok(Admission::Held));
     drain(&mut pair.client);
-    let Some(Transmit::Control(octets)) = pair.client.poll_transmit(99) else { panic!("PENDING") };
-    pair.server.handle_control(pair.now, octets).expect("an honest client");
+    let Some(Transmit::Control(bytes)) = pair.client.poll_transmit(99) else { panic!("PENDING") };
+    pair.server.handle_control(pair.now, bytes).expect("an honest client");
     assert!(pair.client.suspend(pair.now, |_| true) && pair.server.suspend(pair.now, |_| true));
     assert!(!drain(&mut pair.server).iter().any(|event| matches!(event, Event::Admitted { .. })));
     pair.reconnect();
