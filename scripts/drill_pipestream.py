@@ -86,7 +86,7 @@ class Account:
             "bytes in the sink": f"{self.bytes:,}",
             "window when killed": f"{sum(windows) / len(windows):.0f} on average, {max(windows)} at most",
             "delivered again after a kill": f"{sum(again) / len(again):.1f} on average, {max(again)} at most",
-            "bytes delivered again": f"{bytes:,}",
+            "bytes delivered again": f"{size:,}",
             "delivered after their end": self.after_the_end,
             "receipts that differ": len(self.unverified),
             "missing": len(self.missing),

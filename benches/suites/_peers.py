@@ -27,8 +27,8 @@ def sized_name(size: int) -> str:
     """1 KiB, 4 MiB, 4 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << power:
-            return f"{bytes >> power} {unit}"
-    return f"{bytes} bytes"
+            return f"{size >> power} {unit}"
+    return f"{size} bytes"
 
 
 def column(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:

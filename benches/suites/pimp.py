@@ -250,7 +250,7 @@ def _idle(sides: _Sides) -> None:
 def _whole(sides: _Sides) -> None:
     bench = sides.bench
     for encoding, mib, bar in [("identity", 48, 0.8), ("base64", 36, None)]:
-        data = bench.sized(mib * _MIB, _MIB)
+        size = bench.sized(mib * _MIB, _MIB)
 
         def ours(size: int = size, encoding: str = encoding) -> Any:
             with sides.pimp() as (address, _):

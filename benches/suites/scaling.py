@@ -65,7 +65,7 @@ def _disk(bench: Bench, program: Path, folder: str) -> None:
     _say(bench, "disk, a file of a batch", "µs/file", made["batch_us"])
 
 
-def _ends(bench: Bench, size: str, size: int, count: int) -> None:
+def _ends(bench: Bench, label: str, size: int, count: int) -> None:
     """CPU at both ends, over QUIC, from a Python sender into a folder: rows in memory to files that are durable."""
     from penstock.pipestream import Session
 
@@ -79,14 +79,14 @@ def _ends(bench: Bench, size: str, size: int, count: int) -> None:
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         after = sink.used()
         (log,) = Path(folder).glob("*/entities.jsonl")
-        _say(bench, f"ends, {size}, sender", "µs CPU/entity", cpu * 1e6 / count)
+        _say(bench, f"ends, {label}, sender", "µs CPU/entity", cpu * 1e6 / count)
         taken = after["cpu_seconds"] - before["cpu_seconds"]
-        _say(bench, f"ends, {size}, sink", "µs CPU/entity", taken * 1e6 / count)
-        _say(bench, f"ends, {size}, by the clock", "µs/entity", wall * 1e6 / count)
-        _say(bench, f"ends, {size}, entities.jsonl", "bytes/entity", log.stat().st_size / count)
+        _say(bench, f"ends, {label}, sink", "µs CPU/entity", taken * 1e6 / count)
+        _say(bench, f"ends, {label}, by the clock", "µs/entity", wall * 1e6 / count)
+        _say(bench, f"ends, {label}, entities.jsonl", "bytes/entity", log.stat().st_size / count)
         inodes = sum(1 for _ in Path(folder).rglob("*"))
-        _say(bench, f"ends, {size}, files and folders", "inodes/entity", inodes / count)
-        _say(bench, f"ends, {size}, memory of the sink", "MiB", after["most_rss_mib"])
+        _say(bench, f"ends, {label}, files and folders", "inodes/entity", inodes / count)
+        _say(bench, f"ends, {label}, memory of the sink", "MiB", after["most_rss_mib"])
 
 
 def _sessions(bench: Bench) -> None:

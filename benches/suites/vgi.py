@@ -33,7 +33,7 @@ def _add(bench: Bench, sides: Sides) -> None:
 def _pipe(bench: Bench, sides: Sides, size: int) -> None:
     ours, reference, flight = (OURS, "pipe"), (REFERENCE, "pipe"), (FLIGHT, "TCP")
     runs = sides.runs([ours, reference, flight], "echo", bench.sized((512 << 20) // size, 2), size)
-    what = f"exchange of {sized_name(bytes)} over a pipe, there and back"
+    what = f"exchange of {sized_name(size)} over a pipe, there and back"
     missed = _MISSED["pipe", size]
     record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=at_least(2), missed=missed)
     record(bench, f"{what}, both ends", _CPU, "cpu_us", runs, (ours, reference))
@@ -44,7 +44,7 @@ def _pipe(bench: Bench, sides: Sides, size: int) -> None:
 def _shared_memory(bench: Bench, sides: Sides, size: int) -> None:
     ours, pipe, reference = (OURS, "shm"), (OURS, "pipe"), (REFERENCE, "shm")
     runs = sides.runs([ours, pipe, reference], "echo", bench.sized(min(2_000, (1 << 30) // size), 2), size)
-    what = f"exchange of {sized_name(bytes)} through shared memory"
+    what = f"exchange of {sized_name(size)} through shared memory"
     bar = at_least(3) if size in (1 << 20, 16 << 20) else None
     missed = _MISSED.get(("shm", size))
     record(bench, what, "batches/s", "per_second", runs, (ours, reference), bar=bar, missed=missed)
@@ -66,7 +66,7 @@ def _copied(bench: Bench, sides: Sides, size: int) -> None:
     """What it costs that the segment of a process that is neither child nor parent is copied before it is checked."""
     copied, unix, viewed = (OURS, "shm-copied"), (OURS, "unix"), (OURS, "shm")
     runs = sides.runs([copied, unix, viewed], "echo", bench.sized(min(2_000, (1 << 30) // size), 2), size)
-    what = f"exchange of {sized_name(bytes)} through shared memory that is copied"
+    what = f"exchange of {sized_name(size)} through shared memory that is copied"
     for other, words in ((unix, "against the Unix socket alone"), (viewed, "against views of it")):
         record(bench, f"{what}, {words}", "batches/s", "per_second", runs, (copied, other))
         record(bench, f"{what}, {words}, both ends", _CPU, "cpu_us", runs, (copied, other))
@@ -88,8 +88,8 @@ MiB, 473 µs for 580 µs through the pipe. Four tries found memory faster all th
 may mend it. Below that the two differ by less than runs of the same way do (8,381 to 10,685 batches/s at 64
 KiB)."""
 _MISSED: dict[tuple[str, int], str] = {
-    **{("pipe", data): _PIPE for data in (1 << 20, 16 << 20)},
-    **{("shm", data): _SHM for data in (1 << 20, 16 << 20)},
-    **{("own pipe", data): _OWN_PIPE for data in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)},
+    **{("pipe", size): _PIPE for size in (1 << 20, 16 << 20)},
+    **{("shm", size): _SHM for size in (1 << 20, 16 << 20)},
+    **{("own pipe", size): _OWN_PIPE for size in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)},
 }
 """Why a bar is missed, of what is measured and its bytes."""

@@ -144,8 +144,8 @@ def test_decoders_take_any_buffer(decoder):
             ScopeDigest: ScopeDigest(2, 3, 1, 1, 1, bytes(range(32))),
             Barrier: Barrier(2, 9, released=True),
         }[decoder]
-    data = value.encode()
-    for data in (data, bytearray(data), memoryview(data), memoryview(b"xx" + data)[2:]):
+    encoded = value.encode()
+    for data in (encoded, bytearray(encoded), memoryview(encoded), memoryview(b"xx" + encoded)[2:]):
         assert decoder.decode(data) == (value, len(data))
     with pytest.raises(TypeError):
         decoder.decode("text")

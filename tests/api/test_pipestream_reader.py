@@ -89,12 +89,12 @@ def test_pieces_cover_every_row_once(server, tmp_path, where):
     payloads = [bytes([number]) * 1000 for number in range(100)]
     session = send(server, *payloads)
     sink = SinkReader(tmp_path / "sink") if where == "folder" else reader(server)
-    pieces = list(sink.plan(session, bytes=10_000, rows=7))
+    pieces = list(sink.plan(session, max_bytes=10_000, rows=7))
     assert len(pieces) >= 15
     assert sum(piece.rows for piece in pieces) == 100
     read = [data for batch in sink.read(pieces) for data in batch.column("content").to_pylist()]
     assert sorted(read) == sorted(payloads)
-    later = list(sink.plan(session, start=pieces[3].end, bytes=10_000, rows=7))
+    later = list(sink.plan(session, start=pieces[3].end, max_bytes=10_000, rows=7))
     assert later == pieces[4:]
     wanted = list(sink.plan(session, names=[f"{session}/0/3", f"{session}/0/99"]))
     assert [batch.column("entity").to_pylist() for batch in sink.read(wanted)] == [[3], [99]]

@@ -341,7 +341,7 @@ def test_the_log_must_agree(sent: Sent, copied: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bytes",
+    "data",
     [
         b"", b"null", b"[]", b"{", b"\xff\xfe", b"{}", b'{"version": NaN}', b"[" * 200_000,
         b'{"parts": ' + b"[" * 200_000,

@@ -63,7 +63,7 @@ def test_a_page_keeps_its_own_bytes_when_something_in_it_is_broken(server: Serve
     assert (line["status"], line["reason"], line["file"]) == ("FAILED", "not every child is COMPLETE", receipt["file"])
 
 
-@pytest.mark.parametrize("bytes", [b"PK\x03\x04 and no more", b"%PDF-1.4 and no more", b"\x1f\x8b\x08 and no more"])
+@pytest.mark.parametrize("data", [b"PK\x03\x04 and no more", b"%PDF-1.4 and no more", b"\x1f\x8b\x08 and no more"])
 def test_what_is_sent_whole_need_not_be_whole(server: Server, tmp_path: Path, data: bytes) -> None:
     with _connect(server) as session:
         result = DocumentSender(session, dehydrate=False).send("broken", data).wait(30)

@@ -120,9 +120,7 @@ def test_a_huge_length_with_few_bytes_behind_takes_no_memory(
     assert grown(program) < 48
 
 
-def test_a_header_length_at_the_limit_with_few_bytes_behind_takes_no_memory(
-    program: Program, connect: Connect
-) -> None:
+def test_a_header_length_at_the_limit_with_few_bytes_behind_takes_no_memory(program: Program, connect: Connect) -> None:
     client = connect()
     for _ in range(200):
         client.stream(struct.pack(">I", MIB) + b"\x08\x01", end=False)

@@ -147,7 +147,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("kind", "bytes"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("kind", "data"), BAD.values(), ids=BAD)
 def test_bad_input_ends_its_connection_alone_after_what_was_whole_is_acknowledged(taking, kind, data):
     # A bomb has to go by its ratio, so what may be inflated lies above it.
     receiver = taking(limits=Limits(window=4096, inflated=1 << 20 if data == _c(_large()) else 256 << 20))
@@ -290,7 +290,7 @@ def test_a_connection_ends_at_its_age_between_two_windows(taking):
 
 
 @pytest.mark.parametrize(
-    ("bytes", "tls", "name"),
+    ("data", "tls", "name"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", False, "http"),
         (b"<13>hello, syslog", False, "plain_text"),

@@ -175,7 +175,7 @@ POINT = GOOD | {b"vgi_rpc.method": b"point"}
 
 
 @pytest.mark.parametrize(
-    ("bytes", "kind"),
+    ("data", "kind"),
     [
         (request(FLOATS, {"a": 1.0}, None), "ProtocolError|RpcError|VersionError"),
         (request(FLOATS, {"a": 1.0}, {b"vgi_rpc.method": b"add"}), "VersionError"),

@@ -377,13 +377,13 @@ def median(running: HttpServer) -> float:
 def test_uploads_that_take_all_the_room_for_bodies_leave_small_calls_alone() -> None:
     server = RpcServer(Service, ServiceImpl(), dialect="spec")
     with HttpServer(server, max_request_bytes=4 << 20) as running, contextlib.ExitStack() as uploads:
-        for data in [(4 << 20) - 1] * 4 + [(1 << 20) + 1] * 2:
+        for size in [(4 << 20) - 1] * 4 + [(1 << 20) + 1] * 2:
             upload = uploads.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-            upload.sendall(f"{HEAD}Content-Length: {bytes + 1}\r\n\r\n".encode())
+            upload.sendall(f"{HEAD}Content-Length: {size + 1}\r\n\r\n".encode())
             # What waits for room is not read: it must not keep this test waiting.
             upload.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                while data := data - upload.send(bytes(data)):
+                while size := size - upload.send(bytes(size)):
                     pass
         time.sleep(1)
         with http_connect(Service, running.url) as service:

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (ours, other) = (SessionId::new([1; 16]), SessionId::new([2; 16]));
     let mut ids = Vec::with_capacity(count);
     let mut book = ClaimBook::new(limits);
-    let (before, mut issuing, mut data) = (heap(), Duration::ZERO, 0);
+    let (before, mut issuing, mut written) = (heap(), Duration::ZERO, 0);
     while ids.len() < count {
         let entity = u32::try_from(ids.len())?;
         let terms = ClaimTerms { session: ours, scope: 0, entity, life: None, validation: None };
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         issuing += began.elapsed();
         ids.extend(issued.map(|claim| claim.id));
         while let Some(record) = book.poll_record() {
-            data += record.encode().len();
+            written += record.encode().len();
         }
     }
     let bytes = heap() - before;
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}",
         json!({
             "bytes_each": bytes as f64 / count as f64,
-            "disk_bytes_each": data as f64 / count as f64,
+            "disk_bytes_each": written as f64 / count as f64,
             "issue_ns": nanos_each(issuing, count),
             "query_ns": nanos_each(querying, count),
             "redeem_ns": nanos_each(redeeming, count),

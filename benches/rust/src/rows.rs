@@ -46,26 +46,26 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn send(client: &Client, address: SocketAddr, rows: usize, data: usize) -> Outcome<()> {
+fn send(client: &Client, address: SocketAddr, rows: usize, size: usize) -> Outcome<()> {
     let session = block_on(client.connect(address, "localhost", SessionOptions::default()))??;
     let collector = spawn(collect(session.clone(), rows))?;
-    let slab = Bytes::from(vec![b'x'; SLAB.max(data)]);
+    let slab = Bytes::from(vec![b'x'; SLAB.max(size)]);
     let metadata = BTreeMap::from([("penstock.document".to_owned(), "a.zip".to_owned())]);
-    let chunk = (CHUNK_BYTES / data.max(1)).clamp(1, CHUNK_ROWS);
+    let chunk = (CHUNK_BYTES / size.max(1)).clamp(1, CHUNK_ROWS);
     let mut offset = 0;
     let mut left = rows;
     let mut announcing = None;
     while left > 0 {
         let mut items = Vec::with_capacity(chunk);
         for _ in 0..chunk.min(left) {
-            offset = if offset + data > slab.len() { 0 } else { offset };
+            offset = if offset + size > slab.len() { 0 } else { offset };
             let draft = EntityDraft {
                 content_type: "application/octet-stream".to_owned(),
                 metadata: metadata.clone(),
                 ..EntityDraft::default()
             };
-            items.push((draft, Payload::bytes(slab.slice(offset..offset + data))));
-            offset += data;
+            items.push((draft, Payload::bytes(slab.slice(offset..offset + size))));
+            offset += size;
         }
         left -= items.len();
         if let Some(announced) = announcing.take() {

@@ -103,10 +103,10 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What stands for a child of about `bytes` bytes that is passed over; `None` if it is wanted.
-    pub(crate) fn pass(&mut self, data: u64) -> Option<Fetched> {
+    /// What stands for a child of about `length` bytes that is passed over; `None` if it is wanted.
+    pub(crate) fn pass(&mut self, length: u64) -> Option<Fetched> {
         let passed = self.passed.as_mut()?;
-        **passed = passed.saturating_add(data);
+        **passed = passed.saturating_add(length);
         Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
     }
 
@@ -152,10 +152,7 @@ impl Context<'_> {
     fn admit(&self, bytes: u64, consumed: u64, origin: Origin) -> Result<(), Failure> {
         let limits = self.limits;
         if bytes > limits.max_inflated {
-            return Err(Failure::limit(format!(
-                "has more than {} bytes, the limit for one part",
-                limits.max_inflated
-            )));
+            return Err(Failure::limit(format!("has more than {} bytes, the limit for one part", limits.max_inflated)));
         }
         if *self.total > limits.max_total_inflated {
             let limit = limits.max_total_inflated;

@@ -55,7 +55,7 @@ fn start(client: &Arc<JobClient>, config: SenderConfig) -> Sender {
     Sender::start(Arc::clone(client), KEY.to_owned(), None, config).expect("valid")
 }
 
-fn data(bytes: &[u8]) -> Piece {
+fn bytes(bytes: &[u8]) -> Piece {
     Piece::Bytes(Bytes::copy_from_slice(bytes))
 }
 

@@ -70,6 +70,7 @@ pub struct Done {
     /// Its index.
     pub index: u32,
     /// Bytes of its value.
+    #[serde(rename = "octets")]
     pub bytes: u64,
     /// Whether it has an error.
     pub failed: bool,
@@ -120,6 +121,7 @@ pub struct Job {
     created_at: u64,
     ttl: u64,
     indices: Indices,
+    #[serde(rename = "octets")]
     bytes: u64,
     done: Option<Done>,
     cancelled: bool,
@@ -367,8 +369,7 @@ impl Job {
             if !envelope.done {
                 continue;
             }
-            let done =
-                Done { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
+            let done = Done { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
             if let Some(other) = next.done.replace(done) {
                 let message = format!("chunks {} and {} are both done", other.index, envelope.index);
                 return Err(Error::new(Code::Conflict, message));

@@ -147,6 +147,16 @@ proptest! {
 }
 
 #[test]
+fn the_record_of_a_job_has_the_names_that_earlier_buffers_wrote() {
+    let limits = Limits::default();
+    let mut job = job(&limits);
+    write(&mut job, &limits, &[chunk(0, METADATA, false), chunk(1, "xyz", true)]).expect("fits");
+    let record: serde_json::Value = serde_json::from_slice(&job.encode().expect("JSON")).expect("JSON");
+    assert_eq!(record["octets"], METADATA.len() + 3);
+    assert_eq!(record["done"]["octets"], 3);
+}
+
+#[test]
 fn a_job_of_which_its_buffer_has_lost_something_is_refused_until_it_expires() {
     let limits = Limits::default();
     let mut job = job(&limits);

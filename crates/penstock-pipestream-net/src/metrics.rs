@@ -185,11 +185,7 @@ impl Report<'_> {
             "code",
             named(&counters.entity_failures),
         )?;
-        page.counter(
-            "penstock_pipestream_payload_bytes",
-            "Bytes of payloads received whole.",
-            read(&counters.bytes),
-        )?;
+        page.counter("penstock_pipestream_payload_bytes", "Bytes of payloads received whole.", read(&counters.bytes))?;
         for (name, help, counter) in [
             (
                 "root_entities",
@@ -224,11 +220,7 @@ impl Report<'_> {
             "penstock_pipestream_client_blocked",
             "Times that a client said that a window of QUIC keeps it waiting.",
             "window",
-            [
-                ("streams", blocked_streams),
-                ("connection_bytes", blocked_connection),
-                ("stream_bytes", blocked_stream),
-            ],
+            [("streams", blocked_streams), ("connection_bytes", blocked_connection), ("stream_bytes", blocked_stream)],
         )
     }
 }

@@ -38,7 +38,7 @@ pub enum AllocError {
     /// More bytes than the largest size class has.
     TooLarge {
         /// Bytes asked for.
-        data: usize,
+        bytes: usize,
         /// The largest class.
         largest: usize,
     },

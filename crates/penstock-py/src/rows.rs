@@ -64,7 +64,7 @@ impl RowSender {
     fn totals(&self) -> Totals {
         let RowTotals { rows, bytes, scopes, failed, left_out } = self.0.totals();
         let failures = self.0.failures().into_iter().map(failure_tuple).collect();
-        Totals { rows, data: bytes, scopes, failed, left_out, failures, merkle_root: None }
+        Totals { rows, bytes, scopes, failed, left_out, failures, merkle_root: None }
     }
 }
 

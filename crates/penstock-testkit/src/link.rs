@@ -198,17 +198,17 @@ mod tests {
     fn each_stream_comes_whole_and_in_order_while_streams_overtake_each_other() {
         let deliveries = run(1);
         for stream in 0..20 {
-            let mut data = 0;
+            let mut length = 0;
             let mut finished = false;
             for delivery in deliveries.iter().filter(|delivery| delivery.stream() == stream) {
                 assert!(!finished, "bytes after the end");
                 match delivery {
-                    Delivery::Bytes(_, bytes) => data += bytes.len(),
+                    Delivery::Bytes(_, bytes) => length += bytes.len(),
                     Delivery::Finish(_) => finished = true,
                     Delivery::Reset(..) | Delivery::Stop(..) => panic!("nobody sent one"),
                 }
             }
-            assert_eq!((data, finished), (200, true));
+            assert_eq!((length, finished), (200, true));
         }
         let ends: Vec<_> = deliveries
             .iter()

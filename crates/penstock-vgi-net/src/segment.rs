@@ -296,7 +296,7 @@ impl Segment {
     /// The allocations as they stand.
     pub fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
-        let bytes = Table::data(&fixed, self.size)?;
+        let bytes = Table::bytes(&fixed, self.size)?;
         Table::read(&self.read(0, bytes as u64)?, self.size)
     }
 

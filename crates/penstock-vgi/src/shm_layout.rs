@@ -213,8 +213,7 @@ mod tests {
     fn corrupt_headers_are_refused() {
         let size = HEADER + 4096;
         let header = |count: u32, entries: &[u64]| {
-            let mut bytes =
-                [b"VGIS".as_slice(), &[1, 0, 0, 0], &4096_u64.to_le_bytes(), &count.to_le_bytes(), &[0; 4]];
+            let mut bytes = [b"VGIS".as_slice(), &[1, 0, 0, 0], &4096_u64.to_le_bytes(), &count.to_le_bytes(), &[0; 4]];
             let entries: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
             let fixed = std::mem::take(&mut bytes).concat();
             [fixed, entries].concat()

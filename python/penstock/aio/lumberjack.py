@@ -14,7 +14,7 @@ from penstock.lumberjack._event import Event, pair_bytes, rows_of
 from penstock.lumberjack._handler import LogHandler
 from penstock.lumberjack._options import Limits, PathLike, ReceiveOptions, SendOptions, host_list
 from penstock.lumberjack._receiver import Batch, ReceiverCounters, counters_of, receive_options
-from penstock.lumberjack._sender import batches_of, check_frames, event_column, bytes_of, parts_of
+from penstock.lumberjack._sender import batches_of, bytes_of, check_frames, event_column, parts_of
 from penstock.lumberjack._spool import Spool
 
 __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounters", "Sender"]

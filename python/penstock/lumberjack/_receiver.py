@@ -279,6 +279,6 @@ def counters_of(fields: "_core._ReceiverCounterFields") -> ReceiverCounters:
         | {
             "errors": dict(fields["errors"]),
             "foreign": dict(fields["foreign"]),
-            "peers": {name: (events, data) for name, events, data in fields["peers"]},
+            "peers": {name: (events, size) for name, events, size in fields["peers"]},
         }
     )

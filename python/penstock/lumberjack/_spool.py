@@ -127,7 +127,7 @@ class _Planned:
         until: Position | None = None,
         *,
         rows: int = _ALL,
-        size: int = _ALL,
+        max_bytes: int = _ALL,
         piece: int = _PIECE,
     ) -> tuple[list[SpoolPiece], Position]:
         """Divide what lies behind a position; give the pieces and where they end.
@@ -136,7 +136,7 @@ class _Planned:
             start: Where to begin.
             until: Where to end; by default with what is durable now.
             rows: Events of all pieces.
-            bytes: Bytes of all pieces; an event that has more comes alone.
+            max_bytes: Bytes of all pieces; an event that has more comes alone.
             piece: Bytes of a piece.
 
         Raises:
@@ -144,7 +144,7 @@ class _Planned:
                 reach to ``start`` or ``until``; "io" where the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
-        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, size, piece)
+        pieces, end = self._core_of().plan((start.segment, start.row), last, rows, max_bytes, piece)
         return [SpoolPiece(*found) for found in pieces], Position(*end)
 
     def end(self, start: Position = Position()) -> Position:

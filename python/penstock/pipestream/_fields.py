@@ -3,13 +3,13 @@
 import os
 from typing import BinaryIO
 
-__all__ = ["BYTES", "PathLike", "Payload", "ReadableBuffer", "check_uint", "bytes"]
+__all__ = ["OCTET_STREAM", "PathLike", "Payload", "ReadableBuffer", "as_bytes", "check_uint"]
 
 PathLike = str | os.PathLike[str]
 """The name of a file or folder."""
 Payload = bytes | bytearray | PathLike | BinaryIO
 """What can be sent: bytes, a file by its name, or an open binary file, which is read to its end."""
-BYTES = "application/octet-stream"
+OCTET_STREAM = "application/octet-stream"
 """The MIME type of anything."""
 
 ReadableBuffer = bytes | bytearray | memoryview

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock import _core
 from penstock.pipestream._codes import Status, YieldReason
-from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
+from penstock.pipestream._fields import ReadableBuffer, as_bytes, check_uint
 from penstock.pipestream._messages import ClaimCheck
 from penstock.pipestream._policy import CompletionPolicy, policy_of
 

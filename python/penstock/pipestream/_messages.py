@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.pipestream._codes import Status
-from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
+from penstock.pipestream._fields import ReadableBuffer, as_bytes, check_uint
 
 __all__ = ["ClaimCheck", "SetAside", "StoppingPointValidation", "claim_id", "claim_of", "set_aside_of"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock import _core
-from penstock.pipestream._fields import ReadableBuffer, check_uint, as_bytes
+from penstock.pipestream._fields import ReadableBuffer, as_bytes, check_uint
 
 __all__ = ["OwnershipContext", "PipeDoc"]
 

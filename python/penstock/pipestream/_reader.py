@@ -185,7 +185,7 @@ class SinkReader:
         session: str,
         *,
         start: int = 0,
-        size: int = PIECE,
+        max_bytes: int = PIECE,
         rows: int = ALL,
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
@@ -195,7 +195,7 @@ class SinkReader:
         Args:
             session: Its ID.
             start: Where to begin: 0, or the end of a piece.
-            bytes: What a piece may have, unless it is a single row; a row counts for a little more than its content.
+            max_bytes: What a piece may have, unless it is a single row; a row counts for a bit more than its content.
             rows: How many rows a piece may have.
             documents: Only rows of these documents.
             names: Only rows of these names: their files, or ``SESSION/SCOPE/ENTITY`` for those without one.
@@ -206,7 +206,7 @@ class SinkReader:
         wanted = [None if only is None else set(only) for only in (documents, names)]
         rest: int | None = start
         while rest is not None:
-            pieces, rest = self._core.plan(session, rest, size, rows, ITEMS, *wanted)
+            pieces, rest = self._core.plan(session, rest, max_bytes, rows, ITEMS, *wanted)
             for piece in pieces:
                 yield Piece(session, *piece)
 

@@ -9,7 +9,7 @@ from typing import Generic, NoReturn, Protocol, Self, TypeVar
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status
 from penstock.pipestream._entity import SentEntity
-from penstock.pipestream._fields import BYTES, Payload
+from penstock.pipestream._fields import OCTET_STREAM, Payload
 from penstock.pipestream._frames import ScopeDigest
 from penstock.pipestream._keys import EntityKey, ScopeKey
 from penstock.pipestream._policy import CompletionPolicy
@@ -79,7 +79,7 @@ class Scope(ScopeState[SentEntity]):
         payload: Payload = b"",
         *,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         label: str | bytes = b"",
@@ -100,7 +100,7 @@ class Scope(ScopeState[SentEntity]):
         payload: Payload = b"",
         *,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -123,7 +123,7 @@ class Scope(ScopeState[SentEntity]):
         reason: str,
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
     ) -> SentEntity:
         """Announce a child that cannot be delivered; see `Session.announce_failed`."""

@@ -13,7 +13,7 @@ from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._connect import ConnectOptions, client_limits, destination, lasting, policy_at
 from penstock.pipestream._entity import Entity, NamedEntity, ReceivedEntity, SentEntity
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
-from penstock.pipestream._fields import BYTES, PathLike, Payload
+from penstock.pipestream._fields import OCTET_STREAM, PathLike, Payload
 from penstock.pipestream._frames import Agreement, Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, late, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
@@ -48,7 +48,7 @@ def draft(
     *,
     dehydrate: bool = False,
     layer: int = 0,
-    content_type: str = BYTES,
+    content_type: str = OCTET_STREAM,
     metadata: Mapping[str, str] | None = None,
     chunk_size: int | None = None,
     policy: CompletionPolicy | None = None,
@@ -242,7 +242,7 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         dehydrate: bool = False,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -297,7 +297,7 @@ class Session(SessionState):
         *,
         parent: SentEntity | Scope | None = None,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -355,7 +355,7 @@ class Session(SessionState):
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
         parent: SentEntity | Scope | None = None,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         label: str | bytes = b"",
     ) -> SentEntity:

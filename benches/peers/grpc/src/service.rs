@@ -30,7 +30,7 @@ pub struct Part {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answer {
     #[prost(uint64, tag = "1")]
-    pub data: u64,
+    pub bytes: u64,
 }
 
 /// The client's side.

@@ -194,10 +194,7 @@ fn provider() -> Arc<CryptoProvider> {
 /// Numbers that nobody guesses.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    provider()
-        .secure_random
-        .fill(&mut bytes)
-        .map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
+    provider().secure_random.fill(&mut bytes).map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
     Ok(bytes)
 }
 

@@ -16,18 +16,18 @@ const AHEAD: usize = 8 * BLOCK;
 
 /// What a JSON object is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bytes {
+pub(super) enum Charset {
     /// ASCII alone.
     Ascii,
     /// More, of which nobody knows yet whether it is UTF-8.
-    Beyond,
+    Utf8Unchecked,
 }
 
 /// What these bytes are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
-pub(super) fn object(bytes: &[u8]) -> Option<Bytes> {
+pub(super) fn object(bytes: &[u8]) -> Option<Charset> {
     let mut look = Look { bytes, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
     look.object()?;
-    Some(if look.beyond { Bytes::Beyond } else { Bytes::Ascii })
+    Some(if look.beyond { Charset::Utf8Unchecked } else { Charset::Ascii })
 }
 
 struct Look<'a> {
@@ -325,16 +325,16 @@ mod tests {
     #[test]
     fn what_is_plainly_an_object_takes_no_closer_look() {
         for document in DOCUMENTS {
-            let made_of = if document.is_ascii() { Bytes::Ascii } else { Bytes::Beyond };
+            let made_of = if document.is_ascii() { Charset::Ascii } else { Charset::Utf8Unchecked };
             assert_eq!(object(document.as_bytes()), Some(made_of), "{document}");
         }
         for length in 0..2_000 {
             let document = format!("{{\"a\":\"{}\"}}", "x".repeat(length));
-            assert_eq!(object(document.as_bytes()), Some(Bytes::Ascii), "{length}");
+            assert_eq!(object(document.as_bytes()), Some(Charset::Ascii), "{length}");
             assert_eq!(object(&document.as_bytes()[..document.len() - 2]), None, "{length}");
         }
         let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth);
-        assert_eq!(object(nested(64).as_bytes()), Some(Bytes::Ascii));
+        assert_eq!(object(nested(64).as_bytes()), Some(Charset::Ascii));
         assert_eq!(object(nested(65).as_bytes()), None);
     }
 
@@ -357,8 +357,8 @@ mod tests {
             }
             let object = bytes.trim_ascii_start().starts_with(b"{");
             match object_of(&bytes) {
-                Some(Bytes::Ascii) => assert!(bytes.is_ascii() && is_json(&bytes), "{bytes:?}"),
-                Some(Bytes::Beyond) => {
+                Some(Charset::Ascii) => assert!(bytes.is_ascii() && is_json(&bytes), "{bytes:?}"),
+                Some(Charset::Utf8Unchecked) => {
                     assert_eq!(is_json(&bytes), std::str::from_utf8(&bytes).is_ok(), "{bytes:?}")
                 }
                 None => assert!(!(object && is_json(&bytes)), "{bytes:?}"),
@@ -368,7 +368,7 @@ mod tests {
         assert!(taken > 10_000 && refused > 10_000, "{taken} {refused}");
     }
 
-    fn object_of(bytes: &[u8]) -> Option<Bytes> {
+    fn object_of(bytes: &[u8]) -> Option<Charset> {
         let found = object(bytes);
         // Both ways to search find the same.
         let (mut one, mut other) = ([0; AHEAD / BLOCK], [0; AHEAD / BLOCK]);

@@ -2,13 +2,13 @@
 
 use serde::de::IgnoredAny;
 
-use super::look::{self, Bytes};
+use super::look::{self, Charset};
 
 /// Whether the bytes are a JSON object, in UTF-8, and nothing else.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     match look::object(bytes) {
-        Some(Bytes::Ascii) => true,
-        Some(Bytes::Beyond) => std::str::from_utf8(bytes).is_ok(),
+        Some(Charset::Ascii) => true,
+        Some(Charset::Utf8Unchecked) => std::str::from_utf8(bytes).is_ok(),
         None => looks_closer(bytes),
     }
 }

@@ -48,9 +48,9 @@ fn question(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
         let mut place = [0_u8; 16];
         match address {
             SocketAddr::V4(address) => {
-                place.iter_mut().zip(address.ip().bytes()).for_each(|(place, byte)| *place = byte);
+                place.iter_mut().zip(address.ip().octets()).for_each(|(place, byte)| *place = byte);
             }
-            SocketAddr::V6(address) => place = address.ip().bytes(),
+            SocketAddr::V6(address) => place = address.ip().octets(),
         }
         bytes.extend_from_slice(&place);
     }

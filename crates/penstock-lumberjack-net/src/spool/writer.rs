@@ -241,10 +241,7 @@ impl Writer {
     fn write(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
-            return Err(Error::misuse(format!(
-                "{wanted} bytes at a time; the spool keeps {}",
-                self.options.max_bytes
-            )));
+            return Err(Error::misuse(format!("{wanted} bytes at a time; the spool keeps {}", self.options.max_bytes)));
         }
         if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
             return Err(Error::misuse("the spool was closed".into()));

@@ -9,7 +9,7 @@ use hyper::{Response, StatusCode};
 use penstock_pimp::{Code, Error, Refusal};
 use serde::Serialize;
 
-use super::body::{Broken, Bytes};
+use super::body::{Broken, ResponseBody};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -53,13 +53,13 @@ impl From<penstock_io::Error> for Refused {
 }
 
 /// An answer with a body of JSON.
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Bytes> {
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<ResponseBody> {
     bytes(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
 /// An answer with a body that is JSON already.
-pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::Whole(Bytes::from(body)));
+pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Whole(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
@@ -68,15 +68,15 @@ pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<Bytes> {
 }
 
 /// An answer whose body of JSON comes as it is taken.
-pub(super) fn pieces(pieces: BoxStream<'static, Result<Bytes, Broken>>) -> Response<Bytes> {
+pub(super) fn pieces(pieces: BoxStream<'static, Result<Bytes, Broken>>) -> Response<ResponseBody> {
     let mut response = bytes(StatusCode::OK, Vec::new());
-    *response.body_mut() = Bytes::Stream { pieces, left: None };
+    *response.body_mut() = ResponseBody::Stream { pieces, left: None };
     response
 }
 
 /// An answer without a body.
-pub(super) fn empty(status: StatusCode) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::Whole(Bytes::new()));
+pub(super) fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
@@ -89,7 +89,7 @@ pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 }
 
 /// With the generation of a job.
-pub(super) fn tagged(mut response: Response<Bytes>, etag: &str) -> Response<Bytes> {
+pub(super) fn tagged(mut response: Response<ResponseBody>, etag: &str) -> Response<ResponseBody> {
     set(response.headers_mut(), ETAG, etag);
     response
 }
@@ -105,7 +105,7 @@ impl Refused {
     }
 
     /// What the caller is told.
-    pub(super) fn response(&self) -> Response<Bytes> {
+    pub(super) fn response(&self) -> Response<ResponseBody> {
         let (status, error, code, after) = match self {
             Self::Pimp(error) | Self::Guess(error) => {
                 let status = error.code().status().and_then(|status| StatusCode::from_u16(status).ok());

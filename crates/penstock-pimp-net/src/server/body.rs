@@ -38,7 +38,7 @@ impl From<crate::Error> for Broken {
 }
 
 /// The bytes of an answer: all of them, or as the client takes them.
-pub enum Bytes {
+pub enum ResponseBody {
     /// All of them.
     Whole(Bytes),
     /// As the client takes them.
@@ -50,7 +50,7 @@ pub enum Bytes {
     },
 }
 
-impl fmt::Debug for Bytes {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole(_) => "Whole",
@@ -59,7 +59,7 @@ impl fmt::Debug for Bytes {
     }
 }
 
-impl Body for Bytes {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Broken;
 

@@ -18,7 +18,7 @@ use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, 
 use penstock_wire::Limit;
 
 use super::answer::{self, Refused};
-use super::body::Bytes;
+use super::body::ResponseBody;
 use super::payload::ended;
 use super::service::{Service, header, now};
 use crate::Change;
@@ -33,7 +33,7 @@ const TRIES: usize = 100;
 const SKEW: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, Refused>;
-type Answered = Result<Response<Bytes>>;
+type Answered = Result<Response<ResponseBody>>;
 /// What becomes of a job (nothing: it is deleted), and the chunks that are new.
 type Next = (Option<Job>, Vec<(u32, Bytes)>);
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{self, Refused};
-use super::body::{Broken, Bytes};
+use super::body::{Broken, ResponseBody};
 use super::packing;
 use super::pieces::Chunks;
 use super::service::{Live, Service, header, now, told};
@@ -48,7 +48,7 @@ pub(super) async fn respond(
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
-) -> Result<Response<Bytes>, Refused> {
+) -> Result<Response<ResponseBody>, Refused> {
     let from = first(parts)?;
     let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
@@ -59,7 +59,7 @@ pub(super) async fn respond(
     let (service, key) = (Arc::clone(service), key.map(str::to_owned));
     let stopping = parts.extensions.get::<Stopping>().cloned();
     let following = Following { service, id, key, peer, from, ended: false, stopping, news, _live: live };
-    let mut response = Response::new(Bytes::Stream { pieces: following.stream(), left: None });
+    let mut response = Response::new(ResponseBody::Stream { pieces: following.stream(), left: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

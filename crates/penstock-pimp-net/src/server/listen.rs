@@ -12,7 +12,7 @@ use penstock_io::tls::{Fingerprint, ServerTls};
 use penstock_io::{ConnectionLimits, DriverError as _};
 
 use super::Service;
-use super::body::Bytes;
+use super::body::ResponseBody;
 use crate::{Error, Result};
 
 pub(super) const SERVING: Serving = Serving {
@@ -37,9 +37,9 @@ pub struct Buffer {
 }
 
 impl Answers for Service {
-    type Body = Bytes;
+    type Body = ResponseBody;
 
-    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Bytes> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<ResponseBody> {
         self.respond(request, peer.ip()).await
     }
 }

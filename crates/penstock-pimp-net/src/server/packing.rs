@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
 
-use super::body::Bytes;
+use super::body::ResponseBody;
 use super::service::header;
 
 /// Below it a header more costs as much.
@@ -34,24 +34,24 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
 }
 
 /// The same answer, smaller, where it is JSON and worth it.
-pub(super) async fn packed(asked: &HeaderMap, response: Response<Bytes>) -> Response<Bytes> {
+pub(super) async fn packed(asked: &HeaderMap, response: Response<ResponseBody>) -> Response<ResponseBody> {
     let json = header(response.headers(), &CONTENT_TYPE) == Some("application/json");
     let (mut parts, body) = response.into_parts();
     match body {
-        Bytes::Whole(bytes) if json && bytes.len() >= WORTH => {
+        ResponseBody::Whole(bytes) if json && bytes.len() >= WORTH => {
             parts.headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
             let smaller = if wanted(asked) { smaller(bytes.clone()).await } else { None };
             if smaller.is_some() {
                 parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             }
-            Response::from_parts(parts, Bytes::Whole(smaller.unwrap_or(bytes)))
+            Response::from_parts(parts, ResponseBody::Whole(smaller.unwrap_or(bytes)))
         }
-        Bytes::Whole(_) | Bytes::Stream { .. } => Response::from_parts(parts, body),
+        ResponseBody::Whole(_) | ResponseBody::Stream { .. } => Response::from_parts(parts, body),
     }
 }
 
 /// Says whether an answer that comes in pieces is in gzip.
-pub(super) fn tagged(mut response: Response<Bytes>, packed: bool) -> Response<Bytes> {
+pub(super) fn tagged(mut response: Response<ResponseBody>, packed: bool) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     if packed {

@@ -13,7 +13,7 @@ use penstock_io::{hex, tls};
 use penstock_pimp::Limits;
 
 use super::answer::{self, Refused};
-use super::body::Bytes;
+use super::body::ResponseBody;
 
 const PAGE: &str = include_str!("../web/page.html");
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -30,7 +30,7 @@ const NONCE: &str = "NONCE";
 const LIMITS: &str = "LIMITS";
 
 /// Answers a request for the page or one of its files; `None`: the path is another one's.
-pub(super) fn respond(parts: &Parts, limits: &Limits) -> Option<Result<Response<Bytes>, Refused>> {
+pub(super) fn respond(parts: &Parts, limits: &Limits) -> Option<Result<Response<ResponseBody>, Refused>> {
     let path = parts.uri.path();
     let file = FILES.iter().find(|(name, _, _)| *name == path);
     if file.is_none() && path != "/" {
@@ -42,7 +42,7 @@ pub(super) fn respond(parts: &Parts, limits: &Limits) -> Option<Result<Response<
     Some(file.map_or_else(|| page(limits), |(_, kind, text)| Ok(whole(kind, (*text).to_owned()))))
 }
 
-fn page(limits: &Limits) -> Result<Response<Bytes>, Refused> {
+fn page(limits: &Limits) -> Result<Response<ResponseBody>, Refused> {
     let nonce = nonce()?;
     let Limits { job, chunks, value, .. } = limits;
     let limits = serde_json::json!({"job": job, "chunks": chunks, "value": value}).to_string();
@@ -55,7 +55,7 @@ fn page(limits: &Limits) -> Result<Response<Bytes>, Refused> {
     Ok(response)
 }
 
-fn whole(kind: &'static str, text: String) -> Response<Bytes> {
+fn whole(kind: &'static str, text: String) -> Response<ResponseBody> {
     let mut response = answer::bytes(StatusCode::OK, text.into_bytes());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -12,7 +12,7 @@ use hyper::{Method, Response, StatusCode};
 use penstock_pimp::{Code, Compression, Error, Job, JobId};
 
 use super::answer::{self, Refused};
-use super::body::Bytes;
+use super::body::ResponseBody;
 use super::service::{Service, header, now};
 use super::{packing, payload};
 
@@ -23,7 +23,7 @@ pub(super) async fn respond(
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
-) -> Result<Response<Bytes>, Refused> {
+) -> Result<Response<ResponseBody>, Refused> {
     let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
     if !job.is_whole() {
@@ -44,7 +44,7 @@ pub(super) async fn respond(
         let mut response = answer::empty(status);
         if let Some((first, last)) = range {
             let pieces = payload::stream(service, id, &job, &payload, !as_it_is, first..=last, peer).await?;
-            *response.body_mut() = Bytes::Stream { pieces, left: Some(last - first + 1) };
+            *response.body_mut() = ResponseBody::Stream { pieces, left: Some(last - first + 1) };
         }
         let placed = match (status, range) {
             (StatusCode::PARTIAL_CONTENT, Some((first, last))) => {

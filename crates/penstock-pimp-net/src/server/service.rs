@@ -19,7 +19,7 @@ use tokio::sync::{Mutex as Turn, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::answer::{self, Refused};
-use super::body::Bytes;
+use super::body::ResponseBody;
 use super::metrics::Counters;
 use super::payload::{Known, Name, Payload, READING};
 use super::pieces::{Chunks, PIECE, PollPieces, largest};
@@ -147,7 +147,7 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-type Answered = std::result::Result<Response<Bytes>, Refused>;
+type Answered = std::result::Result<Response<ResponseBody>, Refused>;
 
 impl Service {
     /// A buffer over a store.
@@ -260,7 +260,7 @@ impl Service {
     }
 
     /// Answers a request of somebody at this address.
-    pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: IpAddr) -> Response<Bytes>
+    pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -373,7 +373,7 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
     let body = poll_body(first, next_index);
     let small = body.len() <= SMALL;
     let mut response = answer::bytes(StatusCode::OK, Vec::new());
-    *response.body_mut() = Bytes::Whole(if small { Bytes::from(body) } else { room.holds(body) });
+    *response.body_mut() = ResponseBody::Whole(if small { Bytes::from(body) } else { room.holds(body) });
     Ok(response)
 }
 

@@ -31,6 +31,7 @@ pub struct ClosedSession {
     /// Its rows.
     pub rows: u64,
     /// The bytes of their contents.
+    #[serde(rename = "octets")]
     pub bytes: u64,
     /// Where lines start whose places later lines have taken, in ascending order; nearly always none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -15,7 +15,7 @@ use super::super::claims::Claims;
 use super::super::server::Reading;
 use super::batch::{BatchLimits, Selected, select};
 use super::wire::{
-    CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_CLAIMS, MAX_ITEMS, MAX_BYTES, MAX_REQUEST, MAX_ROWS,
+    CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST, MAX_ROWS,
     PlanAnswer, REFUSED, Request, RowsHead, Welcome,
 };
 use super::{Journal, PlanLimits, Store, Wanted, plan};
@@ -89,9 +89,7 @@ impl Service {
         mut receive: RecvStream,
     ) {
         let request = match timeout(REQUEST_TIMEOUT, receive.read_to_end(MAX_REQUEST)).await {
-            Ok(Ok(bytes)) => {
-                serde_json::from_slice::<Request>(&bytes).map_err(|error| format!("no request: {error}"))
-            }
+            Ok(Ok(bytes)) => serde_json::from_slice::<Request>(&bytes).map_err(|error| format!("no request: {error}")),
             Ok(Err(quinn::ReadToEndError::TooLong)) => Err(format!("a request has at most {MAX_REQUEST} bytes")),
             Ok(Err(quinn::ReadToEndError::Read(_))) => return,
             Err(_) => Err("the request took too long".to_owned()),

@@ -55,9 +55,25 @@ pub(super) enum Request {
     /// Claim checks of the server, by expiry and ID, after this one.
     Claims { expires: u64, claim: u64, max: usize },
     /// How to divide a session, from a place in its list on.
-    Plan { session: String, start: u64, bytes: u64, rows: u64, pieces: usize },
+    Plan {
+        session: String,
+        start: u64,
+        #[serde(rename = "octets")]
+        bytes: u64,
+        rows: u64,
+        pieces: usize,
+    },
     /// Rows of a piece.
-    Rows { session: String, start: u64, end: u64, bytes: u64, rows: usize, content: bool, max_content: u64 },
+    Rows {
+        session: String,
+        start: u64,
+        end: u64,
+        #[serde(rename = "octets")]
+        bytes: u64,
+        rows: usize,
+        content: bool,
+        max_content: u64,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,6 +149,15 @@ impl From<(u64, u64, u64, u64)> for Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Readers and servers of other versions know the field by this name.
+    #[test]
+    fn the_bytes_of_a_request_are_octets_on_the_wire() {
+        let text = r#"{"request":"plan","session":"ab","start":1,"octets":2,"rows":3,"pieces":4}"#;
+        let plan = Request::Plan { session: "ab".into(), start: 1, bytes: 2, rows: 3, pieces: 4 };
+        assert_eq!(serde_json::from_str::<Request>(text).unwrap(), plan);
+        assert_eq!(serde_json::to_string(&plan).unwrap(), text);
+    }
 
     #[test]
     fn requests_are_json_and_take_no_fields_but_theirs() {

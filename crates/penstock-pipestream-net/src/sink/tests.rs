@@ -114,8 +114,8 @@ fn full() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
 }
 
-fn send(session: &SessionHandle, data: usize) -> (Status, Option<Reason>) {
-    let payload = Payload::bytes(vec![7; data]);
+fn send(session: &SessionHandle, size: usize) -> (Status, Option<Reason>) {
+    let payload = Payload::bytes(vec![7; size]);
     let ticket = block(session.send(EntityDraft::default(), payload)).unwrap();
     let resolution = block(session.wait_resolved(ticket.key)).unwrap();
     (resolution.status, resolution.reason)

@@ -17,7 +17,7 @@ fn chunk(whole: &EntityHeader, total_chunks: u32, chunk_index: u32, chunk_offset
 fn a_payload_sent_in_chunks_is_one_file() {
     let pair = Pair::with_sink();
     let session = pair.connect();
-    let payload = data(1_000_000);
+    let payload = bytes(1_000_000);
     for size in [1_000_000, 300_000, 99_999] {
         let draft = EntityDraft { chunk_size: Some(size), ..draft("application/octet-stream") };
         let ticket = block(session.send(draft, Payload::bytes(payload.clone()))).unwrap();

@@ -297,7 +297,7 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
     let followed = block(remote.sessions(0, 10)).unwrap();
     assert_eq!(followed.sessions.iter().map(|session| &*session.id).collect::<Vec<_>>(), [&*id(&done)]);
     assert_eq!((followed.sessions[0].rows, followed.sessions[0].bytes), (4, 5_070_010));
-    let planned = block(remote.plan(&id(&done), 0, PlanLimits { data: 100_000, ..ALL })).unwrap();
+    let planned = block(remote.plan(&id(&done), 0, PlanLimits { bytes: 100_000, ..ALL })).unwrap();
     assert!(planned.pieces.len() > 1 && planned.next.is_none());
     let read = rows(&id(&done), &planned.pieces, |start, end| {
         block(remote.batch(&id(&done), start, end, BatchLimits::default()))
@@ -367,13 +367,13 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
         (b"{\"request\":\"remove\",\"session\":\"s\"}", "no request"),
         (b"{\"request\":\"sessions\",\"after\":-1,\"max\":1}", "no request"),
         (&[b' '; 70_000], "at most 65536 bytes"),
-        (b"{\"request\":\"plan\",\"session\":\"../s\",\"start\":0,\"bytes\":1,\"rows\":1,\"pieces\":1}", "no closed session"),
+        (b"{\"request\":\"plan\",\"session\":\"../s\",\"start\":0,\"octets\":1,\"rows\":1,\"pieces\":1}", "no closed session"),
         (
-            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":5,\"end\":99,\"bytes\":1,\"rows\":1,\"content\":true,\"max_content\":9}",
+            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":5,\"end\":99,\"octets\":1,\"rows\":1,\"content\":true,\"max_content\":9}",
             "cannot be read",
         ),
         (
-            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":99999,\"bytes\":9999,\"rows\":9,\"content\":true,\"max_content\":9}",
+            b"{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":99999,\"octets\":9999,\"rows\":9,\"content\":true,\"max_content\":9}",
             "cannot be read",
         ),
     ];
@@ -395,7 +395,7 @@ fn large_request(pair: &Pair) -> String {
     session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
     let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;
     format!(
-        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"bytes\":67108864,\"rows\":9,\"content\":true,\
+        "{{\"request\":\"rows\",\"session\":\"s\",\"start\":0,\"end\":{end},\"octets\":67108864,\"rows\":9,\"content\":true,\
          \"max_content\":99999999}}"
     )
 }

@@ -32,8 +32,7 @@ pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> 
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
         Ok(path.parent().ok_or(std::io::ErrorKind::InvalidInput)?.canonicalize()?.join(name))
     })?;
-    let written =
-        OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(bytes));
+    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(bytes));
     written.map_err(|error| Error::new(ErrorKind::Io, format!("{url}: {error}")))
 }
 

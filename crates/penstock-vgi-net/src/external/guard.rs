@@ -65,7 +65,7 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 const fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.bytes();
+    let [a, b, c, _] = address.octets();
     !(address.is_private()
         || address.is_loopback()
         || address.is_link_local()

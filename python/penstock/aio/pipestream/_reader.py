@@ -81,13 +81,13 @@ class SinkReader:
         session: str,
         *,
         start: int = 0,
-        size: int = blocking.PIECE,
+        max_bytes: int = blocking.PIECE,
         rows: int = blocking.ALL,
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
     ) -> AsyncIterator[Piece]:
         """Divide a closed session into pieces, for ``async for``."""
-        options = {"start": start, "bytes": size, "rows": rows}
+        options = {"start": start, "max_bytes": max_bytes, "rows": rows}
         return each(self._reader.plan(session, **options, documents=documents, names=names))
 
     def read(

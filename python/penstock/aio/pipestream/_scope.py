@@ -9,7 +9,7 @@ from penstock.aio._loop import Starting
 from penstock.aio.pipestream._entity import SentEntity
 from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode, Status
-from penstock.pipestream._fields import BYTES, Payload
+from penstock.pipestream._fields import OCTET_STREAM, Payload
 from penstock.pipestream._frames import ScopeDigest
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._scope import ScopeState
@@ -31,7 +31,7 @@ class Scope(ScopeState[SentEntity]):
         payload: Payload = b"",
         *,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         label: str | bytes = b"",
@@ -52,7 +52,7 @@ class Scope(ScopeState[SentEntity]):
         payload: Payload = b"",
         *,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -75,7 +75,7 @@ class Scope(ScopeState[SentEntity]):
         reason: str,
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
     ) -> SentEntity:
         """Announce a child that cannot be delivered; see `Session.announce_failed`."""

@@ -17,7 +17,7 @@ from penstock.errors import PipeStreamError
 from penstock.pipestream._codes import ErrorCode
 from penstock.pipestream._connect import ConnectOptions, client_limits, destination, lasting
 from penstock.pipestream._events import Event, LostEvents, event_of, reason_of
-from penstock.pipestream._fields import BYTES, PathLike, Payload
+from penstock.pipestream._fields import OCTET_STREAM, PathLike, Payload
 from penstock.pipestream._frames import Checkpoint
 from penstock.pipestream._keys import EntityKey, Reason, misuse
 from penstock.pipestream._messages import ClaimCheck, claim_id, claim_of
@@ -119,7 +119,7 @@ class Session(SessionState):
         parent: SentEntity | Scope | None = None,
         dehydrate: bool = False,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -154,7 +154,7 @@ class Session(SessionState):
         *,
         parent: SentEntity | Scope | None = None,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Iterable[Mapping[str, str]] | None = None,
     ) -> list[SentEntity]:
         """Send many entities, in order, with one wait for all: cheaper than `send` for each of many small ones.
@@ -185,7 +185,7 @@ class Session(SessionState):
         *,
         parent: SentEntity | Scope | None = None,
         layer: int = 0,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         chunk_size: int | None = None,
         policy: CompletionPolicy | None = None,
@@ -241,7 +241,7 @@ class Session(SessionState):
         *,
         code: int = ErrorCode.INTERNAL_ERROR,
         parent: SentEntity | Scope | None = None,
-        content_type: str = BYTES,
+        content_type: str = OCTET_STREAM,
         metadata: Mapping[str, str] | None = None,
         label: str | bytes = b"",
     ) -> SentEntity:

@@ -113,7 +113,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         def advance() -> dict[str, Any]:
             spool = self._open()
             known = self._known(first, spool)
-            end = spool.plan(first.position, self._until, rows=rows, bytes=size)[1]
+            end = spool.plan(first.position, self._until, rows=rows, max_bytes=size)[1]
             if end > first.position:
                 return replace(known, position=end).offset()
             idle = self.name is not None and first.position > self._committed

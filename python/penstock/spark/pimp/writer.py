@@ -47,7 +47,8 @@ class Written(WriterCommitMessage):
 
     partition: int
     rows: int
-    bytes: int
+    size: int
+    """Bytes of the rows."""
     payload: bytes = b""
     """The rows themselves, where the driver writes them."""
     url: str | None = None
@@ -115,7 +116,7 @@ def write_partition(target: Target, name: str, batches: Iterable[pa.RecordBatch]
 def index_of(messages: Iterable[Written]) -> str:
     """Give the lines that list jobs."""
     fields = [
-        {"partition": each.partition, "url": each.url, "rows": each.rows, "bytes": each.bytes} for each in messages
+        {"partition": each.partition, "url": each.url, "rows": each.rows, "bytes": each.size} for each in messages
     ]
     return "".join(f"{json.dumps(each)}\n" for each in fields)
 

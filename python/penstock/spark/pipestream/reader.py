@@ -43,11 +43,11 @@ class PipeStreamReader(DataSourceReader):
                 raise SparkError(f"receipts name session {missing[0]}, which is not closed in {source.sink!r}")
             chosen = [session for session in found if names is None or session in names]
             weight = sum(weight_of(session) for session in found.values() if session.session in chosen)
-            count, data = source.share(weight)
+            count, size = source.share(weight)
             pieces = [
                 piece
                 for session in chosen
-                for piece in source.pieces(session, bytes=data, names=None if names is None else names[session])
+                for piece in source.pieces(session, max_bytes=size, names=None if names is None else names[session])
             ]
         except PipeStreamError as error:
             raise SparkError(f"{source.sink!r} cannot be read: {error}") from error

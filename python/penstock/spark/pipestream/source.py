@@ -79,12 +79,12 @@ class Source:
     wanted: Wanted
 
     def pieces(
-        self, session: str, *, size: int, start: int = 0, names: Collection[str] | None = None
+        self, session: str, *, max_bytes: int, start: int = 0, names: Collection[str] | None = None
     ) -> Iterator[Piece]:
         """Divide a session into pieces of what is wanted of it."""
         if self.wanted.sessions is not None and session not in self.wanted.sessions:
             return iter(())
-        return self.sink.plan(session, start=start, bytes=size, documents=self.wanted.documents, names=names)
+        return self.sink.plan(session, start=start, max_bytes=max_bytes, documents=self.wanted.documents, names=names)
 
     def share(self, weight: int) -> tuple[int, int]:
         """Say how many partitions so much weight makes, and how large the pieces should be that fill them evenly."""

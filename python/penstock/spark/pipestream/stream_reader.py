@@ -190,7 +190,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if taken and (rows <= 0 or size <= 0):
                 break
             begin = 0 if whole else start.byte
-            pieces = self.source.sink.plan(session.session, start=begin, bytes=max(size, 1), rows=max(rows, 1))
+            pieces = self.source.sink.plan(session.session, start=begin, max_bytes=max(size, 1), rows=max(rows, 1))
             piece = next(pieces, None)
             if piece is not None and taken and piece.bytes > size:
                 break
@@ -209,7 +209,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self, position: int, session: ClosedSession, first: Position, last: Position, size: int
     ) -> Iterator[Piece]:
         start = first.byte if position == first.session else 0
-        for piece in self.source.pieces(session.session, start=start, bytes=size):
+        for piece in self.source.pieces(session.session, start=start, max_bytes=size):
             if position < last.session or piece.end <= last.byte:
                 yield piece
             elif piece.start < last.byte:

@@ -164,8 +164,8 @@ class _Keys:
     @staticmethod
     def own(key: str | bytes) -> bytes:
         """Give the key for the user's own: the same in all jobs."""
-        size = key.encode() if isinstance(key, str) else bytes(key)
-        return blake2b(b"key\0" + size, digest_size=KEY).digest()
+        data = key.encode() if isinstance(key, str) else bytes(key)
+        return blake2b(b"key\0" + data, digest_size=KEY).digest()
 
 
 class _Connection:

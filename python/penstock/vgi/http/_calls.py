@@ -15,7 +15,7 @@ from penstock.vgi.http._gate import Gate
 from penstock.vgi.log import Message
 from penstock.vgi.metadata import encode_metadata
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
-from penstock.vgi.rpc._calls import Invocation, annotated, fail, as_bytes, step
+from penstock.vgi.rpc._calls import Invocation, annotated, as_bytes, fail, step
 from penstock.vgi.rpc._common import AuthContext, MethodType
 from penstock.vgi.rpc._server import RpcServer, result_states
 from penstock.vgi.rpc._types import ExchangeState, StreamState

@@ -16,7 +16,7 @@ from penstock.vgi.rpc._types import Stream, StreamState
 if TYPE_CHECKING:
     from penstock.vgi.rpc._server import RpcServer
 
-__all__ = ["Invocation", "PipeCalls", "annotated", "fail", "bytes", "step"]
+__all__ = ["Invocation", "PipeCalls", "annotated", "as_bytes", "fail", "step"]
 
 AnyCall = Any
 """A VgiCall or a VgiHttpCall of the core: to what is here they are alike."""

@@ -153,10 +153,7 @@ fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
             let at = usize::try_from(place.offset - first.offset).map_err(io::Error::other)?;
             let chunk = bytes.slice(at..at + place.length as usize);
             if record::checksum(&chunk) != place.sum {
-                return Err(io::Error::other(format!(
-                    "segment {} is damaged at byte {}",
-                    place.segment, place.offset
-                )));
+                return Err(io::Error::other(format!("segment {} is damaged at byte {}", place.segment, place.offset)));
             }
             chunks.push(chunk);
         }

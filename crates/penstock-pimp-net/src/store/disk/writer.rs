@@ -44,7 +44,7 @@ struct Waiting {
 struct Open {
     number: u64,
     file: Arc<File>,
-    data: u64,
+    bytes: u64,
     /// Something was written behind the last seal.
     unsealed: bool,
 }

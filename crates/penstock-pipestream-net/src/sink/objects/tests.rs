@@ -191,8 +191,8 @@ impl Broken {
     }
 }
 
-fn send(session: &SessionHandle, data: usize) -> (Status, Option<Reason>) {
-    let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; data]))).unwrap();
+fn send(session: &SessionHandle, size: usize) -> (Status, Option<Reason>) {
+    let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; size]))).unwrap();
     let resolution = block(session.wait_resolved(ticket.key)).unwrap();
     (resolution.status, resolution.reason)
 }

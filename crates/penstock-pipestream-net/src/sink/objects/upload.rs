@@ -157,8 +157,7 @@ impl Job {
         allowed: core::Result<()>,
         file: &str,
     ) -> Result<Arc<Referred>, Failure> {
-        let too_long =
-            || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 bytes");
+        let too_long = || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 bytes");
         if self.length > MAX_MESSAGE as u64 {
             return Err(too_long().into());
         }
