@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use penstock_wire::Limit;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorCode, Result};
@@ -22,7 +23,7 @@ use crate::frame::{ChunkInfo, EntityHeader};
 const FRAGMENTS: Limit = Limit::new("separate stretches of chunks", 65_536);
 
 /// Which parts of one payload have come, and whether they are exactly the payload.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChunkTracker {
     /// Digest of what all headers agree on: a header may have a megabyte, and there may be many trackers.
     common: [u8; 32],
@@ -125,7 +126,7 @@ fn common(header: &EntityHeader) -> [u8; 32] {
 }
 
 /// Disjoint half-open ranges, those that touch made one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Stretches {
     /// End by start.
     ends: BTreeMap<u64, u64>,
@@ -159,19 +160,6 @@ impl Stretches {
         }
     }
 }
-
-crate::stored::stored!(ChunkTracker {
-    common,
-    scope_id,
-    entity_id,
-    payload_length,
-    total,
-    admitted,
-    open,
-    covered,
-    ended
-});
-crate::stored::stored!(Stretches { ends });
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, ErrorCode, Result};
 use crate::manifest::ResolutionState;
 use crate::messages::{CompletionMode, CompletionPolicy, FailureAction};
@@ -15,17 +17,20 @@ const DEFAULT_RETRY_DELAY: u32 = 1_000;
 const DEFAULT_TIMEOUT: u32 = 300_000;
 
 /// A policy with its defaults filled in.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Which children must be COMPLETE for the parent to be.
     pub mode: CompletionMode,
     /// How often a child may be sent again.
     pub max_retries: u32,
     /// How long the owner waits before it sends a child again.
+    #[serde(with = "crate::stored::nanos")]
     pub retry_delay: Duration,
     /// How long a child may take from its announcement, or from its RETRYING.
+    #[serde(with = "crate::stored::optional_nanos")]
     pub timeout: Option<Duration>,
     /// The part of the children that must be COMPLETE under QUORUM, 0 to 1.
+    #[serde(with = "crate::stored::bits")]
     pub min_success_ratio: f32,
     /// What becomes of a child that takes too long.
     pub on_timeout: FailureAction,
@@ -124,22 +129,6 @@ impl Policy {
             && failures < self.max_retries
     }
 }
-
-crate::stored::stored!(Policy { mode, max_retries, retry_delay, timeout, min_success_ratio, on_timeout, on_failure });
-crate::stored::stored_enum!(CompletionMode {
-    0 => Unspecified,
-    1 => Strict,
-    2 => Lenient,
-    3 => BestEffort,
-    4 => Quorum,
-});
-crate::stored::stored_enum!(FailureAction {
-    0 => Unspecified,
-    1 => Fail,
-    2 => Skip,
-    3 => Retry,
-    4 => Defer,
-});
 
 #[cfg(test)]
 mod tests {

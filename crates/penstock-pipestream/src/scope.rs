@@ -13,6 +13,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ScopeDigest;
 use crate::entity_id::{MODULUS, distance, is_assignable, is_before, ordinal_distance};
 use crate::manifest::ResolutionState;
@@ -38,14 +40,14 @@ pub(crate) enum Place {
     Ahead,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Slot<E> {
     status: Option<Status>,
     entity: E,
 }
 
 /// One use of a scope ID.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Scope<E> {
     key: ScopeKey,
     /// Depth; `None` until the scope is bound to its parent (decision 10).
@@ -333,25 +335,6 @@ fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
 fn id_at(position: u64) -> u32 {
     (position % IDS) as u32 + 1
 }
-
-crate::stored::stored!(Slot<E> { status, entity });
-crate::stored::stored!(Scope<E> {
-    key,
-    depth,
-    parent,
-    ended,
-    digest_agreed,
-    awaited_barrier,
-    policy,
-    first,
-    base,
-    slots,
-    open,
-    tree,
-    succeeded,
-    failed,
-    deferred,
-});
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, ErrorCode, Result};
 
 /// How many bytes a session ID has.
@@ -9,7 +11,7 @@ const BYTES: usize = 16;
 
 /// 16 bytes that name a session. At layer 2 the client makes them, from a secure random source, and the session
 /// outlives its connection under them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId([u8; BYTES]);
 
 impl SessionId {

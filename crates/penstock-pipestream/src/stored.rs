@@ -1,480 +1,288 @@
-//! Bytes that a process writes for its own next life: what a session knows, field after field.
+//! The bytes of a session's records, which its own next process reads: postcard's format.
 //!
-//! Nothing of it is on the wire. Integers are in base 128, the lowest seven bits first; a list begins with its length,
-//! which is checked before memory is taken; a map is in the order of its keys; a moment is how long after the session's
-//! beginning it is. A type says by [`stored!`] or [`stored_enum!`] which fields it has, and the compiler that none is
-//! missing. Checksums are the store's.
+//! Nothing of it is on the wire. A type derives serde's traits, and its fields are written in their order: another order is
+//! another version of the records. This file has the types that are written in a form of their own, and the two ends of a
+//! record. Checksums are the store's.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock_wire::Reader;
 use prost::Message;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use crate::error::{Error, ErrorCode, Result};
-use crate::messages::{ClaimCheck, CompletionPolicy, StoppingPointValidation, decode_message};
-use crate::session_id::SessionId;
+use crate::messages::{
+    ClaimCheck, CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation, decode_message,
+};
 use crate::status::Status;
-use crate::{EntityHeader, Frame, YieldReason};
+use crate::{ClaimResponse, EntityHeader, EntityKey, EntryKey, Frame, Reason, ResolutionState, YieldReason};
 
-/// Where fields are written.
+thread_local! {
+    /// The beginning of the session whose record this thread writes or reads: serde's traits have no argument for it.
+    static EPOCH: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A record that is being written.
 #[derive(Debug, Clone)]
-pub(crate) struct Out {
+pub(crate) struct RecordWriter {
     pub(crate) bytes: Vec<u8>,
     /// The session's beginning.
     pub(crate) epoch: Instant,
 }
 
-/// Where they are read.
-pub(crate) struct In<'a> {
-    pub(crate) reader: Reader<'a>,
+/// What is left of a record that is being read.
+pub(crate) struct RecordReader<'a> {
+    pub(crate) bytes: &'a [u8],
     pub(crate) epoch: Instant,
 }
 
-/// A value that is stored. Every value takes a byte at least.
-pub(crate) trait Stored: Sized {
-    fn put(&self, out: &mut Out);
-    fn take(from: &mut In<'_>) -> Result<Self>;
+pub(crate) fn invalid(message: impl std::fmt::Display) -> Error {
+    Error::malformed(ErrorCode::InternalError, format!("a stored session: {message}"))
 }
 
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::malformed(ErrorCode::InternalError, format!("a stored session: {}", message.into()))
-}
-
-impl In<'_> {
-    fn bytes(&mut self) -> Result<&[u8]> {
-        let length = usize::take(self)?;
-        Ok(self.reader.take(length)?)
-    }
-
-    /// The length of a list, no longer than what is there.
-    fn length(&mut self) -> Result<usize> {
-        let length = usize::take(self)?;
-        match length <= self.reader.remaining() {
-            true => Ok(length),
-            false => Err(invalid(format!("a list of {length} in {} bytes", self.reader.remaining()))),
+impl RecordWriter {
+    pub(crate) fn put(&mut self, value: &impl Serialize) {
+        EPOCH.set(Some(self.epoch));
+        // Only a list of unknown length cannot be written, and a record has none. One without its beginning is refused.
+        match postcard::to_extend(value, std::mem::take(&mut self.bytes)) {
+            Ok(bytes) => self.bytes = bytes,
+            Err(error) => debug_assert!(false, "{error}"),
         }
     }
 }
 
-impl Out {
-    fn bytes(&mut self, bytes: &[u8]) {
-        bytes.len().put(self);
-        self.bytes.extend_from_slice(bytes);
+impl<'a> RecordReader<'a> {
+    pub(crate) fn take<T: Deserialize<'a>>(&mut self) -> Result<T> {
+        EPOCH.set(Some(self.epoch));
+        let (value, rest) = postcard::take_from_bytes(self.bytes).map_err(invalid)?;
+        self.bytes = rest;
+        Ok(value)
     }
 }
 
-/// The fields of a struct, in their order.
-macro_rules! stored {
-    ($name:ident $(<$generic:ident>)? { $($field:ident),* $(,)? }) => {
-        impl $(<$generic: $crate::stored::Stored>)? $crate::stored::Stored for $name $(<$generic>)? {
-            fn put(&self, out: &mut $crate::stored::Out) {
-                let Self { $($field),* } = self;
-                $($crate::stored::Stored::put($field, out);)*
-            }
-
-            fn take(from: &mut $crate::stored::In<'_>) -> $crate::error::Result<Self> {
-                Ok(Self { $($field: $crate::stored::Stored::take(from)?),* })
+/// Types that are written as another type.
+macro_rules! written_as {
+    ($($type:ty as $form:ty: $to:expr, $from:expr;)*) => {
+        $(impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serde::Serialize::serialize(&$to(self), serializer)
             }
         }
-    };
-}
-pub(crate) use stored;
 
-/// The variants of an enum by number, and their fields.
-macro_rules! stored_enum {
-    ($name:ident {
-        $($tag:literal => $variant:ident $(($($place:ident),*))? $({ $($field:ident),* $(,)? })?),* $(,)?
-    }) => {
-        impl $crate::stored::Stored for $name {
-            fn put(&self, out: &mut $crate::stored::Out) {
-                match self {
-                    $(Self::$variant $(($($place),*))? $({ $($field),* })? => {
-                        out.bytes.push($tag);
-                        $($($crate::stored::Stored::put($place, out);)*)?
-                        $($($crate::stored::Stored::put($field, out);)*)?
-                    })*
-                }
-            }
-
-            fn take(from: &mut $crate::stored::In<'_>) -> $crate::error::Result<Self> {
-                match from.reader.u8()? {
-                    $($tag => {
-                        $($(let $place = $crate::stored::Stored::take(from)?;)*)?
-                        $($(let $field = $crate::stored::Stored::take(from)?;)*)?
-                        Ok(Self::$variant $(($($place),*))? $({ $($field),* })?)
-                    })*
-                    other => Err($crate::stored::invalid(format!("{other} is no {}", stringify!($name)))),
-                }
-            }
-        }
-    };
-}
-pub(crate) use stored_enum;
-
-impl Stored for u64 {
-    fn put(&self, out: &mut Out) {
-        let mut rest = *self;
-        while rest >= 0x80 {
-            out.bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.bytes.push(rest as u8);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = from.reader.u8()?;
-            let bits = u64::from(byte & 0x7F);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(invalid("a number above 64 bits"))
-    }
-}
-
-macro_rules! stored_number {
-    ($($number:ty),*) => {
-        $(impl Stored for $number {
-            fn put(&self, out: &mut Out) {
-                (*self as u64).put(out);
-            }
-
-            fn take(from: &mut In<'_>) -> Result<Self> {
-                let value = u64::take(from)?;
-                Self::try_from(value).map_err(|_| invalid(format!("{value} is no {}", stringify!($number))))
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let form = <$form as serde::Deserialize>::deserialize(deserializer)?;
+                $from(form).map_err(serde::de::Error::custom)
             }
         })*
     };
 }
-stored_number!(u8, u16, u32, usize);
+pub(crate) use written_as;
 
-impl Stored for bool {
-    fn put(&self, out: &mut Out) {
-        u8::from(*self).put(out);
-    }
+written_as! {
+    Status as u8: |status: &Self| status.code(), Self::try_from;
+    YieldReason as u8: |reason: &Self| reason.code(), Self::try_from;
+    CompletionMode as u8: |mode: &Self| *mode as u8, |number: u8| Self::try_from(i32::from(number));
+    FailureAction as u8: |action: &Self| *action as u8, |number: u8| Self::try_from(i32::from(number));
+    ErrorCode as u64: |code: &Self| code.code(), |code| Ok::<_, Error>(Self::from_code(code));
+    ResolutionState as u8: |state: &Self| state.code(), resolution_state;
+    ClaimCheck as &[u8]: |check: &Self| Bytes(check.encode_to_vec()), decode_message;
+    CompletionPolicy as &[u8]: |policy: &Self| Bytes(policy.encode_to_vec()), decode_message;
+    StoppingPointValidation as &[u8]: |validation: &Self| Bytes(validation.encode_to_vec()), decode_message;
+    EntityHeader as &[u8]: |header: &Self| Bytes(header.encode().split_off(Self::LENGTH_FIELD)), Self::parse;
+    Frame as &[u8]: |frame: &Self| Bytes(frame.encode_to_vec()), whole_frame;
+}
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Ok(u8::take(from)? != 0)
+fn resolution_state(code: u8) -> Result<ResolutionState> {
+    use ResolutionState::{Active, Failed, Partial, Resolved};
+    let state = [Active, Resolved, Partial, Failed].into_iter().find(|state| state.code() == code);
+    state.ok_or_else(|| invalid(format!("{code} is no state of a parent")))
+}
+
+fn whole_frame(bytes: &[u8]) -> Result<Frame> {
+    let whole = Frame::decode_layer2(bytes)?.filter(|(_, length)| *length == bytes.len());
+    whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
+}
+
+/// Bytes, which serde would take for a list of numbers.
+pub(crate) struct Bytes<T>(pub(crate) T);
+
+impl<T: AsRef<[u8]>> Serialize for Bytes<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0.as_ref())
     }
 }
 
-impl Stored for Bytes {
-    fn put(&self, out: &mut Out) {
-        out.bytes(self);
-    }
+/// A moment, written as the nanoseconds from the session's beginning.
+struct Moment(Instant);
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        from.bytes().map(Self::copy_from_slice)
-    }
-}
-
-impl Stored for BytesMut {
-    fn put(&self, out: &mut Out) {
-        out.bytes(self);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        from.bytes().map(Self::from)
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let epoch = EPOCH.get().ok_or_else(|| ser::Error::custom("a moment outside of a record"))?;
+        duration_nanos(&self.0.saturating_duration_since(epoch)).serialize(serializer)
     }
 }
 
-impl Stored for String {
-    fn put(&self, out: &mut Out) {
-        out.bytes(self.as_bytes());
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::from_utf8(from.bytes()?.to_vec()).map_err(|_| invalid("a text that is not UTF-8"))
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let after = Duration::from_nanos(u64::deserialize(deserializer)?);
+        let moment = EPOCH.get().and_then(|epoch| epoch.checked_add(after));
+        moment.map(Self).ok_or_else(|| D::Error::custom("a moment that is too far away"))
     }
 }
 
-impl<const N: usize> Stored for [u8; N] {
-    fn put(&self, out: &mut Out) {
-        out.bytes.extend_from_slice(self);
-    }
+/// The nanoseconds of a duration, or as many as there can be.
+pub(crate) fn duration_nanos(duration: &Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Ok(from.reader.array()?)
+/// An answer to a question about a claim check, in the order in which records number its kinds.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Refused(Reason),
+    Given(ClaimResponse),
+}
+
+type Claimed = Result<ClaimResponse, Reason>;
+
+fn stored_answer(answer: &Claimed) -> Answer {
+    answer.clone().map_or_else(Answer::Refused, Answer::Given)
+}
+
+fn restored_answer(answer: Answer) -> Claimed {
+    match answer {
+        Answer::Refused(reason) => Err(reason),
+        Answer::Given(response) => Ok(response),
     }
 }
 
-impl Stored for Duration {
-    fn put(&self, out: &mut Out) {
-        u64::try_from(self.as_nanos()).unwrap_or(u64::MAX).put(out);
-    }
+type Token = (YieldReason, Bytes);
+type Expiry = (Instant, EntryKey, u32);
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        u64::take(from).map(Self::from_nanos)
-    }
-}
+/// Fields that are written as another type: for each a module for `#[serde(with)]`.
+macro_rules! fields_as {
+    ($($name:ident: $type:ty as $form:ty, $to:expr, $from:expr;)*) => {
+        $(pub(crate) mod $name {
+            use super::*;
 
-impl Stored for Instant {
-    fn put(&self, out: &mut Out) {
-        self.saturating_duration_since(out.epoch).put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let after = Duration::take(from)?;
-        from.epoch.checked_add(after).ok_or_else(|| invalid("a moment that is too far away"))
-    }
-}
-
-impl Stored for f32 {
-    fn put(&self, out: &mut Out) {
-        self.to_bits().put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        u32::take(from).map(Self::from_bits)
-    }
-}
-
-impl<T: Stored> Stored for Option<T> {
-    fn put(&self, out: &mut Out) {
-        self.is_some().put(out);
-        if let Some(value) = self {
-            value.put(out);
-        }
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        match bool::take(from)? {
-            true => T::take(from).map(Some),
-            false => Ok(None),
-        }
-    }
-}
-
-impl<T: Stored, E: Stored> Stored for std::result::Result<T, E> {
-    fn put(&self, out: &mut Out) {
-        self.is_ok().put(out);
-        match self {
-            Ok(value) => value.put(out),
-            Err(error) => error.put(out),
-        }
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        match bool::take(from)? {
-            true => T::take(from).map(Ok),
-            false => E::take(from).map(Err),
-        }
-    }
-}
-
-impl<T: Stored> Stored for Box<T> {
-    fn put(&self, out: &mut Out) {
-        (**self).put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        T::take(from).map(Self::new)
-    }
-}
-
-impl<A: Stored, B: Stored> Stored for (A, B) {
-    fn put(&self, out: &mut Out) {
-        self.0.put(out);
-        self.1.put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Ok((A::take(from)?, B::take(from)?))
-    }
-}
-
-impl<A: Stored, B: Stored, C: Stored> Stored for (A, B, C) {
-    fn put(&self, out: &mut Out) {
-        self.0.put(out);
-        self.1.put(out);
-        self.2.put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Ok((A::take(from)?, B::take(from)?, C::take(from)?))
-    }
-}
-
-macro_rules! stored_list {
-    ($($list:ident),*) => {
-        $(impl<T: Stored> Stored for $list<T> {
-            fn put(&self, out: &mut Out) {
-                self.len().put(out);
-                self.iter().for_each(|value| value.put(out));
+            pub(crate) fn serialize<S: Serializer>(value: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+                $to(value).serialize(serializer)
             }
 
-            fn take(from: &mut In<'_>) -> Result<Self> {
-                (0..from.length()?).map(|_| T::take(from)).collect()
+            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                <$form>::deserialize(deserializer).map($from)
             }
         })*
     };
 }
-stored_list!(Vec, VecDeque);
 
-impl<T: Stored + Ord> Stored for BTreeSet<T> {
-    fn put(&self, out: &mut Out) {
-        self.len().put(out);
-        self.iter().for_each(|value| value.put(out));
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        (0..from.length()?).map(|_| T::take(from)).collect()
-    }
+fields_as! {
+    moment: Instant as Moment, |moment: &Instant| Moment(*moment), |moment| moment.0;
+    optional_moment: Option<Instant> as Option<Moment>,
+        |moment: &Option<Instant>| moment.map(Moment), |moment| moment.map(|moment| moment.0);
+    deadlines: BTreeSet<(Instant, EntityKey)> as Vec<(Moment, EntityKey)>,
+        |all: &BTreeSet<(Instant, EntityKey)>| all.iter().map(|(at, key)| (Moment(*at), *key)).collect::<Vec<_>>(),
+        |all| all.into_iter().map(|(at, key)| (at.0, key)).collect();
+    expiries: VecDeque<Expiry> as Vec<(Moment, EntryKey, u32)>,
+        |all: &VecDeque<Expiry>| all.iter().map(|(at, key, child)| (Moment(*at), *key, *child)).collect::<Vec<_>>(),
+        |all| all.into_iter().map(|(at, key, child)| (at.0, key, child)).collect();
+    nanos: Duration as u64, duration_nanos, Duration::from_nanos;
+    optional_nanos: Option<Duration> as Option<u64>,
+        |duration: &Option<Duration>| duration.as_ref().map(duration_nanos), |nanos| nanos.map(Duration::from_nanos);
+    bits: f32 as u32, |number: &f32| number.to_bits(), f32::from_bits;
+    data: Bytes as &[u8], Bytes, Bytes::copy_from_slice;
+    optional_bytes: Option<Bytes> as Option<&[u8]>,
+        |bytes: &Option<Bytes>| bytes.clone().map(Bytes), |bytes| bytes.map(Bytes::copy_from_slice);
+    optional_token: Option<Token> as Option<(YieldReason, &[u8])>,
+        |token: &Option<Token>| token.clone().map(|(reason, bytes)| (reason, Bytes(bytes))),
+        |token| token.map(|(reason, bytes)| (reason, Bytes::copy_from_slice(bytes)));
+    buffer: BytesMut as &[u8], Bytes, BytesMut::from;
+    answer: Claimed as Answer, stored_answer, restored_answer;
+    optional_answer: Option<Claimed> as Option<Answer>,
+        |answer: &Option<Claimed>| answer.as_ref().map(stored_answer), |answer| answer.map(restored_answer);
 }
 
-impl<K: Stored + Ord, V: Stored> Stored for BTreeMap<K, V> {
-    fn put(&self, out: &mut Out) {
-        self.len().put(out);
-        for (key, value) in self {
-            key.put(out);
-            value.put(out);
-        }
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        (0..from.length()?).map(|_| Stored::take(from)).collect()
-    }
+/// The entries of a map whose order is by chance.
+pub(crate) fn by_key<K: Ord, V, H>(map: &HashMap<K, V, H>) -> BTreeMap<&K, &V> {
+    map.iter().collect()
 }
 
-impl<K: Stored + Ord + Hash, V: Stored, S: BuildHasher + Default> Stored for HashMap<K, V, S> {
-    fn put(&self, out: &mut Out) {
-        let mut entries: Vec<(&K, &V)> = self.iter().collect();
-        entries.sort_unstable_by_key(|(key, _)| *key);
-        entries.len().put(out);
-        for (key, value) in entries {
-            key.put(out);
-            value.put(out);
-        }
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        (0..from.length()?).map(|_| Stored::take(from)).collect()
-    }
-}
-
-macro_rules! stored_message {
-    ($($message:ty),*) => {
-        $(impl Stored for $message {
-            fn put(&self, out: &mut Out) {
-                out.bytes(&self.encode_to_vec());
-            }
-
-            fn take(from: &mut In<'_>) -> Result<Self> {
-                decode_message(from.bytes()?)
-            }
-        })*
-    };
-}
-stored_message!(ClaimCheck, CompletionPolicy, StoppingPointValidation);
-
-impl Stored for Frame {
-    fn put(&self, out: &mut Out) {
-        out.bytes(&self.encode_to_vec());
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let bytes = from.bytes()?;
-        let whole = Self::decode_layer2(bytes)?.filter(|(_, length)| *length == bytes.len());
-        whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
-    }
-}
-
-impl Stored for EntityHeader {
-    fn put(&self, out: &mut Out) {
-        out.bytes(self.encode().get(Self::LENGTH_FIELD..).unwrap_or_default());
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::parse(from.bytes()?)
-    }
-}
-
-impl Stored for Status {
-    fn put(&self, out: &mut Out) {
-        out.bytes.push(self.code());
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::try_from(from.reader.u8()?)
-    }
-}
-
-impl Stored for YieldReason {
-    fn put(&self, out: &mut Out) {
-        out.bytes.push(self.code());
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Self::try_from(from.reader.u8()?)
-    }
-}
-
-impl Stored for ErrorCode {
-    fn put(&self, out: &mut Out) {
-        self.code().put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        u64::take(from).map(Self::from_code)
-    }
-}
-
-impl Stored for SessionId {
-    fn put(&self, out: &mut Out) {
-        self.bytes().put(out);
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        Stored::take(from).map(Self::new)
-    }
+/// Writes such a map.
+pub(crate) fn in_order<K: Ord + Serialize, V: Serialize, H, S: Serializer>(
+    map: &HashMap<K, V, H>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    by_key(map).serialize(serializer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+
+    use serde::de::DeserializeOwned;
+
     use super::*;
 
-    fn there_and_back<T: Stored + PartialEq + std::fmt::Debug>(value: T) -> usize {
-        let mut out = Out { bytes: Vec::new(), epoch: Instant::now() };
-        value.put(&mut out);
-        let mut from = In { reader: Reader::new(&out.bytes), epoch: out.epoch };
-        assert_eq!(T::take(&mut from).expect("stored"), value);
-        assert!(from.reader.is_empty());
-        for length in 0..out.bytes.len() {
-            let cut = out.bytes.get(..length).expect("shorter");
-            assert!(T::take(&mut In { reader: Reader::new(cut), epoch: out.epoch }).is_err(), "{length} of {value:?}");
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Fields {
+        #[serde(with = "moment")]
+        moment: Instant,
+        #[serde(with = "optional_nanos")]
+        nanos: Option<Duration>,
+        #[serde(with = "bits")]
+        bits: f32,
+        #[serde(with = "bytes")]
+        bytes: Bytes,
+        #[serde(with = "answer")]
+        answer: Claimed,
+        #[serde(serialize_with = "in_order")]
+        map: HashMap<u32, String>,
+    }
+
+    fn there_and_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T) -> Vec<u8> {
+        let mut record = RecordWriter { bytes: Vec::new(), epoch: Instant::now() };
+        record.put(&value);
+        let mut from = RecordReader { bytes: &record.bytes, epoch: record.epoch };
+        assert_eq!(from.take::<T>(), Ok(value));
+        assert!(from.bytes.is_empty());
+        for length in 0..record.bytes.len() {
+            let cut = record.bytes.get(..length).expect("shorter");
+            assert!(RecordReader { bytes: cut, epoch: record.epoch }.take::<T>().is_err(), "{length}");
         }
-        out.bytes.len()
+        record.bytes
     }
 
     #[test]
     fn values_come_back_and_are_missed_when_cut_off() {
-        for value in [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
-            there_and_back(value);
-        }
-        assert_eq!((there_and_back(127_u32), there_and_back(128_u16), there_and_back(u64::MAX)), (1, 2, 10));
-        there_and_back(Some(vec![(1_u8, true), (2, false)]));
-        there_and_back(HashMap::<u32, String>::from([(7, "seven".to_owned()), (1, String::new())]));
-        there_and_back(BTreeSet::from([[1_u8, 2], [3, 4]]));
-        there_and_back(Err::<u8, f32>(0.75));
-        there_and_back(Instant::now() + Duration::from_secs(9));
+        let lengths = [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, u64::MAX - 1, u64::MAX].map(|n| there_and_back(n).len());
+        assert_eq!(lengths, [1, 1, 1, 2, 2, 3, 10, 10]);
+        there_and_back(Some(vec![(Status::Pending, true), (Status::Abandoned, false)]));
+        there_and_back(BTreeSet::from([[1_u8, 2], [3, 0xFF]]));
         there_and_back(Frame::Private(0xE0));
+        for code in 1..5 {
+            assert_eq!(there_and_back(resolution_state(code).expect("a state")), [code]);
+        }
+        assert_eq!(there_and_back(ErrorCode::Other(0x1_00)), [0x80, 2]);
+        there_and_back(Fields {
+            moment: Instant::now() + Duration::from_secs(9),
+            nanos: Some(Duration::from_nanos(300)),
+            bits: 0.75,
+            bytes: Bytes::from_static(&[0x80, 0xFF]),
+            answer: Err(Reason { code: ErrorCode::NoError, message: "no".to_owned() }),
+            map: HashMap::from([(7, "seven".to_owned()), (1, String::new())]),
+        });
     }
 
+    /// Lists say how long they are: no memory is taken for what cannot be there.
     #[test]
     fn a_list_takes_no_more_memory_than_there_are_bytes() {
-        let bytes = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
-        let mut from = In { reader: Reader::new(&bytes), epoch: Instant::now() };
-        assert!(Vec::<u8>::take(&mut from).is_err());
-        let above = [0xFF; 11];
-        assert!(u64::take(&mut In { reader: Reader::new(&above), epoch: Instant::now() }).is_err());
+        let long = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
+        let mut from = RecordReader { bytes: &long, epoch: Instant::now() };
+        assert!(from.take::<Vec<[u8; 32]>>().is_err() && from.take::<&[u8]>().is_err());
+        assert!(from.take::<HashMap<u64, Vec<u64>>>().is_err() && from.take::<VecDeque<u64>>().is_err());
+        assert!(RecordReader { bytes: &[0xFF; 11], epoch: Instant::now() }.take::<u64>().is_err());
     }
 }

@@ -17,6 +17,7 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use prost::Message;
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::YieldReason;
@@ -74,11 +75,12 @@ pub struct Place {
 }
 
 /// Where processing has stopped: what a token carries.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoppingPoint {
     /// Why.
     pub reason: YieldReason,
     /// What the processing needs to go on; only its own end reads it.
+    #[serde(with = "crate::stored::bytes")]
     pub continuation: Bytes,
     /// The state that it is good for (section 9.6).
     pub validation: StoppingPointValidation,
@@ -132,8 +134,6 @@ pub fn open(key: &TokenKey, place: &Place, token: &Bytes) -> Result<(u64, Stoppi
     };
     Ok((u64::from_be_bytes(number), point))
 }
-
-crate::stored::stored!(StoppingPoint { reason, continuation, validation });
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! CAPABILITIES, 0x80 (section 3.4), and what two of them agree on (decision 1).
 
 use bytes::BytesMut;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::messages::{CapabilitiesMessage, decode_message};
@@ -32,7 +33,7 @@ pub struct Capabilities {
 }
 
 /// What both ends keep to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The highest layer that both have.
     pub layer: u8,
@@ -114,8 +115,6 @@ impl Capabilities {
         })
     }
 }
-
-crate::stored::stored!(Agreement { layer, max_scope_depth, max_entities_per_scope, max_window_size });
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! CHECKPOINT, 0x81 (section 9.3, decision 13).
 
 use bytes::BytesMut;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::messages::{CheckpointMessage, decode_message};
@@ -8,7 +9,7 @@ use crate::messages::{CheckpointMessage, decode_message};
 pub(super) const TYPE: u8 = 0x81;
 
 /// A checkpoint, or the answer to one: the same message with flags. What is not set is 0 or empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// For logs, and to tell checkpoints apart.
     pub checkpoint_id: String,
@@ -61,15 +62,6 @@ impl Checkpoint {
         })
     }
 }
-
-crate::stored::stored!(Checkpoint {
-    checkpoint_id,
-    sequence_number,
-    checkpoint_entity_id,
-    scope_id,
-    flags,
-    timeout_ms
-});
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,10 @@
 //! The private-use frames of layer 2, 0xC1 to 0xC5 (decision 20). They are parsed once both ends have agreed on layer
 //! 2; without it their types alone are refused.
 
+use std::convert::Infallible;
+
 use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 
 use super::invalid;
 use crate::error::{Error, ErrorCode, Result};
@@ -11,12 +14,9 @@ use crate::messages::{
 };
 use crate::session_id::SessionId;
 use crate::status::Status;
-use crate::stored::{In, Out, Stored};
+use crate::stored::written_as;
 
 /// Tags of what is found, in a journal.
-const NOT_FOUND: u8 = 0;
-const FOUND: u8 = 1;
-const FOUND_WITH_FILE: u8 = 2;
 
 const CLAIM_QUERY: u8 = 0xC1;
 const CLAIM_RESPONSE: u8 = 0xC2;
@@ -206,52 +206,53 @@ impl ClaimResponse {
     }
 }
 
-/// As journals have had it since before there was a file, which has a tag of its own.
-impl Stored for ClaimResponse {
-    fn put(&self, out: &mut Out) {
-        let Self { claim_id, found } = self;
-        claim_id.put(out);
-        let Some(FoundClaim { check, status, file }) = found else { return out.bytes.push(NOT_FOUND) };
-        out.bytes.push(if file.is_some() { FOUND_WITH_FILE } else { FOUND });
-        check.put(out);
-        status.put(out);
-        if let Some(file) = file {
-            file.put(out);
-        }
+/// What records say of an answer since before there was a file, which has a number of its own.
+#[derive(Serialize, Deserialize)]
+enum StoredClaim {
+    NotFound,
+    Found(ClaimCheck, Status),
+    FoundWithFile(ClaimCheck, Status, String),
+}
+
+impl ClaimResponse {
+    fn stored(&self) -> (u64, StoredClaim) {
+        let found = match self.found.clone() {
+            None => StoredClaim::NotFound,
+            Some(FoundClaim { check, status, file: None }) => StoredClaim::Found(check, status),
+            Some(FoundClaim { check, status, file: Some(file) }) => StoredClaim::FoundWithFile(check, status, file),
+        };
+        (self.claim_id, found)
     }
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let claim_id = u64::take(from)?;
-        let tag = from.reader.u8()?;
-        let found = match tag {
-            NOT_FOUND => None,
-            FOUND | FOUND_WITH_FILE => {
-                let (check, status) = (ClaimCheck::take(from)?, Status::take(from)?);
-                let file = if tag == FOUND_WITH_FILE { Some(String::take(from)?) } else { None };
-                Some(FoundClaim { check, status, file })
-            }
-            other => return Err(crate::stored::invalid(format!("{other} is no tag of a ClaimResponse"))),
+    fn restored((claim_id, found): (u64, StoredClaim)) -> Self {
+        let found = match found {
+            StoredClaim::NotFound => None,
+            StoredClaim::Found(check, status) => Some(FoundClaim { check, status, file: None }),
+            StoredClaim::FoundWithFile(check, status, file) => Some(FoundClaim { check, status, file: Some(file) }),
         };
-        Ok(Self { claim_id, found })
+        Self { claim_id, found }
     }
+}
+
+written_as! {
+    ClaimResponse as (u64, StoredClaim): Self::stored, |stored| Ok::<_, Infallible>(Self::restored(stored));
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
-    use penstock_wire::Reader;
-
     use super::*;
+    use crate::stored::{RecordReader, RecordWriter};
 
-    fn stored(response: &ClaimResponse) -> Vec<u8> {
-        let mut out = Out { bytes: Vec::new(), epoch: Instant::now() };
-        response.put(&mut out);
-        out.bytes
+    fn stored(value: &impl Serialize) -> Vec<u8> {
+        let mut record = RecordWriter { bytes: Vec::new(), epoch: Instant::now() };
+        record.put(value);
+        record.bytes
     }
 
     fn restored(bytes: &[u8]) -> Result<ClaimResponse> {
-        ClaimResponse::take(&mut In { reader: Reader::new(bytes), epoch: Instant::now() })
+        RecordReader { bytes, epoch: Instant::now() }.take()
     }
 
     #[test]
@@ -262,10 +263,8 @@ mod tests {
             let response = ClaimResponse { claim_id: 7, found };
             assert_eq!(restored(&stored(&response)), Ok(response));
         }
-        let mut before = Out { bytes: Vec::new(), epoch: Instant::now() };
-        7_u64.put(&mut before);
-        Some((check.clone(), Status::Complete)).put(&mut before);
-        assert_eq!(restored(&before.bytes), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
+        let before = stored(&(7_u64, Some((check.clone(), Status::Complete))));
+        assert_eq!(restored(&before), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
         assert!(restored(&[7, 3]).is_err(), "no such tag");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::entity_id::{id_after, is_assignable, ordinal_distance};
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -18,13 +20,13 @@ pub(super) enum Change {
 }
 
 /// Children in circular order from the first one, each with its latest status.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Children {
     first: u32,
     statuses: Statuses,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Statuses {
     /// Of the first child and of those that follow it without a gap.
     Dense(Vec<Option<Status>>),
@@ -107,12 +109,6 @@ fn record(known: &mut Option<Status>, status: Option<Status>) -> Change {
 pub(super) fn is_terminal(status: Option<Status>) -> bool {
     status.is_some_and(Status::is_terminal)
 }
-
-crate::stored::stored!(Children { first, statuses });
-crate::stored::stored_enum!(Statuses {
-    0 => Dense(statuses),
-    1 => Sparse(statuses),
-});
 
 #[cfg(test)]
 mod tests {

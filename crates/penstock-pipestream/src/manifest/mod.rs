@@ -24,13 +24,14 @@ mod types;
 use std::time::Instant;
 
 use penstock_wire::FastMap;
+use serde::{Deserialize, Serialize};
 
 use crate::entity_id::is_assignable;
 use crate::error::{Error, ErrorCode, Result};
 use crate::heap::{FibonacciHeap, Handle};
 use crate::policy::Policy;
 use crate::status::Status;
-use crate::stored::{In, Out, Stored};
+use crate::stored::written_as;
 use crate::time::Now;
 
 use self::children::{Change, Children, is_terminal};
@@ -389,53 +390,62 @@ impl Manifest {
     }
 }
 
+/// What records say of an entry.
+#[derive(Serialize, Deserialize)]
+struct StoredEntry<C, P> {
+    key: EntryKey,
+    #[serde(with = "crate::stored::moment")]
+    created: Instant,
+    created_at: u64,
+    children: C,
+    unresolved: u32,
+    sealed: bool,
+    policy: P,
+}
+
+type StoredManifest = (ManifestCounters, Orphans, Vec<StoredEntry<Children, Option<Box<Policy>>>>);
+
 /// The entries, the oldest first; the limits are the configuration's.
-impl Stored for Manifest {
-    fn put(&self, out: &mut Out) {
-        self.counters.put(out);
-        self.orphans.put(out);
-        self.by_key.len().put(out);
-        let mut next = self.oldest;
-        while let Some(entry) = self.entry_at(next) {
-            let Entry { key, opened: _, created, created_at, children, unresolved, sealed, policy, older: _, newer } =
-                entry;
-            key.put(out);
-            created.put(out);
-            created_at.put(out);
-            children.put(out);
-            unresolved.put(out);
-            sealed.is_some().put(out);
-            policy.put(out);
-            next = *newer;
-        }
+impl Manifest {
+    fn stored(&self) -> impl Serialize {
+        let oldest = self.entry_at(self.oldest);
+        let entries = std::iter::successors(oldest, |entry| self.entry_at(entry.newer)).map(|entry| StoredEntry {
+            key: entry.key,
+            created: entry.created,
+            created_at: entry.created_at,
+            children: &entry.children,
+            unresolved: entry.unresolved,
+            sealed: entry.sealed.is_some(),
+            policy: &entry.policy,
+        });
+        (&self.counters, &self.orphans, entries.collect::<Vec<_>>())
     }
 
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let counters = Stored::take(from)?;
-        let orphans = Stored::take(from)?;
+    fn restored((counters, orphans, entries): StoredManifest) -> Result<Self> {
         let mut manifest = Self { counters, orphans, ..Self::default() };
-        for _ in 0..usize::take(from)? {
-            let entry = Entry {
-                key: Stored::take(from)?,
+        for StoredEntry { key, created, created_at, children, unresolved, sealed, policy } in entries {
+            manifest.link(Entry {
+                key,
                 opened: manifest.next_order,
-                created: Stored::take(from)?,
-                created_at: Stored::take(from)?,
-                children: Stored::take(from)?,
-                unresolved: Stored::take(from)?,
+                created,
+                created_at,
+                children,
+                unresolved,
                 sealed: None,
-                policy: None,
+                policy,
                 older: manifest.newest,
                 newer: NIL,
-            };
-            let (key, sealed) = (entry.key, bool::take(from)?);
-            let policy = Stored::take(from)?;
-            manifest.link(Entry { policy, ..entry });
+            });
             if sealed {
                 manifest.seal(key)?;
             }
         }
         Ok(manifest)
     }
+}
+
+written_as! {
+    Manifest as StoredManifest: Self::stored, Self::restored;
 }
 
 /// Borrows the slots only, so that the heap and the counters stay free.

@@ -3,20 +3,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::EntryKey;
 use crate::status::Status;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Orphan {
     status: Status,
+    #[serde(with = "crate::stored::moment")]
     kept: Instant,
 }
 
 /// Orphans by parent and child, and the order in which they expire.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orphans {
     by_parent: BTreeMap<(EntryKey, u32), Orphan>,
     /// When each was kept. Adopted ones stay here for a while; what is live names the orphan's own time.
+    #[serde(with = "crate::stored::expiries")]
     expiry: VecDeque<(Instant, EntryKey, u32)>,
 }
 
@@ -89,6 +93,3 @@ impl Orphans {
         self.by_parent.get(&(parent, child)).is_some_and(|orphan| orphan.kept == kept)
     }
 }
-
-crate::stored::stored!(Orphan { status, kept });
-crate::stored::stored!(Orphans { by_parent, expiry });

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::Policy;
 use crate::status::Status;
 
 /// Names an entry by the parent that was taken apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EntryKey {
     /// The scope of the parent.
     pub scope: u16,
@@ -120,7 +122,7 @@ pub enum Completion {
 }
 
 /// What a manifest did since it was made, refusals and drops included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestCounters {
     /// Entries opened.
     pub opened: u64,
@@ -145,24 +147,3 @@ pub struct ManifestCounters {
     /// Orphans refused at `max_orphans`.
     pub orphans_refused: u64,
 }
-
-crate::stored::stored!(EntryKey { scope, entity });
-crate::stored::stored!(ManifestCounters {
-    opened,
-    resolved,
-    removed,
-    expired,
-    entries_refused,
-    repeated,
-    strangers_refused,
-    orphans_kept,
-    orphans_adopted,
-    orphans_dropped,
-    orphans_refused,
-});
-crate::stored::stored_enum!(ResolutionState {
-    1 => Active,
-    2 => Resolved,
-    3 => Partial,
-    4 => Failed,
-});

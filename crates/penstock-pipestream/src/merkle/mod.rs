@@ -20,6 +20,7 @@ mod wide;
 
 use std::slice::from_ref;
 
+use serde::{Deserialize, Serialize};
 use sha2::block_api::compress256;
 
 use crate::status::Status;
@@ -51,7 +52,7 @@ const LEAVES: usize = 16;
 
 /// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level and the last
 /// few leaves.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MerkleTree {
     /// Over the subtrees of full batches.
     peaks: Peaks,
@@ -110,7 +111,7 @@ pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32
 
 /// The complete subtrees of a tree under construction, the largest first, as the ones in the binary form of its
 /// length. Promoting odd last nodes is the same as joining these from the smallest up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Peaks {
     nodes: Vec<Digest>,
     pub(crate) len: u64,
@@ -218,9 +219,6 @@ fn to_digest(state: &[u32; 8]) -> Digest {
     }
     digest
 }
-
-crate::stored::stored!(MerkleTree { peaks, pending });
-crate::stored::stored!(Peaks { nodes, len });
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Input;
 use super::owner::Outbound;
@@ -31,7 +32,7 @@ use crate::{Frame, Layer2Frame, YieldReason};
 const MAX_TOKEN: usize = 64 << 10;
 
 /// What layer 2 knows of an entity of ours; most have nothing of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// The policy for its children, as its header carries it.
     pub(super) policy: Option<CompletionPolicy>,
@@ -40,6 +41,7 @@ pub(super) struct Sent {
     /// Whether it has failed, and nobody has said what to do.
     failed: bool,
     /// When it is to be sent again.
+    #[serde(with = "crate::stored::optional_moment")]
     due: Option<Instant>,
     /// With which status we gave it up.
     gave: Option<Status>,
@@ -48,8 +50,10 @@ pub(super) struct Sent {
     /// Tokens that we have handed back and that are not answered.
     resuming: u32,
     /// The latest token that we have not handed back, where the session is stored.
+    #[serde(with = "crate::stored::optional_token")]
     pub(super) token: Option<(YieldReason, Bytes)>,
     /// What its owner calls it.
+    #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
 }
 
@@ -265,5 +269,3 @@ impl Session {
         }
     }
 }
-
-crate::stored::stored!(Sent { policy, failures, failed, due, gave, said, resuming, token, label });

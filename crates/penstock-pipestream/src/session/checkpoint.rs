@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::Session;
 use super::journal::Input;
 use super::seen::Limit;
@@ -22,16 +24,17 @@ const MAX_OPEN_BYTES: usize = 16 << 20;
 const MAX_REFERENCE: usize = 256;
 
 /// A checkpoint of the peer that is not answered yet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OpenCheckpoint {
     frame: Checkpoint,
     scope_id: u16,
     /// The position behind the last entity that it covers.
     covers: u64,
+    #[serde(with = "crate::stored::moment")]
     deadline: Instant,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Checkpoints {
     open: Vec<OpenCheckpoint>,
     open_bytes: usize,
@@ -316,6 +319,3 @@ impl Session {
         }
     }
 }
-
-crate::stored::stored!(OpenCheckpoint { frame, scope_id, covers, deadline });
-crate::stored::stored!(Checkpoints { open, open_bytes, next_sequence, asked, passed, last_passed });

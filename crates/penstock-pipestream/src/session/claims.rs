@@ -4,6 +4,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::journal::Input;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role};
 use super::{Session, State};
@@ -15,7 +17,7 @@ use crate::time::Now;
 use crate::{ClaimResponse, ErrorFrame, Frame, Layer2Frame, SessionFrame};
 
 /// What a session knows of layer 2 beside its entities.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Resilience {
     /// The session's name, once it may be used: a client's when it has been sent, a server's when it has come.
     name: Option<SessionId>,
@@ -27,8 +29,10 @@ pub(super) struct Resilience {
     /// whether it has children: DEHYDRATING goes together with PENDING (decision 9).
     pub(super) fresh: Option<EntityKey>,
     /// When received entities run out of their policies' time.
+    #[serde(with = "crate::stored::deadlines")]
     pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,
     /// When entities of ours are to be sent again.
+    #[serde(with = "crate::stored::deadlines")]
     pub(super) resends: BTreeSet<(Instant, EntityKey)>,
     /// What we have asked, in order.
     asked: VecDeque<ClaimAsk>,
@@ -39,10 +43,11 @@ pub(super) struct Resilience {
 }
 
 /// A question of the peer's.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Question {
     request: u64,
     ask: ClaimAsk,
+    #[serde(with = "crate::stored::optional_answer")]
     answer: Option<Result<ClaimResponse, Reason>>,
 }
 
@@ -295,6 +300,3 @@ impl Session {
         }
     }
 }
-
-crate::stored::stored!(Resilience { name, heard, yields, fresh, deadlines, resends, asked, asking, next_request });
-crate::stored::stored!(Question { request, ask, answer });

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Session;
 use super::binding::Clues;
 use super::owner::entry;
@@ -18,9 +20,11 @@ use crate::{Barrier, Frame};
 
 /// Scopes whose BARRIER came before they were bound, and dehydrated entities whose children's scope is not known yet,
 /// both by the parent's ID.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orphans {
+    #[serde(serialize_with = "crate::stored::in_order")]
     scopes: HashMap<u32, Vec<u16>>,
+    #[serde(serialize_with = "crate::stored::in_order")]
     parents: HashMap<u32, Vec<EntityKey>>,
     /// The IDs that may make a pair now.
     fresh: Vec<u32>,
@@ -419,5 +423,3 @@ impl Session {
         self.counters.exceeded(Limit::ParentTime, expired);
     }
 }
-
-crate::stored::stored!(Orphans { scopes, parents, fresh });

@@ -17,17 +17,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_wire::Reader;
+use serde::{Deserialize, Serialize};
 
+use super::Session;
 use super::binding::Unbound;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role, SentOpen, SessionConfig, Ticket};
-use super::{Session, State};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::messages::CompletionPolicy;
 use crate::scope::Scope;
 use crate::status::Status;
-use crate::stored::{In, Out, Stored, invalid, stored_enum};
+use crate::stored::{RecordReader, RecordWriter, by_key, duration_nanos, invalid};
 use crate::time::Now;
 use crate::yield_token::StoppingPoint;
 use crate::{ClaimResponse, EntityHeader, Frame, SessionFrame};
@@ -37,74 +37,107 @@ const SNAPSHOT: u8 = 1;
 const INPUTS: u8 = 2;
 
 /// What a session is told.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Input {
-    Frame { frame: Frame },
-    Header { stream: u64, header: EntityHeader },
-    ChunkFinished { key: EntityKey, index: u32, bytes: u64 },
-    Complete { key: EntityKey },
-    Fail { key: EntityKey, reason: Reason },
-    Defer { key: EntityKey, claim_id: u64, expiry_micros: u64 },
-    Skip { key: EntityKey, reason: Reason },
-    Yield { key: EntityKey, point: StoppingPoint },
-    NoteState { key: EntityKey, state_checksum: Bytes },
-    Announce { parent: Option<EntityKey>, dehydrate: bool, policy: Option<CompletionPolicy>, label: Bytes },
-    EndChildren { parent: EntityKey },
+    /// Number 0, which no record has: inputs are counted from 1.
+    Reserved,
+    Frame {
+        frame: Frame,
+    },
+    Header {
+        stream: u64,
+        header: EntityHeader,
+    },
+    ChunkFinished {
+        key: EntityKey,
+        index: u32,
+        bytes: u64,
+    },
+    Complete {
+        key: EntityKey,
+    },
+    Fail {
+        key: EntityKey,
+        reason: Reason,
+    },
+    Defer {
+        key: EntityKey,
+        claim_id: u64,
+        expiry_micros: u64,
+    },
+    Skip {
+        key: EntityKey,
+        reason: Reason,
+    },
+    Yield {
+        key: EntityKey,
+        point: StoppingPoint,
+    },
+    NoteState {
+        key: EntityKey,
+        #[serde(with = "crate::stored::bytes")]
+        state_checksum: Bytes,
+    },
+    Announce {
+        parent: Option<EntityKey>,
+        dehydrate: bool,
+        policy: Option<CompletionPolicy>,
+        #[serde(with = "crate::stored::bytes")]
+        label: Bytes,
+    },
+    EndChildren {
+        parent: EntityKey,
+    },
     EndRoot,
-    Checkpoint { scope: u32, entity: u32, timeout: Option<Duration> },
-    Retry { key: EntityKey },
-    Abandon { key: EntityKey, reason: Reason },
-    Resume { key: EntityKey, token: Bytes },
-    AskClaim { ask: ClaimAsk },
-    AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason> },
+    Checkpoint {
+        scope: u32,
+        entity: u32,
+        #[serde(with = "crate::stored::optional_nanos")]
+        timeout: Option<Duration>,
+    },
+    Retry {
+        key: EntityKey,
+    },
+    Abandon {
+        key: EntityKey,
+        reason: Reason,
+    },
+    Resume {
+        key: EntityKey,
+        #[serde(with = "crate::stored::bytes")]
+        token: Bytes,
+    },
+    AskClaim {
+        ask: ClaimAsk,
+    },
+    AnswerClaim {
+        request: u64,
+        #[serde(with = "crate::stored::answer")]
+        answer: std::result::Result<ClaimResponse, Reason>,
+    },
     Close,
     CloseWhenIdle,
     Timeout,
-    Suspend { keep: Vec<EntityKey> },
-    GoOn { received: u64, sent: u64 },
-    Acknowledged { received: u64 },
-    FailUnsent { key: EntityKey, reason: Reason },
+    Suspend {
+        keep: Vec<EntityKey>,
+    },
+    GoOn {
+        received: u64,
+        sent: u64,
+    },
+    Acknowledged {
+        received: u64,
+    },
+    FailUnsent {
+        key: EntityKey,
+        reason: Reason,
+    },
 }
-
-stored_enum!(Input {
-    1 => Frame { frame },
-    2 => Header { stream, header },
-    3 => ChunkFinished { key, index, bytes },
-    4 => Complete { key },
-    5 => Fail { key, reason },
-    6 => Defer { key, claim_id, expiry_micros },
-    7 => Skip { key, reason },
-    8 => Yield { key, point },
-    9 => NoteState { key, state_checksum },
-    10 => Announce { parent, dehydrate, policy, label },
-    11 => EndChildren { parent },
-    12 => EndRoot,
-    13 => Checkpoint { scope, entity, timeout },
-    14 => Retry { key },
-    15 => Abandon { key, reason },
-    16 => Resume { key, token },
-    17 => AskClaim { ask },
-    18 => AnswerClaim { request, answer },
-    19 => Close,
-    20 => CloseWhenIdle,
-    21 => Timeout,
-    22 => Suspend { keep },
-    23 => GoOn { received, sent },
-    24 => Acknowledged { received },
-    25 => FailUnsent { key, reason },
-});
-
-stored_enum!(State {
-    0 => Negotiating,
-    1 => Open,
-    2 => Draining { awaiting },
-    3 => Closed,
-});
 
 /// What was not written down yet.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
-    inputs: Out,
+    inputs: RecordWriter,
     /// When the last input came, from the session's beginning.
     last: Duration,
     /// Whether a snapshot comes next, which has the inputs before it in it; so it is until the session has its name.
@@ -114,7 +147,7 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn new(now: Now) -> Self {
-        let inputs = Out { bytes: Vec::new(), epoch: now.instant };
+        let inputs = RecordWriter { bytes: Vec::new(), epoch: now.instant };
         Self { inputs, last: Duration::ZERO, anew: true, named: false }
     }
 
@@ -162,14 +195,11 @@ impl Session {
         journal.inputs.bytes.clear();
         journal.anew = false;
         let last = journal.last;
-        let mut out = Out { bytes: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
-        self.role.put(&mut out);
-        self.epoch.unix_micros.put(&mut out);
-        last.put(&mut out);
-        self.put_state(&mut out);
-        self.counters.put(&mut out);
-        self.survival.put(&mut out);
-        Some(out.bytes.into())
+        let mut record = RecordWriter { bytes: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
+        record.put(&(self.role, self.epoch.unix_micros, duration_nanos(&last)));
+        self.put_state(&mut record);
+        record.put(&(&self.counters, &self.survival));
+        Some(record.bytes.into())
     }
 
     /// Whether there is a record that must be stored first.
@@ -183,9 +213,8 @@ impl Session {
     pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.anew) else { return };
         let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
-        at.saturating_sub(journal.last).put(&mut journal.inputs);
+        journal.inputs.put(&(duration_nanos(&at.saturating_sub(journal.last)), input()));
         journal.last = journal.last.max(at);
-        input().put(&mut journal.inputs);
     }
 
     /// A header, with what the session reads of it. A chunk's is compared with those of its siblings, all of it.
@@ -225,8 +254,8 @@ impl Session {
         }
         let mut restoring: Option<(Self, Duration)> = None;
         for record in records {
-            let mut from = In { reader: Reader::new(record), epoch: now.instant };
-            match (from.reader.u8()?, from.reader.u8()?, restoring.take()) {
+            let mut from = RecordReader { bytes: record, epoch: now.instant };
+            match (from.take()?, from.take()?, restoring.take()) {
                 (VERSION, SNAPSHOT, _) => restoring = Some(Self::take_snapshot(role, &config, &mut from, now)?),
                 (VERSION, INPUTS, Some((mut session, last))) => {
                     let last = session.take_inputs(&mut from, last)?;
@@ -249,25 +278,29 @@ impl Session {
         Ok(Restored { session, resolved })
     }
 
-    fn take_snapshot(role: Role, config: &SessionConfig, from: &mut In<'_>, now: Now) -> Result<(Self, Duration)> {
-        if Role::take(from)? != role {
+    fn take_snapshot(
+        role: Role,
+        config: &SessionConfig,
+        from: &mut RecordReader<'_>,
+        now: Now,
+    ) -> Result<(Self, Duration)> {
+        if from.take::<Role>()? != role {
             return Err(Error::misuse("the session was that of the other end"));
         }
-        let unix_micros = u64::take(from)?;
+        let unix_micros: u64 = from.take()?;
         let age = Duration::from_micros(now.unix_micros.saturating_sub(unix_micros));
         from.epoch = now.instant.checked_sub(age).unwrap_or(now.instant);
-        let last = Duration::take(from)?;
+        let last = Duration::from_nanos(from.take()?);
         let mut session = Self::new(role, config.clone(), now)?;
         session.epoch = Now { instant: from.epoch, unix_micros };
         session.journal = None;
         session.take_state(from)?;
-        session.counters = Stored::take(from)?;
-        session.survival = Stored::take(from)?;
+        (session.counters, session.survival) = from.take()?;
         let configured = config.layer2.as_ref().and_then(|layer2| layer2.session);
         if configured.is_some() && configured != session.resilience.name() {
             return Err(Error::misuse("the stored session has another name than the configured one"));
         }
-        if !from.reader.is_empty() {
+        if !from.bytes.is_empty() {
             return Err(invalid("bytes after a snapshot"));
         }
         session.forget_outputs();
@@ -275,10 +308,11 @@ impl Session {
         Ok((session, last))
     }
 
-    fn take_inputs(&mut self, from: &mut In<'_>, mut last: Duration) -> Result<Duration> {
+    fn take_inputs(&mut self, from: &mut RecordReader<'_>, mut last: Duration) -> Result<Duration> {
         from.epoch = self.epoch.instant;
-        while !from.reader.is_empty() {
-            last = last.saturating_add(Duration::take(from)?);
+        while !from.bytes.is_empty() {
+            let (after, input) = from.take()?;
+            last = last.saturating_add(Duration::from_nanos(after));
             let micros = u64::try_from(last.as_micros()).unwrap_or(u64::MAX);
             let now = Now {
                 instant: self
@@ -288,7 +322,7 @@ impl Session {
                     .ok_or_else(|| invalid("a moment that is too far away"))?,
                 unix_micros: self.epoch.unix_micros.saturating_add(micros),
             };
-            self.tell_again(now, Input::take(from)?)?;
+            self.tell_again(now, input)?;
             self.forget_outputs();
             if self.is_closed() {
                 return Err(Error::misuse("the stored session has ended"));
@@ -307,6 +341,7 @@ impl Session {
     /// What a command refused at first is refused again, and changes nothing again.
     fn tell_again(&mut self, now: Now, input: Input) -> Result<()> {
         match input {
+            Input::Reserved => return Err(invalid("0 is no input")),
             Input::Frame { frame } => return self.handle_frame(now, frame),
             Input::Header { stream, header } => {
                 let _admission = self.handle_header(now, stream, &header)?;
@@ -419,10 +454,10 @@ impl Session {
     /// apart, whatever they have been through. For simulations.
     #[doc(hidden)]
     pub fn look(&self, taken: u64) -> Vec<u8> {
-        let mut out = Out { bytes: Vec::new(), epoch: self.epoch.instant };
-        self.put_state(&mut out);
-        self.survival.look(taken, &mut out);
-        out.bytes
+        let mut record = RecordWriter { bytes: Vec::new(), epoch: self.epoch.instant };
+        self.put_state(&mut record);
+        self.survival.look(taken, &mut record);
+        record.bytes
     }
 
     /// How many frames of the peer's the session has taken.
@@ -431,24 +466,13 @@ impl Session {
         self.survival.received
     }
 
-    fn put_state(&self, out: &mut Out) {
+    fn put_state(&self, record: &mut RecordWriter) {
         let Self { state, agreement, outbound, own_scopes, sent, inbound, peer_scopes, gathering, held, .. } = self;
-        state.put(out);
-        agreement.put(out);
-        outbound.put(out);
-        own_scopes.put(out);
-        sent.put(out);
-        inbound.put(out);
-        peer_scopes.put(out);
-        gathering.put(out);
-        held.put(out);
         // The rest is about a connection, of layer 0, configured, on its way out, or written beside.
         let Self { orphans, checkpoints, resilience, open_owned, open_received, .. } = self;
-        orphans.put(out);
-        checkpoints.put(out);
-        resilience.put(out);
-        open_owned.put(out);
-        open_received.put(out);
+        let (outbound, inbound) = (by_key(outbound), by_key(inbound));
+        record.put(&(state, agreement, outbound, own_scopes, sent, inbound, peer_scopes, gathering, held));
+        record.put(&(orphans, checkpoints, resilience, open_owned, open_received));
     }
 
     /// What adds up nowhere was never written.
@@ -464,22 +488,22 @@ impl Session {
         }
     }
 
-    fn take_state(&mut self, from: &mut In<'_>) -> Result<()> {
+    fn take_state(&mut self, from: &mut RecordReader<'_>) -> Result<()> {
         let manifest = self.config.manifest;
-        self.state = Stored::take(from)?;
-        self.agreement = Stored::take(from)?;
-        self.outbound = Stored::take(from)?;
-        self.own_scopes = Stored::take(from)?;
-        self.sent = Manifest::take(from)?.with_limits(manifest.for_sent());
-        self.inbound = Stored::take(from)?;
-        self.peer_scopes = Stored::take(from)?;
-        self.gathering = Manifest::take(from)?.with_limits(manifest);
-        self.held = Stored::take(from)?;
-        self.orphans = Stored::take(from)?;
-        self.checkpoints = Stored::take(from)?;
-        self.resilience = Stored::take(from)?;
-        self.open_owned = Stored::take(from)?;
-        self.open_received = Stored::take(from)?;
+        let (sent, gathering): (Manifest, Manifest);
+        (
+            self.state,
+            self.agreement,
+            self.outbound,
+            self.own_scopes,
+            sent,
+            self.inbound,
+            self.peer_scopes,
+            gathering,
+            self.held,
+        ) = from.take()?;
+        (self.sent, self.gathering) = (sent.with_limits(manifest.for_sent()), gathering.with_limits(manifest));
+        (self.orphans, self.checkpoints, self.resilience, self.open_owned, self.open_received) = from.take()?;
         self.check_state()?;
         if self.layer() > 0 {
             self.unbound = Unbound::count(self.inbound.values());

@@ -47,6 +47,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
+use serde::{Deserialize, Serialize};
 
 pub use journal::Restored;
 pub use seen::{Counters, Limit, LimitCounts, Usage};
@@ -76,7 +77,7 @@ use streams::HeldStreams;
 use survival::{Link, Survival};
 
 /// Where a session is; the diagram stands above.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     Negotiating,
     Open,

@@ -10,6 +10,7 @@
 //! ```
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::again::Sent;
 use super::journal::Input;
@@ -29,7 +30,7 @@ use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
 pub const MAX_LABEL: usize = 1_024;
 
 /// What we know of an entity of ours that has no terminal status yet.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Outbound {
     parent_id: u32,
     /// Its children's scope at layer 1.
@@ -583,5 +584,3 @@ pub(super) mod metadata {
     pub(in crate::session) const ATTEMPT: &str = "pipestream.attempt";
     pub(in crate::session) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 }
-
-crate::stored::stored!(Outbound { parent_id, child, dehydrated, ended, released, gave_up, reason, layer2 });

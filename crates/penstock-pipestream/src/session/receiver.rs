@@ -11,6 +11,8 @@
 //!
 //! At layer 0 a CHECKPOINT stands for the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
+use serde::{Deserialize, Serialize};
+
 use super::journal::Input;
 use super::owner::entry;
 use super::resilience::Received;
@@ -27,7 +29,7 @@ use crate::time::Now;
 use crate::{Extension, StatusFrame};
 
 /// How an entity's own bytes are doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Payload {
     /// No header has come.
     #[default]
@@ -43,7 +45,7 @@ pub(super) enum Payload {
 }
 
 /// The streams that an entity's payload comes by.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) enum Streams {
     #[default]
     None,
@@ -57,7 +59,7 @@ pub(super) enum Streams {
 }
 
 /// What we know of a received entity that has no terminal status yet.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Inbound {
     pub(super) payload: Payload,
     pub(super) streams: Streams,
@@ -457,32 +459,3 @@ impl Session {
         self.advance_close();
     }
 }
-
-crate::stored::stored_enum!(Payload {
-    0 => Awaited,
-    1 => Receiving,
-    2 => Delivered,
-    3 => Failed,
-    4 => SetAside,
-});
-crate::stored::stored_enum!(Streams {
-    0 => None,
-    1 => Whole(stream),
-    2 => Chunks { tracker, streams },
-    3 => Former,
-});
-crate::stored::stored!(Inbound {
-    payload,
-    streams,
-    header_seen,
-    parent_id,
-    dehydrated,
-    child,
-    expected_child,
-    max_children,
-    children,
-    gathered,
-    reason,
-    policy,
-    layer2,
-});

@@ -12,6 +12,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Input;
 use super::receiver::{Inbound, Payload};
@@ -28,11 +29,12 @@ use crate::yield_token::{self, StoppingPoint};
 use crate::{EntityHeader, Extension, StatusFrame};
 
 /// What layer 2 knows of a received entity; most have nothing of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Received {
     /// How often it has failed and was to come again.
     failures: u32,
     /// When its policy's time is over.
+    #[serde(with = "crate::stored::optional_moment")]
     deadline: Option<Instant>,
     /// The yield whose token is out.
     yielded: Option<Yielded>,
@@ -44,10 +46,11 @@ pub(super) struct Received {
     children: Option<(u32, u32)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Yielded {
     number: u64,
     /// Empty: there is no state to go on from.
+    #[serde(with = "crate::stored::bytes")]
     state_checksum: Bytes,
     /// What its token says was the last checkpoint.
     checkpoint: Option<String>,
@@ -441,6 +444,3 @@ fn count(scope: &Scope<Inbound>) -> (u32, u32) {
 pub(super) fn ticket_again(key: EntityKey, parent_id: u32, depth: u8) -> Ticket {
     Ticket { key, parent_id, depth, child_scope: None }
 }
-
-crate::stored::stored!(Received { failures, deadline, yielded, owner_gave, claim_wanted, children });
-crate::stored::stored!(Yielded { number, state_checksum, checkpoint });

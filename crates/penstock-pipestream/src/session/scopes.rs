@@ -10,6 +10,7 @@
 //! ```
 
 use penstock_wire::FastMap;
+use serde::{Deserialize, Serialize};
 
 use super::types::{Role, ScopeKey};
 
@@ -20,11 +21,12 @@ const ROUND: u64 = CHILD_SCOPES as u64;
 const HALF: u64 = ROUND / 2;
 
 /// The scopes that we take: upwards, and again only after wrapping.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct OwnScopes {
     first: u16,
     /// The next position.
     taken: u64,
+    #[serde(serialize_with = "crate::stored::in_order")]
     uses: FastMap<u16, u32>,
 }
 
@@ -51,7 +53,7 @@ impl OwnScopes {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Used {
     uses: u32,
     /// The position of the last use, or of the same ID in a later round that the sender had passed by then; `None`
@@ -60,13 +62,14 @@ struct Used {
 }
 
 /// What we know of the IDs that the peer takes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.
     pub(super) dehydrated: u64,
     /// The peer has taken at least the position before this one. Headers bring scopes in any order; that of the
     /// DEHYDRATINGs is that in which they were taken.
     reached: u64,
+    #[serde(serialize_with = "crate::stored::in_order")]
     used: FastMap<u16, Used>,
 }
 
@@ -129,10 +132,6 @@ impl PeerScopes {
         released.is_some_and(|at| at + ROUND >= self.reached + HALF)
     }
 }
-
-crate::stored::stored!(OwnScopes { first, taken, uses });
-crate::stored::stored!(Used { uses, released_at });
-crate::stored::stored!(PeerScopes { dehydrated, reached, used });
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,11 @@
 //! What a session counts, and what it holds.
 
+use std::convert::Infallible;
+
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
-use crate::stored::{In, Out, Stored};
+use crate::stored::written_as;
 
 /// A limit whose transgression is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,24 +89,22 @@ impl LimitCounts {
     pub fn values(&self) -> std::slice::Iter<'_, u64> {
         self.0.iter()
     }
+
+    fn stored(&self) -> [u64; STORED] {
+        std::array::from_fn(|at| self.0.get(at).copied().unwrap_or_default())
+    }
+
+    fn restored(counts: [u64; STORED]) -> Self {
+        Self(std::array::from_fn(|at| counts.get(at).copied().unwrap_or_default()))
+    }
 }
 
-impl Stored for LimitCounts {
-    fn put(&self, out: &mut Out) {
-        self.0.iter().take(STORED).for_each(|count| count.put(out));
-    }
-
-    fn take(from: &mut In<'_>) -> Result<Self> {
-        let mut counts = Self::default();
-        for count in counts.0.iter_mut().take(STORED) {
-            *count = u64::take(from)?;
-        }
-        Ok(counts)
-    }
+written_as! {
+    LimitCounts as [u64; STORED]: Self::stored, |counts| Ok::<_, Infallible>(Self::restored(counts));
 }
 
 /// What a session has seen. Every limit and every drop has a number here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Entities that we announced.
     pub announced: u64,
@@ -166,24 +168,6 @@ pub struct Usage {
     /// Checkpoints of the peer that are not answered.
     pub checkpoints: usize,
 }
-
-crate::stored::stored!(Counters {
-    announced,
-    received,
-    completed,
-    failed,
-    deferred,
-    skipped,
-    retries,
-    yields,
-    late_statuses,
-    late_streams,
-    held_streams,
-    skipped_frames,
-    heartbeats,
-    blocked,
-    limits,
-});
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use penstock_wire::FastMap;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Input;
 use super::owner::metadata;
@@ -21,8 +22,9 @@ use crate::time::Now;
 use crate::{ChunkInfo, EntityHeader};
 
 /// Streams whose header came before its PENDING, or before its scope was bound.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct HeldStreams {
+    #[serde(serialize_with = "crate::stored::in_order")]
     by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
     /// Streams of a server that overtook its CAPABILITIES (decision 2), and those of either end that overtook its SESSION.
     early: Vec<(u64, EntityHeader)>,
@@ -459,5 +461,3 @@ impl Session {
         }
     }
 }
-
-crate::stored::stored!(HeldStreams { by_entity, early, bytes });

@@ -19,8 +19,10 @@
 //! ```
 
 use std::collections::{HashSet, VecDeque};
+use std::convert::Infallible;
 
 use bytes::{Buf, BytesMut};
+use serde::{Deserialize, Serialize};
 
 use super::control::is_heartbeat;
 use super::journal::Input;
@@ -30,7 +32,7 @@ use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::FrameDecoder;
 use crate::messages::CompletionPolicy;
-use crate::stored::Stored;
+use crate::stored::{Bytes, RecordWriter, written_as};
 use crate::time::Now;
 use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
 
@@ -56,8 +58,9 @@ pub(super) enum Link {
 }
 
 /// Frames that were sent, from the first that the peer may not have taken.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
+    #[serde(with = "crate::stored::buffer")]
     bytes: BytesMut,
     lengths: VecDeque<u32>,
     first: u64,
@@ -88,7 +91,7 @@ impl Kept {
 }
 
 /// What a session knows of its connections.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Survival {
     pub(super) link: Link,
     /// `None` where the session ends with its connection.
@@ -121,14 +124,12 @@ impl Survival {
     }
 
     /// What the future depends on, if the peer has taken so many frames.
-    pub(super) fn look(&self, taken: u64, out: &mut crate::stored::Out) {
-        self.link.put(out);
-        self.behind.put(out);
-        self.awaited.saturating_sub(self.received).put(out);
+    pub(super) fn look(&self, taken: u64, record: &mut RecordWriter) {
+        record.put(&(&self.link, self.behind, self.awaited.saturating_sub(self.received)));
         if let Some(kept) = &self.kept {
             let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);
             let bytes: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();
-            bytes::Bytes::copy_from_slice(kept.bytes.get(bytes..).unwrap_or_default()).put(out);
+            record.put(&Bytes(kept.bytes.get(bytes..).unwrap_or_default()));
         }
     }
 
@@ -537,14 +538,6 @@ impl super::receiver::Inbound {
     }
 }
 
-crate::stored::stored!(Kept { bytes, lengths, first });
-crate::stored::stored!(Survival { link, kept, agreed, received, acknowledged, unacknowledged_bytes, awaited, behind });
-impl crate::stored::Stored for Link {
-    fn put(&self, out: &mut crate::stored::Out) {
-        (*self == Self::Up).put(out);
-    }
-
-    fn take(from: &mut crate::stored::In<'_>) -> Result<Self> {
-        bool::take(from).map(|up| if up { Self::Up } else { Self::Down })
-    }
+written_as! {
+    Link as bool: |link: &Self| *link == Self::Up, |up| Ok::<_, Infallible>(if up { Self::Up } else { Self::Down });
 }

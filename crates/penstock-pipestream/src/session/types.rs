@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::MAX_HEADER_LENGTH;
@@ -15,7 +16,7 @@ use crate::{Agreement, Capabilities, Checkpoint, ClaimResponse, ScopeDigest, Yie
 
 /// Which end of the connection this is. The client opens stream 0 and owns the even scopes; the server owns the odd
 /// ones (decision 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The producer: connects, opens stream 0, closes gracefully.
     Client,
@@ -145,7 +146,7 @@ impl Default for SessionConfig {
 }
 
 /// A use of a scope ID. `scope_use` counts the earlier uses, because IDs come again after wrapping (decision 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ScopeKey {
     /// The ID on the wire.
     pub scope: u16,
@@ -154,7 +155,7 @@ pub struct ScopeKey {
 }
 
 /// A use of an entity ID in a use of a scope: names one entity of a session for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntityKey {
     /// The scope's ID on the wire.
     pub scope: u16,
@@ -249,7 +250,7 @@ pub enum ChunkProgress {
 }
 
 /// Why an entity or a connection failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// The registry's code.
     pub code: ErrorCode,
@@ -370,7 +371,7 @@ pub enum Event {
 }
 
 /// A question about a claim check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimAsk {
     /// What has become of it?
     Query {
@@ -531,15 +532,3 @@ impl SessionConfig {
         Ok(())
     }
 }
-
-crate::stored::stored!(ScopeKey { scope, scope_use });
-crate::stored::stored!(EntityKey { scope, scope_use, entity, entity_use });
-crate::stored::stored!(Reason { code, message });
-crate::stored::stored_enum!(Role {
-    0 => Client,
-    1 => Server,
-});
-crate::stored::stored_enum!(ClaimAsk {
-    0 => Query { claim_id },
-    1 => Redeem { claim_id, session },
-});

@@ -11,6 +11,7 @@ mod dehydration;
 mod layer_zero;
 mod lifecycle;
 mod pace;
+mod records;
 mod resilience;
 mod survival;
 

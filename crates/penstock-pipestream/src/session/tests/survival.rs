@@ -15,7 +15,7 @@ fn surviving(session: Option<crate::SessionId>) -> SessionConfig {
     config
 }
 
-fn stored(session: Option<crate::SessionId>) -> SessionConfig {
+pub(super) fn stored(session: Option<crate::SessionId>) -> SessionConfig {
     let mut config = surviving(session);
     config.layer2 = config.layer2.map(|layer2| Layer2Config { journal: true, ..layer2 });
     config
@@ -60,7 +60,7 @@ impl Pair {
         self.cut_but_for(&[]);
     }
 
-    fn cut_but_for(&mut self, whole: &[EntityKey]) {
+    pub(super) fn cut_but_for(&mut self, whole: &[EntityKey]) {
         self.client_events.extend(drain(&mut self.client));
         self.server_events.extend(drain(&mut self.server));
         assert!(self.client.suspend(self.now, |_| false));
@@ -70,7 +70,7 @@ impl Pair {
     }
 
     /// What a server's driver does with a new connection.
-    fn reconnect(&mut self) {
+    pub(super) fn reconnect(&mut self) {
         self.client.reconnect(self.now).expect("suspended");
         let mut fresh = Session::new(Role::Server, surviving(None), self.now).expect("server");
         for round in 0.. {
@@ -378,7 +378,7 @@ fn bytes_that_were_changed_make_nothing_panic() {
     pair.server.yield_entity(now, key, &point()).expect("receiving");
     pair.drive();
     for (role, session) in [(Role::Client, &mut pair.client), (Role::Server, &mut pair.server)] {
-        let config = stored(None);
+        let config = stored(Some(name()));
         let snapshot = session.snapshot().expect("no events");
         for (index, flip) in (0..snapshot.len()).flat_map(|index| [1_u8, 0x80, 0xFF].map(|flip| (index, flip))) {
             let mut bytes = snapshot.to_vec();
