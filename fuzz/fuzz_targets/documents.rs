@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_documents::fuzzing::fuzz_dehydrate(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::documents::fuzz_dehydrate(input));

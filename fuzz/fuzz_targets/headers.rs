@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_pipestream::fuzzing::headers(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::pipestream::headers(input));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_lumberjack::fuzzing::lumberjack_frames(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::lumberjack::lumberjack_frames(input));

@@ -1,6 +1,6 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_lumberjack::fuzzing::lumberjack_server(
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::lumberjack::lumberjack_server(
     std::time::Instant::now(),
     input
 ));

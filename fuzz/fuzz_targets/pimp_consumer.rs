@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_pimp::fuzzing::pimp_consumer(std::time::Instant::now(), input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::pimp::pimp_consumer(std::time::Instant::now(), input));

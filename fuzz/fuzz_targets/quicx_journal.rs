@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_quicx::fuzzing::quicx_journal(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::quicx::quicx_journal(input));

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use penstock_fuzz::pipestream_session as session;
 use penstock_pipestream::Now;
-use penstock_pipestream::fuzzing::session;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let start = Now { instant: Instant::now(), unix_micros: 0 };

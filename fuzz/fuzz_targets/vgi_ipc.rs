@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_vgi::fuzzing::vgi_ipc(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| penstock_fuzz::vgi::vgi_ipc(input));

@@ -18,8 +18,6 @@ mod context;
 mod data_uri;
 mod dehydrator;
 mod failure;
-#[doc(hidden)]
-pub mod fuzzing;
 mod gzip;
 mod html;
 mod limits;

@@ -20,8 +20,6 @@ mod decoder;
 pub mod encoder;
 mod error;
 mod frame;
-#[doc(hidden)]
-pub mod fuzzing;
 mod limits;
 mod server;
 

@@ -16,8 +16,6 @@ mod backoff;
 mod consumer;
 mod envelope;
 mod error;
-#[doc(hidden)]
-pub mod fuzzing;
 mod id;
 mod indices;
 mod job;

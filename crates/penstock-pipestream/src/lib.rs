@@ -11,8 +11,6 @@ pub mod claims;
 pub mod entity_id;
 mod error;
 mod frame;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod header_key;
 pub mod heap;
 mod manifest;

@@ -1,12 +1,16 @@
 //! Properties of all frames and headers: what is written is read back, and nothing that comes makes a decoder panic.
 
+#[path = "fuzzing/bytes.rs"]
+#[allow(unreachable_pub)]
+mod fuzzing;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction};
 use penstock_pipestream::{
     Barrier, Capabilities, Checkpoint, ChunkInfo, EntityHeader, ErrorFrame, Extension, Frame, FrameDecoder,
-    HeaderDecoder, ScopeDigest, Status, StatusFrame, YieldReason, fuzzing,
+    HeaderDecoder, ScopeDigest, Status, StatusFrame, YieldReason,
 };
 use penstock_testkit::vectors::{Golden, load};
 use proptest::prelude::*;

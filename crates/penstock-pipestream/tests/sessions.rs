@@ -1,10 +1,15 @@
 //! Many sessions under chosen and random bytes: the fuzz targets' bodies, in the stable tests too.
 
+#[path = "fuzzing/session.rs"]
+#[allow(unreachable_pub)]
+mod session;
+
 use std::time::Instant;
 
 use penstock_pipestream::Now;
-use penstock_pipestream::fuzzing::session::{dialogue, hostile};
 use proptest::prelude::*;
+
+use crate::session::{dialogue, hostile};
 
 fn start() -> Now {
     Now { instant: Instant::now(), unix_micros: 0 }

@@ -15,8 +15,6 @@ mod client;
 mod decoder;
 mod error;
 mod frame;
-#[doc(hidden)]
-pub mod fuzzing;
 mod journal;
 mod pulse;
 mod queue;

@@ -1,12 +1,17 @@
 //! What segments hold after any history, and wherever the last write was cut.
 #![allow(clippy::expect_used)]
 
+#[path = "fuzzing/bytes.rs"]
+#[allow(unreachable_pub)]
+mod fuzzing;
+
 use std::collections::BTreeMap;
 
 use penstock_pool::PoolConfig;
-use penstock_quicx::fuzzing::{quicx_frames, quicx_journal};
 use penstock_quicx::{Journal, Record, Recovery, TaskId, Write};
 use proptest::prelude::*;
+
+use crate::fuzzing::{quicx_frames, quicx_journal};
 
 /// A task as the model knows it: order, attempts, reason if it is dead, and content.
 type Known = (u64, u16, Option<Vec<u8>>, Vec<u8>);

@@ -7,8 +7,6 @@ mod describe;
 mod error;
 pub mod external;
 mod failure;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod http;
 mod ids;
 pub mod ipc;

@@ -1,7 +1,6 @@
 //! Samples of every format, cut at every byte and with bits flipped: nothing panics, every promise holds.
 
-use penstock_documents::fuzzing::fuzz_dehydrate;
-
+use crate::fuzzing::fuzz_dehydrate;
 use crate::support::*;
 
 fn samples() -> Vec<Vec<u8>> {

@@ -6,6 +6,8 @@
 mod archives;
 mod damage;
 mod documents;
+#[allow(unreachable_pub)]
+mod fuzzing;
 mod limits;
 mod mails;
 mod properties;

@@ -1,8 +1,8 @@
 //! Trees of containers made at random come apart into what they were made of; random bytes hold every promise.
 
-use penstock_documents::fuzzing::fuzz_dehydrate;
 use proptest::prelude::*;
 
+use crate::fuzzing::fuzz_dehydrate;
 use crate::support::*;
 
 /// A part as it was put in.

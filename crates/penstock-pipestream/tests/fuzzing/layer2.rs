@@ -1,11 +1,13 @@
 //! What layer 2 adds to the dialogues: attempts, yields, claim checks, policies.
 
 use bytes::Bytes;
+use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
+use penstock_pipestream::yield_token::StoppingPoint;
+use penstock_pipestream::{
+    ErrorCode, Event, Extension, Layer2Event, Role, Session, Status, StatusFrame, Transmit, YieldReason,
+};
 
 use super::{CLIENT, Choices, Dialogue, End, SERVER, config, reason};
-use crate::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
-use crate::yield_token::StoppingPoint;
-use crate::{ErrorCode, Event, Extension, Frame, Layer2Event, Role, Session, Status, Transmit, YieldReason};
 
 impl End {
     pub(super) fn learn_of_layer2(&mut self, event: Layer2Event) {
@@ -142,19 +144,15 @@ impl Dialogue {
     }
 }
 
-impl Frame {
-    /// What a STATUS must carry to be one.
-    pub(super) fn with_extension(mut self) -> Self {
-        if let Self::Status(frame) = &mut self {
-            if frame.status == Status::Yielded {
-                let token = Bytes::from_static(b"token");
-                frame.extension = Some(Extension::Yield { reason: YieldReason::RateLimited, token });
-            } else if frame.status == Status::Deferred {
-                frame.extension = Some(Extension::Claim { claim_id: 7, expiry_micros: 1 });
-            }
-        }
-        self
+/// What a STATUS must carry to be one.
+pub(super) fn with_extension(mut frame: StatusFrame) -> StatusFrame {
+    if frame.status == Status::Yielded {
+        let token = Bytes::from_static(b"token");
+        frame.extension = Some(Extension::Yield { reason: YieldReason::RateLimited, token });
+    } else if frame.status == Status::Deferred {
+        frame.extension = Some(Extension::Claim { claim_id: 7, expiry_micros: 1 });
     }
+    frame
 }
 
 /// A policy that may be sent.

@@ -1,11 +1,10 @@
-//! The body of the fuzz target over documents; stable tests call it too.
+//! What the fuzz target over documents does with arbitrary bytes.
 
 use std::io::{self, Cursor, Read};
 use std::time::{Duration, Instant};
 
+use penstock_documents::{Dehydrator, Event, Limits, Part, Payload, PdfLimits, PdfPages, Source, Spool, Workspace};
 use sha2::{Digest, Sha256};
-
-use crate::{Dehydrator, Event, Limits, Part, Payload, PdfLimits, PdfPages, Source, Spool, Workspace};
 
 /// Spools in memory and no reader of PDFs.
 struct Memory;

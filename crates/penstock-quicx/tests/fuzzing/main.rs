@@ -1,9 +1,13 @@
 //! What the fuzz target of the queue does, on stable, with scripts that are made up and with some that are known to be hard.
 
+#[allow(unreachable_pub)]
+mod queue;
+
 use std::time::Instant;
 
-use penstock_quicx::fuzzing::quicx_queue;
 use proptest::prelude::*;
+
+use crate::queue::quicx_queue;
 
 /// An operation: what, which peer, how often, and one more byte.
 fn operation() -> impl Strategy<Value = [u8; 4]> {

@@ -10,9 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-
-use crate::yield_token::TokenKey;
-use crate::{
+use penstock_pipestream::yield_token::TokenKey;
+use penstock_pipestream::{
     Admission, Barrier, Capabilities, Checkpoint, Counters, EntityHeader, EntityKey, ErrorCode, ErrorFrame, Event,
     Frame, Layer2Config, Layer2Event, Layer2Frame, Now, Reason, Role, ScopeDigest, Session, SessionConfig,
     SessionFrame, SessionId, Status, StatusFrame, Ticket, Transmit,
@@ -401,15 +400,14 @@ impl Choices<'_> {
             choice => u32::MAX - (choice - 200),
         };
         let frame = match self.next()? % 8 {
-            0..=3 => Frame::Status(StatusFrame {
+            0..=3 => Frame::Status(layer2::with_extension(StatusFrame {
                 status: Status::try_from(self.next()? % 13).ok()?,
                 entity_id,
                 scope_id,
                 depth: self.next()? % 3,
                 cursor: self.next().filter(|choice| choice % 5 == 0).map(u32::from),
                 extension: None,
-            })
-            .with_extension(),
+            })),
             4 => Frame::Barrier(Barrier {
                 released: self.small().is_multiple_of(4),
                 barrier_id: scope_id,

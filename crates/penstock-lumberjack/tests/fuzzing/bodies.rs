@@ -1,13 +1,11 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes.
 //!
 //! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
 use std::time::Instant;
 
+use penstock_lumberjack::{Accepts, Decoder, Error, Event, Frame, Limits, Server, ServerConfig};
 use penstock_wire::ErrorKind;
-
-use crate::limits::Limits;
-use crate::{Accepts, Decoder, Error, Event, Frame, Server, ServerConfig};
 
 /// Small, so that arbitrary bytes reach them.
 fn limits() -> Limits {

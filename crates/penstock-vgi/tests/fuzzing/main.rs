@@ -2,15 +2,19 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
+#[allow(unreachable_pub)]
+mod bodies;
+
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use penstock_vgi::fuzzing::{vgi_connection, vgi_external, vgi_http, vgi_ipc, vgi_shm_header, vgi_token};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::shm_layout::{HEADER, Table};
 use penstock_vgi::{Batch, key, write_request};
 use proptest::prelude::*;
+
+use crate::bodies::{vgi_connection, vgi_external, vgi_http, vgi_ipc, vgi_shm_header, vgi_token};
 
 fn request(name: &str) -> Vec<u8> {
     let schema = Schema::new(vec![Field::new("a", DataType::Float64, false), Field::new("s", DataType::Utf8, true)]);

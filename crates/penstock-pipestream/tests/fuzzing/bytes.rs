@@ -1,15 +1,11 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes: frames and headers.
 //!
 //! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
-pub mod session;
-
 use bytes::Bytes;
-
-use crate::chunk::ChunkTracker;
-use crate::error::{Error, Result};
-use crate::frame::{EntityHeader, Frame, FrameDecoder, HeaderDecoder};
-use crate::payload::PayloadCheck;
+use penstock_pipestream::{
+    ChunkTracker, EntityHeader, Error, Frame, FrameDecoder, HeaderDecoder, PayloadCheck, Result,
+};
 
 /// The control stream: the same frames however they are cut, and each means the same when it is written again.
 pub fn frames(input: &[u8]) {

@@ -1,8 +1,8 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes.
 
 use std::time::{Duration, Instant};
 
-use crate::{
+use penstock_pimp::{
     Batch, Consumer, ConsumerConfig, ConsumerEvent, Creation, Envelope, Job, JobId, Limits, Metadata, Now, Query,
     Settings,
 };

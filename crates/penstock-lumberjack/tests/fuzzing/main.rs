@@ -1,12 +1,16 @@
 //! The bodies of the fuzz targets, on inputs that are nearly right.
 
+#[allow(unreachable_pub)]
+mod bodies;
+
 use std::io::Write as _;
 use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use penstock_lumberjack::fuzzing::{lumberjack_frames, lumberjack_server};
 use proptest::prelude::*;
+
+use crate::bodies::{lumberjack_frames, lumberjack_server};
 
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0_u32..8, 1 => 60_u32..70, 1 => any::<u32>()]

@@ -1,10 +1,6 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes: frames and segments.
 
-mod queue;
-
-pub use queue::quicx_queue;
-
-use crate::{Accepts, Decoded, Decoder, Recovery};
+use penstock_quicx::{Accepts, Decoded, Decoder, Recovery};
 
 /// A client's stream, cut as the first byte says: the same frames and refusals as when it comes whole, and each frame reads
 /// the same when it is written again.

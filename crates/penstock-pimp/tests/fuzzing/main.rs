@@ -1,9 +1,13 @@
 //! The bodies of the fuzz targets, on inputs that are nearly right.
 
+#[allow(unreachable_pub)]
+mod bodies;
+
 use std::time::Instant;
 
-use penstock_pimp::fuzzing::{pimp_batch, pimp_consumer};
 use proptest::prelude::*;
+
+use crate::bodies::{pimp_batch, pimp_consumer};
 
 const JOB: &str = "01010101-0101-4101-8101-010101010101";
 const METADATA: [&str; 4] = [

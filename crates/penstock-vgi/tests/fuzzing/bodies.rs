@@ -1,15 +1,14 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes. Stable tests call the same functions.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::{DataType, Field, Schema};
-
-use crate::external::{Fetched, Pointer, pointer};
-use crate::http::{ARROW, Asked, Begun, Config, Request, Response, Service, read_answer};
-use crate::ipc::{Decoder, Item};
-use crate::shm_layout::{HEADER, Table};
-use crate::{
+use penstock_vgi::external::{Fetched, Pointer, pointer};
+use penstock_vgi::http::{ARROW, Asked, Begun, Config, Request, Response, Service, read_answer};
+use penstock_vgi::ipc::{Decoder, Item};
+use penstock_vgi::shm_layout::{HEADER, Table};
+use penstock_vgi::{
     Batch, Client, Dialect, ErrorKind, Event, Failure, Identity, Limits, Method, MethodKind, Protocol, Refused, Server,
     ServerConfig, Signer,
 };
@@ -90,7 +89,7 @@ pub fn vgi_connection(input: &[u8]) {
     let mut server = Server::new(protocol, config);
     let mut client = Client::new(limits());
     let nothing = Batch::new(Arc::new(Schema::empty()), Vec::new(), 1);
-    let called = client.call("nothing", nothing, crate::Metadata::new());
+    let called = client.call("nothing", nothing, penstock_vgi::Metadata::new());
     assert!(called.is_ok(), "a new client can call");
     let mut rest = input;
     while !rest.is_empty() {
@@ -129,7 +128,7 @@ pub fn vgi_http(input: &[u8]) {
     let Ok(service) = Service::new(protocol, config).map(Arc::new) else { return };
     let path = ["/add", "/nothing", "/count/init", "/count/exchange", "/__upload_url__/init"]
         .get(usize::from(choice >> 1) % 5);
-    let mut headers: crate::http::Headers = [("Content-Type", ARROW)].into_iter().collect();
+    let mut headers: penstock_vgi::http::Headers = [("Content-Type", ARROW)].into_iter().collect();
     if choice & 0x80 != 0 {
         headers.push("Content-Encoding", "zstd");
     }
@@ -162,7 +161,7 @@ fn protocol() -> Option<Arc<Protocol>> {
         is_exchange: None,
         has_return: false,
         doc: None,
-        serialized: crate::Serialized::default(),
+        serialized: penstock_vgi::Serialized::default(),
         param_types: None,
         param_defaults: None,
     };

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use penstock_pool::PoolConfig;
-use penstock_wire::FastMap;
-
-use crate::{
+use penstock_quicx::{
     ConnectionId, Failed, Frame, Journal, Policy, Prefetch, Queue, QueueConfig, Submit, SubmitOnce, TaskId, Types,
     Write,
 };
+use penstock_wire::FastMap;
 
 const PEERS: usize = 4;
 /// What a connection may have waiting, pushed or asked for.
@@ -193,14 +192,14 @@ impl World {
         self.dead = self.dead.max(self.queue.dead());
         while self.queue.poll_event().is_some() {}
         while self.queue.poll_connection().is_some() {}
-        let answer = ANSWER.max(crate::HEADER + self.dead * LISTED);
+        let answer = ANSWER.max(penstock_quicx::HEADER + self.dead * LISTED);
         for id in &self.peers {
             let (last, any) = self.input.get(&id.index).copied().unwrap_or_default();
             let (out, came) = self.queue.buffers(*id);
             let limit = OUTPUT.max(self.pushed) + answer + if self.journaled { BURST } else { 0 };
             assert!(out <= limit, "{out} bytes are there for answers, where {limit} may be");
             // The largest request that may be cut, and that only these bytes can begin, is FAILED.
-            let limit = last + if any { TaskId::LENGTH + crate::REASON } else { REQUEST };
+            let limit = last + if any { TaskId::LENGTH + penstock_quicx::REASON } else { REQUEST };
             assert!(came <= limit, "{came} bytes of requests are there, where {limit} may be");
             assert!(self.queue.poll_transmit(*id).len() <= out, "more is to be written than there is");
         }
