@@ -7,13 +7,16 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod bad_peers;
+mod claims;
 mod dehydration;
 mod layer_zero;
 mod lifecycle;
 mod pace;
+mod policies;
 mod records;
 mod resilience;
 mod survival;
+mod yields;
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,10 @@
-//! Layer 2 as dialogues: the session's name, retries, policies, time-outs, yields, claim checks.
-//!
-//! Longer than 600 lines, because its dialogues are all of the same two ends.
+//! Layer 2 as dialogues: what its tests share, and the session's name and policy.
 
 use super::*;
 use crate::manifest::ResolutionState;
 use crate::messages::{CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation};
 use crate::yield_token::{StoppingPoint, TokenKey};
-use crate::{ClaimResponse, Layer2Frame, SessionFrame, SessionId, YieldReason};
+use crate::{Layer2Frame, SessionFrame, SessionId, YieldReason};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,7 +30,7 @@ impl Pair {
     }
 
     /// A session with a policy.
-    fn governed(policy: CompletionPolicy) -> Self {
+    pub(super) fn governed(policy: CompletionPolicy) -> Self {
         let now = start();
         let mut config = config2(Some(name()));
         config.layer2 = config.layer2.map(|layer2| Layer2Config { policy: Some(policy), ..layer2 });
@@ -80,7 +78,7 @@ impl Pair {
     }
 
     /// What became of a parent by its policy, the same at both ends.
-    fn resolution(&self) -> ResolutionState {
+    pub(super) fn resolution(&self) -> ResolutionState {
         let state = |events: &[Event]| {
             events.iter().rev().find_map(|event| match event {
                 Event::Layer2(Layer2Event::Outcome { state, .. }) => Some(*state),
@@ -96,7 +94,7 @@ pub(super) fn policy(on_failure: FailureAction) -> CompletionPolicy {
     CompletionPolicy { on_failure: Some(on_failure.into()), timeout_ms: Some(0), ..CompletionPolicy::default() }
 }
 
-fn with_mode(mode: CompletionMode, on_failure: FailureAction) -> CompletionPolicy {
+pub(super) fn with_mode(mode: CompletionMode, on_failure: FailureAction) -> CompletionPolicy {
     CompletionPolicy { mode: Some(mode.into()), min_success_ratio: Some(0.5), ..policy(on_failure) }
 }
 
@@ -113,7 +111,7 @@ pub(super) fn point() -> StoppingPoint {
 }
 
 /// A server that speaks layer 2, and a peer that writes frames by hand.
-fn server() -> Peer {
+pub(super) fn server() -> Peer {
     let now = start();
     let session = Session::new(Role::Server, config2(None), now).expect("server");
     let mut peer = Peer { now, session };
@@ -121,7 +119,7 @@ fn server() -> Peer {
     peer
 }
 
-fn named_server() -> Peer {
+pub(super) fn named_server() -> Peer {
     let mut peer = server();
     peer.say(&Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name())))).expect("a name");
     peer.heard();
@@ -260,353 +258,6 @@ fn commands_of_layer_2_are_misuse_where_it_was_not_agreed_on() {
 }
 
 #[test]
-fn a_child_that_failed_comes_again_and_its_parent_is_complete() {
-    let mut pair = Pair::resilient();
-    let (parent, children) = pair.parent(&policy(FailureAction::Retry), 2);
-    let key = pair.open_plain(&children[0]);
-    pair.deliver(&children[1]);
-    pair.fail_at_server(key);
-    assert_eq!(pair.outcome(children[0].key), None, "FAILED is not terminal");
-    assert_eq!(
-        pair.client_saw(|event| matches!(event, Layer2Event::AttemptFailed { failures: 1, owned: true, .. })),
-        1
-    );
-    assert_eq!(pair.client.retry(pair.now, children[0].key), Ok(()));
-    assert!(pair.client.retry(pair.now, children[0].key).is_err(), "once for each failure");
-    pair.drive();
-    pair.wait(SECOND / 2);
-    assert_eq!(pair.client_saw(|event| matches!(event, Layer2Event::SendAgain(_))), 0, "the delay is 1 s");
-    pair.wait(SECOND / 2);
-    assert_eq!(
-        pair.client_saw(|event| matches!(event, Layer2Event::SendAgain(again) if again.key == children[0].key)),
-        1
-    );
-    let again = header(&pair.client, &children[0], 0);
-    assert_eq!(again.metadata.get("pipestream.attempt").map(String::as_str), Some("2"));
-    pair.deliver(&children[0]);
-    pair.end(&parent);
-    assert_eq!(
-        (pair.outcome(children[0].key), pair.outcome(parent.key)),
-        (Some(Status::Complete), Some(Status::Complete))
-    );
-    assert_eq!(pair.resolution(), ResolutionState::Resolved);
-    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
-}
-
-#[test]
-fn retries_are_used_up_and_then_failed_is_terminal_at_both_ends() {
-    let mut pair = Pair::resilient();
-    let (parent, children) = pair.parent(&CompletionPolicy { max_retries: Some(2), ..policy(FailureAction::Retry) }, 1);
-    for attempt in 1..=3 {
-        let key = pair.open_plain(&children[0]);
-        pair.fail_at_server(key);
-        if attempt < 3 {
-            pair.client.retry(pair.now, children[0].key).expect("one more");
-            pair.drive();
-            pair.wait(SECOND);
-        }
-    }
-    assert_eq!(pair.outcome(children[0].key), Some(Status::Failed));
-    assert_eq!((pair.client.counters().retries, pair.server.counters().retries), (2, 2));
-    pair.end(&parent);
-    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
-}
-
-#[test]
-fn a_stream_that_overtakes_its_retrying_waits_and_one_of_a_past_attempt_is_stopped() {
-    let mut pair = Pair::resilient();
-    let (_, children) = pair.parent(&policy(FailureAction::Retry), 1);
-    let first = header(&pair.client, &children[0], 0);
-    let key = pair.open_plain(&children[0]);
-    pair.fail_at_server(key);
-    assert_eq!(pair.open_with(&first), Admission::Stopped(ErrorCode::NoError), "the first attempt is over");
-    pair.client.retry(pair.now, children[0].key).expect("failed");
-    let second = header(&pair.client, &children[0], 0);
-    assert_eq!(pair.server.handle_header(pair.now, 902, &second), Ok(Admission::Held));
-    pair.drive();
-    assert!(pair.server_events.iter().any(|event| matches!(event, Event::Admitted { stream: 902, .. })));
-    assert_eq!(pair.open_with(&first), Admission::Stopped(ErrorCode::NoError));
-    let mut third = second;
-    third.metadata.insert("pipestream.attempt".to_owned(), "4".to_owned());
-    assert_eq!(pair.server.handle_header(pair.now, 906, &third).expect_err("no such").code(), ErrorCode::EntityInvalid);
-}
-
-#[test]
-fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
-    let mut pair = Pair::resilient();
-    let (parent, children) = pair.parent(&policy(FailureAction::Retry), 2);
-    let key = pair.open_plain(&children[0]);
-    // Both speak before either hears the other.
-    pair.server.fail(pair.now, key, reason(ErrorCode::IntegrityError));
-    pair.client.fail(pair.now, children[0].key, reason(ErrorCode::InternalError));
-    pair.drive();
-    assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
-    assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Abandoned));
-    // After the failure was heard nothing can cross, and FAILED says what happened.
-    let key = pair.open_plain(&children[1]);
-    pair.fail_at_server(key);
-    pair.client.fail(pair.now, children[1].key, reason(ErrorCode::InternalError));
-    pair.drive();
-    assert_eq!(pair.outcome(children[1].key), Some(Status::Failed));
-    pair.end(&parent);
-    assert_eq!(pair.released().last().map(|digest| (digest.processed, digest.failed)), Some((2, 2)));
-    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
-}
-
-#[test]
-fn nothing_is_retried_for_a_parent_that_has_failed() {
-    let mut pair = Pair::resilient();
-    let policy = policy(FailureAction::Retry);
-    let parent = pair.client.announce_with_policy(pair.now, None, &policy).expect("allowed").expect("window");
-    let child = pair.announce(Some(parent.key), false);
-    pair.drive();
-    let parent_key = pair.open_plain(&parent);
-    let key = pair.open_plain(&child);
-    pair.fail_at_server(parent_key);
-    pair.fail_at_server(key);
-    assert_eq!(pair.outcome(child.key), Some(Status::Failed));
-    pair.end(&parent);
-    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
-}
-
-#[test]
-fn on_failure_skips_or_defers_and_the_mode_decides_on_the_parent() {
-    use ResolutionState::{Failed, Partial};
-    let table = [
-        (CompletionMode::Strict, FailureAction::Skip, 1, Failed),
-        (CompletionMode::Lenient, FailureAction::Skip, 1, Partial),
-        (CompletionMode::Lenient, FailureAction::Fail, 2, Failed),
-        (CompletionMode::BestEffort, FailureAction::Fail, 2, Partial),
-        (CompletionMode::Quorum, FailureAction::Defer, 1, Partial),
-        (CompletionMode::Quorum, FailureAction::Skip, 2, Failed),
-    ];
-    for (mode, action, failing, expected) in table {
-        let mut pair = Pair::resilient();
-        let (parent, children) = pair.parent(&with_mode(mode, action), 2);
-        for (index, child) in children.iter().enumerate() {
-            if index >= failing {
-                pair.deliver(child);
-                continue;
-            }
-            let key = pair.open_plain(child);
-            pair.fail_at_server(key);
-            if action == FailureAction::Defer {
-                assert_eq!(
-                    pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { key: it, .. } if *it == key)),
-                    1
-                );
-                assert_eq!(pair.server.defer(pair.now, key, 77, 99), Ok(true));
-                assert_eq!(pair.server.defer(pair.now, key, 78, 99), Ok(false), "it has ended");
-            }
-        }
-        pair.end(&parent);
-        assert_eq!(pair.resolution(), expected, "{mode:?} {action:?}");
-        assert_eq!(pair.outcome(parent.key), Some(expected.status()));
-        let digest = pair.released().pop().expect("a digest");
-        let failed = if action == FailureAction::Fail { failing as u64 } else { 0 };
-        let deferred = if action == FailureAction::Defer { failing as u64 } else { 0 };
-        assert_eq!((digest.processed, digest.failed, digest.deferred), (2, failed, deferred), "{mode:?} {action:?}");
-        assert_eq!(digest.succeeded, 2 - failing as u64);
-        assert_eq!((pair.client_closed, pair.server_closed), (None, None));
-    }
-}
-
-#[test]
-fn a_nested_parent_that_fails_by_its_mode_is_what_the_policy_above_makes_of_it() {
-    let mut pair = Pair::resilient();
-    let above = with_mode(CompletionMode::Lenient, FailureAction::Skip);
-    let (parent, children) = pair.parent(&above, 1);
-    let strict = with_mode(CompletionMode::Strict, FailureAction::Fail);
-    let inner =
-        pair.client.announce_with_policy(pair.now, Some(parent.key), &strict).expect("allowed").expect("window");
-    pair.deliver(&inner);
-    let part = pair.announce(Some(inner.key), false);
-    pair.drive();
-    let key = pair.open_plain(&part);
-    pair.fail_at_server(key);
-    pair.end(&inner);
-    assert_eq!((pair.outcome(part.key), pair.outcome(inner.key)), (Some(Status::Failed), Some(Status::Skipped)));
-    pair.deliver(&children[0]);
-    pair.end(&parent);
-    assert_eq!((pair.resolution(), pair.outcome(parent.key)), (ResolutionState::Partial, Some(Status::Complete)));
-}
-
-#[test]
-fn a_policy_that_cannot_be_fails_the_parent_that_carries_it() {
-    let mut pair = Pair::resilient();
-    let bad = CompletionPolicy { mode: Some(CompletionMode::Quorum.into()), ..CompletionPolicy::default() };
-    let error = pair.client.announce_with_policy(pair.now, None, &bad).expect_err("refused before it is sent");
-    assert_eq!(error.code(), ErrorCode::EntityInvalid);
-    let parent = pair.announce(None, true);
-    pair.drive();
-    let mut header = header(&pair.client, &parent, 0);
-    header.completion_policy = Some(bad);
-    assert_eq!(pair.open_with(&header), Admission::Stopped(ErrorCode::EntityInvalid));
-    pair.end(&parent);
-    assert_eq!((pair.outcome(parent.key), pair.server_closed), (Some(Status::Failed), None));
-}
-
-#[test]
-fn what_takes_too_long_goes_by_on_timeout() {
-    let table = [
-        (FailureAction::Fail, Some(Status::Abandoned)),
-        (FailureAction::Skip, Some(Status::Skipped)),
-        (FailureAction::Defer, None),
-        (FailureAction::Retry, None),
-    ];
-    for (on_timeout, expected) in table {
-        let mut pair = Pair::resilient();
-        let timed = CompletionPolicy {
-            timeout_ms: Some(5_000),
-            on_timeout: Some(on_timeout.into()),
-            ..policy(FailureAction::Fail)
-        };
-        let (parent, children) = pair.parent(&timed, 2);
-        pair.deliver(&children[1]);
-        pair.wait(SECOND * 4);
-        assert_eq!(pair.outcome(children[0].key), None);
-        pair.wait(SECOND);
-        assert_eq!(pair.outcome(children[0].key), expected, "{on_timeout:?}");
-        match on_timeout {
-            FailureAction::Defer => {
-                assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1)
-            }
-            FailureAction::Retry => {
-                // Nobody sends it again: then it is over.
-                pair.wait(SECOND * 6);
-                assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
-            }
-            _ => {}
-        }
-        let _ = parent;
-        assert_eq!((pair.client_closed, pair.server_closed), (None, None));
-    }
-}
-
-#[test]
-fn a_time_out_that_is_retried_and_a_failure_that_is_not_are_told_apart() {
-    let mut pair = Pair::resilient();
-    let timed = CompletionPolicy {
-        timeout_ms: Some(5_000),
-        on_timeout: Some(FailureAction::Retry.into()),
-        ..policy(FailureAction::Fail)
-    };
-    let (parent, children) = pair.parent(&timed, 2);
-    let key = pair.open_plain(&children[0]);
-    pair.fail_at_server(key);
-    assert_eq!(pair.outcome(children[0].key), Some(Status::Failed), "a failure is the last word");
-    pair.end(&parent);
-    pair.wait(SECOND * 5);
-    assert_eq!(pair.outcome(children[1].key), None, "a time-out is not");
-    pair.client.retry(pair.now, children[1].key).expect("it may come again");
-    pair.drive();
-    pair.wait(SECOND);
-    pair.deliver(&children[1]);
-    assert_eq!(pair.outcome(children[1].key), Some(Status::Complete));
-}
-
-#[test]
-fn an_owner_skips_and_abandons_and_the_receiver_echoes() {
-    let mut pair = Pair::resilient();
-    let (parent, children) = pair.parent(&with_mode(CompletionMode::BestEffort, FailureAction::Fail), 2);
-    assert_eq!(pair.client.skip(pair.now, children[0].key, reason(ErrorCode::NoError)), Ok(true));
-    assert_eq!(pair.client.abandon(pair.now, children[1].key, reason(ErrorCode::IdleTimeout)), Ok(true));
-    pair.drive();
-    assert_eq!(
-        (pair.outcome(children[0].key), pair.outcome(children[1].key)),
-        (Some(Status::Skipped), Some(Status::Abandoned))
-    );
-    assert_eq!(pair.client.skip(pair.now, children[0].key, reason(ErrorCode::NoError)), Ok(false));
-    pair.end(&parent);
-    let digest = pair.released().pop().expect("a digest");
-    assert_eq!((digest.processed, digest.succeeded, digest.failed), (2, 0, 1));
-    assert_eq!(pair.outcome(parent.key), Some(Status::Complete));
-}
-
-#[test]
-fn a_token_is_good_once_for_its_entity_and_goes_on_where_it_stopped() {
-    let mut pair = Pair::resilient();
-    let (first, second) = (pair.announce(None, false), pair.announce(None, false));
-    pair.drive();
-    let (key, other) = (pair.open_plain(&first), pair.open_plain(&second));
-    pair.server.yield_entity(pair.now, key, &point()).expect("being received");
-    pair.server.yield_entity(pair.now, other, &point()).expect("being received");
-    pair.drive();
-    let of_other = pair.token();
-    let refused = |pair: &Pair| {
-        pair.client_saw(|event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(why), .. } if why.code == ErrorCode::ClaimNotFound))
-    };
-    pair.client.resume(first.key, &of_other).expect("open");
-    pair.drive();
-    assert_eq!(refused(&pair), 1, "another entity's token");
-    pair.client.resume(second.key, &of_other).expect("open");
-    pair.drive();
-    let resumed = |event: &Layer2Event| match event {
-        Layer2Event::Resumed { key, point: Some(StoppingPoint { continuation, .. }) } => {
-            *key == other && *continuation == point().continuation
-        }
-        _ => false,
-    };
-    assert_eq!(pair.server_saw(resumed), 1);
-    assert_eq!(pair.client_saw(|event| matches!(event, Layer2Event::ResumeAnswered { refused: None, .. })), 1);
-    pair.client.resume(second.key, &of_other).expect("open");
-    pair.drive();
-    assert_eq!(refused(&pair), 2, "a second time");
-    // A yield that was not resumed ends with its entity.
-    pair.server.complete(pair.now, key);
-    pair.drive();
-    assert_eq!(pair.outcome(first.key), Some(Status::Complete));
-    assert!(pair.client.resume(first.key, &of_other).is_err(), "it is resolved");
-    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
-}
-
-#[test]
-fn a_token_of_another_session_is_refused() {
-    let mut pair = Pair::resilient();
-    let ticket = pair.announce(None, false);
-    pair.drive();
-    let key = pair.open_plain(&ticket);
-    pair.server.yield_entity(pair.now, key, &point()).expect("being received");
-    pair.drive();
-    let place = crate::yield_token::Place { session: SessionId::new([9; 16]), scope: 0, entity: key.entity };
-    let foreign = crate::yield_token::seal(&TokenKey::new([5; 32]), &place, 1, &point()).expect("short");
-    pair.client.resume(ticket.key, &foreign).expect("open");
-    pair.drive();
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { .. })), 0);
-    pair.client.resume(ticket.key, &pair.token()).expect("open");
-    pair.drive();
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: Some(_), .. })), 1);
-}
-
-#[test]
-fn a_state_that_has_changed_begins_anew_and_the_token_is_used_up() {
-    let mut pair = Pair::resilient();
-    let ticket = pair.announce(None, false);
-    pair.drive();
-    let key = pair.open_plain(&ticket);
-    pair.server.yield_entity(pair.now, key, &point()).expect("being received");
-    pair.server.note_state(key, Bytes::from_static(&[2; 32]));
-    pair.drive();
-    for _ in 0..2 {
-        pair.client.resume(ticket.key, &pair.token()).expect("open");
-        pair.drive();
-    }
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: None, .. })), 1);
-    let codes: Vec<ErrorCode> = pair
-        .client_events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Layer2(Layer2Event::ResumeAnswered { refused: Some(why), .. }) => Some(why.code),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(codes, [ErrorCode::IntegrityError, ErrorCode::ClaimNotFound]);
-    pair.server.complete(pair.now, key);
-    pair.drive();
-    assert_eq!(pair.outcome(ticket.key), Some(Status::Complete));
-}
-
-#[test]
 fn who_owns_an_entity_says_retrying_and_who_receives_it_says_yielded_and_deferred() {
     let mut peer = named_server();
     peer.status(Status::Pending, 0, 1).expect("announced");
@@ -622,202 +273,4 @@ fn who_owns_an_entity_says_retrying_and_who_receives_it_says_yielded_and_deferre
     let mut peer = named_server();
     let resume = Layer2Frame::Resume { scope_id: 1, entity_id: 1, token: Bytes::new() };
     refused(peer.say(&Frame::Layer2(resume)), ErrorCode::ScopeInvalid, "not the sender's");
-}
-
-#[test]
-fn questions_about_claim_checks_are_answered_in_their_order() {
-    let mut pair = Pair::resilient();
-    let redeem = ClaimAsk::Redeem { claim_id: 1, session: name() };
-    let query = ClaimAsk::Query { claim_id: 2 };
-    pair.client.ask_claim(redeem).expect("room");
-    pair.client.ask_claim(query).expect("room");
-    pair.client.close(pair.now);
-    pair.drive();
-    assert_eq!(pair.client_closed, None, "it waits for its answers");
-    let requests: Vec<u64> = pair
-        .server_events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Layer2(Layer2Event::ClaimAsked { request, .. }) => Some(*request),
-            _ => None,
-        })
-        .collect();
-    let unknown = ClaimResponse { claim_id: 2, found: None };
-    pair.server.answer_claim(requests[1], Ok(unknown.clone())).expect("open");
-    pair.drive();
-    assert_eq!(pair.client_saw(|event| matches!(event, Layer2Event::ClaimAnswered { .. })), 0, "not before the first");
-    pair.server.answer_claim(requests[0], Err(reason(ErrorCode::ClaimExpired))).expect("open");
-    assert!(pair.server.answer_claim(requests[0], Ok(unknown.clone())).is_err(), "once");
-    pair.drive();
-    let answers: Vec<_> = pair
-        .client_events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Layer2(Layer2Event::ClaimAnswered { ask, answer }) => Some((*ask, answer.clone())),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(answers, [(redeem, Err(reason(ErrorCode::ClaimExpired))), (query, Ok(unknown))]);
-    assert_eq!(pair.client_closed, Some(ErrorCode::NoError));
-}
-
-#[test]
-fn a_session_answers_what_it_was_asked_before_it_closes() {
-    let mut pair = Pair::resilient();
-    let sent = pair.announce(None, false);
-    pair.drive();
-    let key = pair.open_plain(&sent);
-    pair.server.ask_claim(ClaimAsk::Query { claim_id: 7 }).expect("layer 2");
-    pair.server.complete(pair.now, key);
-    pair.client.close(pair.now);
-    pair.drive();
-    assert_eq!(pair.client_closed, None, "the question has no answer");
-    let asked = pair.client_events.iter().find_map(|event| match event {
-        Event::Layer2(Layer2Event::ClaimAsked { request, .. }) => Some(*request),
-        _ => None,
-    });
-    pair.client.answer_claim(asked.expect("heard"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
-    pair.drive();
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimAnswered { .. })), 1);
-    assert_eq!(pair.client_closed, Some(ErrorCode::NoError));
-}
-
-#[test]
-fn too_many_questions_and_an_answer_that_nobody_asked_for_are_refused() {
-    let mut peer = named_server();
-    for claim_id in 0..1_024 {
-        peer.say(&Frame::Layer2(Layer2Frame::ClaimQuery { claim_id })).expect("room");
-    }
-    let one_more = Frame::Layer2(Layer2Frame::ClaimQuery { claim_id: 9 });
-    refused(peer.say(&one_more), ErrorCode::WindowExceeded, "questions about claim checks");
-    let answer = Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id: 9, found: None }));
-    refused(named_server().say(&answer), ErrorCode::EntityInvalid, "not asked for");
-}
-
-/// What the validation of the last token at the client says; its HMAC stands behind the message.
-fn validation(pair: &Pair) -> StoppingPointValidation {
-    let token = pair.token();
-    let message = token.slice(..token.len() - 32);
-    crate::messages::decode_message::<crate::messages::YieldToken>(message).expect("ours").validation.expect("set")
-}
-
-#[test]
-fn a_stopping_point_names_the_last_checkpoint_of_its_scope_else_of_the_session() {
-    let mut pair = Pair::resilient();
-    let first = pair.announce(None, false);
-    pair.drive();
-    let key = pair.open_plain(&first);
-    pair.server.yield_entity(pair.now, key, &point()).expect("being received");
-    pair.drive();
-    assert_eq!(validation(&pair).checkpoint_ref, None, "none was passed");
-    pair.server.complete(pair.now, key);
-    pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
-    pair.drive();
-    // It is not satisfied while an entity that it covers is open, so the one before it is still the last.
-    let (parent, children) = pair.parent(&policy(FailureAction::Fail), 2);
-    let open = pair.open_plain(&children[0]);
-    pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
-    pair.drive();
-    pair.server.yield_entity(pair.now, open, &point()).expect("being received");
-    pair.drive();
-    assert_eq!(validation(&pair).checkpoint_ref.as_deref(), Some("penstock-1"), "of the session");
-    pair.deliver(&children[1]);
-    let scope = u32::from(children[0].key.scope);
-    pair.client.checkpoint(pair.now, scope, children[0].key.entity, None).expect("open");
-    pair.server.complete(pair.now, open);
-    pair.drive();
-    let third = pair.announce(Some(parent.key), false);
-    pair.drive();
-    let third = pair.open_plain(&third);
-    pair.server.yield_entity(pair.now, third, &point()).expect("being received");
-    pair.drive();
-    assert_eq!(validation(&pair).checkpoint_ref.as_deref(), Some("penstock-3"), "of the entity's scope");
-    assert_eq!(
-        pair.server.stopping_point(third, StoppingPointValidation::default()).checkpoint_ref,
-        Some("penstock-3".into())
-    );
-    pair.server.complete(pair.now, third);
-    pair.end(&parent);
-    let last = pair.announce(None, false);
-    pair.drive();
-    let last = pair.open_plain(&last);
-    pair.server.yield_entity(pair.now, last, &point()).expect("being received");
-    pair.drive();
-    assert_eq!(validation(&pair).checkpoint_ref.as_deref(), Some("penstock-2"), "of the root scope");
-}
-
-#[test]
-fn a_token_comes_back_with_its_checkpoint_though_another_was_passed_since() {
-    let mut pair = Pair::resilient();
-    let done = pair.announce(None, false);
-    pair.deliver(&done);
-    pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
-    pair.drive();
-    let ticket = pair.announce(None, false);
-    pair.drive();
-    let key = pair.open_plain(&ticket);
-    pair.server.yield_entity(pair.now, key, &point()).expect("being received");
-    pair.drive();
-    pair.client.checkpoint(pair.now, 0, done.key.entity, None).expect("open");
-    pair.drive();
-    pair.client.resume(ticket.key, &pair.token()).expect("open");
-    pair.drive();
-    let named = |event: &Layer2Event| match event {
-        Layer2Event::Resumed { point: Some(point), .. } => {
-            point.validation.checkpoint_ref.as_deref() == Some("penstock-1")
-        }
-        _ => false,
-    };
-    assert_eq!(pair.server_saw(named), 1);
-}
-
-#[test]
-fn a_parent_that_waits_says_how_many_of_its_children_are_complete() {
-    let mut pair = Pair::resilient();
-    let parent = pair.client.announce_with_policy(pair.now, None, &policy(FailureAction::Fail)).expect("allowed");
-    let parent = parent.expect("window");
-    let children: Vec<_> = (0..3).map(|_| pair.announce(Some(parent.key), false)).collect();
-    pair.drive();
-    let key = pair.open_plain(&parent);
-    pair.deliver(&children[0]);
-    pair.server.yield_entity(pair.now, key, &point()).expect("it is being received");
-    pair.drive();
-    let counts = |point: &StoppingPointValidation| (point.children_complete, point.children_total);
-    assert_eq!(counts(&validation(&pair)), (Some(1), Some(3)));
-    // Its children go on meanwhile.
-    pair.deliver(&children[1]);
-    pair.client.resume(parent.key, &pair.token()).expect("open");
-    pair.drive();
-    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: Some(_), .. })), 1);
-    pair.deliver(&children[2]);
-    pair.end(&parent);
-    assert_eq!(pair.outcome(parent.key), None, "its own payload is not delivered");
-    pair.server.yield_entity(pair.now, key, &point()).expect("once more, after the barrier");
-    pair.drive();
-    assert_eq!(counts(&validation(&pair)), (Some(3), Some(3)));
-    pair.server.complete(pair.now, key);
-    pair.drive();
-    assert_eq!(pair.outcome(parent.key), Some(Status::Complete));
-}
-
-#[test]
-fn a_parent_whose_own_payload_has_ended_does_not_go_on_by_its_token() {
-    for fails in [false, true] {
-        let mut pair = Pair::resilient();
-        let parent = pair.client.announce_with_policy(pair.now, None, &policy(FailureAction::Fail)).expect("allowed");
-        let parent = parent.expect("window");
-        pair.announce(Some(parent.key), false);
-        pair.drive();
-        let key = pair.open_plain(&parent);
-        pair.server.yield_entity(pair.now, key, &point()).expect("it is being received");
-        pair.drive();
-        match fails {
-            true => pair.server.fail(pair.now, key, reason(ErrorCode::IntegrityError)),
-            false => pair.server.complete(pair.now, key),
-        }
-        pair.drive();
-        pair.client.resume(parent.key, &pair.token()).expect("it has no terminal status");
-        pair.drive();
-        assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { .. })), 0);
-    }
 }
