@@ -78,7 +78,6 @@ pub struct Sender {
     config: SenderConfig,
     // Decided when chunk 0 goes: switching later is forbidden (section 3).
     encoding: Option<ContentEncoding>,
-    textual: bool,
     meta: Metadata,
     gzip: Option<GzEncoder<Vec<u8>>>,
     // Bytes that are in no chunk yet, and how many of them are known to be UTF-8.
@@ -126,12 +125,10 @@ impl Sender {
         let meta = config.metadata(ContentEncoding::Base64)?;
         let gzip = config.gzip.then(|| GzEncoder::new(Vec::new(), flate2::Compression::default()));
         let backoff = Backoff::new(config.retry_interval, config.max_retry_interval);
-        let textual = is_textual(&config.content_type);
         Ok(Self {
             job,
             config,
             encoding: None,
-            textual,
             meta,
             gzip,
             waiting: Vec::new(),
@@ -187,15 +184,9 @@ impl Sender {
         }
     }
 
-    /// Sends text. Before chunk 0 has gone it says that the payload is text (decision 4).
+    /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
     ///
     /// Fails with [`Cancelled`](Code::Cancelled), with what the buffer refused, or as a misuse after the end.
-    pub fn send_text(&mut self, now: Now, text: &str) -> Result<()> {
-        self.textual |= self.total == 0 && self.encoding.is_none();
-        self.send(now, text.as_bytes())
-    }
-
-    /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
     pub fn send(&mut self, now: Now, bytes: &[u8]) -> Result<()> {
         self.check_open()?;
         if bytes.is_empty() {
@@ -316,7 +307,7 @@ impl Sender {
     /// Chunk 0: from here on the encoding stays (section 3).
     fn first_chunk(&mut self) -> Result<Chunk> {
         let text = match self.config.encoding {
-            Encoding::Auto => self.textual && !self.config.gzip,
+            Encoding::Auto => is_textual(&self.config.content_type) && !self.config.gzip,
             Encoding::Identity => true,
             Encoding::Base64 => false,
         };

@@ -34,7 +34,7 @@ impl Pair {
 
     fn send(&mut self, text: &str) {
         let now = self.now();
-        self.sender.send_text(now, text).expect("open");
+        self.sender.send(now, text.as_bytes()).expect("open");
     }
 
     /// The next request: (index, value, done, error) of each envelope.
@@ -157,27 +157,23 @@ fn the_done_chunk_has_the_checksum_of_the_payload() {
 
 #[test]
 fn the_encoding_is_that_of_the_type_or_of_what_is_sent_first() {
-    let encoding = |content_type: &str, encoding, first: &[u8], text: bool, gzip| {
+    let encoding = |content_type: &str, encoding, first: &[u8], gzip| {
         let content_type = content_type.to_owned();
         let mut pair = Pair::new(SenderConfig { content_type, encoding, gzip, ..SenderConfig::default() });
         let now = pair.now();
-        match std::str::from_utf8(first).ok().filter(|_| text) {
-            Some(text) => pair.sender.send_text(now, text).expect("open"),
-            None => pair.sender.send(now, first).expect("open"),
-        }
+        pair.sender.send(now, first).expect("open");
         let metadata: Value = serde_json::from_str(&pair.request()[0].1).expect("JSON");
         metadata["contentEncoding"].as_str().expect("text").to_owned()
     };
     let bytes = "application/octet-stream";
-    assert_eq!(encoding("text/csv", Encoding::Auto, b"a", false, false), "identity");
-    assert_eq!(encoding("application/x+json", Encoding::Auto, b"", false, false), "identity");
-    assert_eq!(encoding(bytes, Encoding::Auto, b"a", false, false), "base64");
-    assert_eq!(encoding(bytes, Encoding::Auto, b"a", true, false), "identity");
-    assert_eq!(encoding("text/csv", Encoding::Base64, b"a", true, false), "base64");
-    assert_eq!(encoding("text/csv", Encoding::Auto, b"\xFF", false, false), "base64");
-    assert_eq!(encoding(bytes, Encoding::Identity, b"\xC3", false, false), "identity", "more may come");
-    assert_eq!(encoding(bytes, Encoding::Identity, b"\xFF", false, false), "base64");
-    assert_eq!(encoding("text/csv", Encoding::Auto, b"a", true, true), "base64");
+    assert_eq!(encoding("text/csv", Encoding::Auto, b"a", false), "identity");
+    assert_eq!(encoding("application/x+json", Encoding::Auto, b"", false), "identity");
+    assert_eq!(encoding(bytes, Encoding::Auto, b"a", false), "base64");
+    assert_eq!(encoding("text/csv", Encoding::Base64, b"a", false), "base64");
+    assert_eq!(encoding("text/csv", Encoding::Auto, b"\xFF", false), "base64");
+    assert_eq!(encoding(bytes, Encoding::Identity, b"\xC3", false), "identity", "more may come");
+    assert_eq!(encoding(bytes, Encoding::Identity, b"\xFF", false), "base64");
+    assert_eq!(encoding("text/csv", Encoding::Auto, b"a", true), "base64");
 }
 
 #[test]
@@ -387,7 +383,7 @@ fn a_cancelled_job_ends_with_an_error_and_takes_no_more() {
     assert_eq!(pair.answer(201, r#"{"written":2,"cancelled":true}"#), Ok(()));
     assert_eq!(pair.events().last(), Some(&SenderEvent::Cancelled));
     let now = pair.now();
-    assert_eq!(pair.sender.send_text(now, "x").map_err(|error| error.code()), Err(Code::Cancelled));
+    assert_eq!(pair.sender.send(now, b"x").map_err(|error| error.code()), Err(Code::Cancelled));
     assert_eq!(pair.request(), [(3, String::new(), true, Some("cancelled by the consumer".to_owned()))]);
     assert_eq!(pair.answer(201, r#"{"written":1,"cancelled":true}"#), Err(Code::Cancelled));
     assert_eq!(pair.events(), [SenderEvent::Written(3), SenderEvent::Finished]);

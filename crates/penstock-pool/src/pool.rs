@@ -184,12 +184,6 @@ impl Pool {
         self.sizes.classes.last().map_or(0, |class| class.size as usize)
     }
 
-    /// Bytes of the class that so many get, or None above the largest.
-    pub fn class_size(&self, bytes: usize) -> Option<usize> {
-        let class = self.sizes.class_of(bytes)?;
-        self.sizes.classes.get(usize::from(class)).map(|class| class.size as usize)
-    }
-
     /// The sum of the class sizes of all allocated blocks.
     pub fn bytes_used(&self) -> u64 {
         self.used_classes().map(|class| u64::from(class.size.size) * class.blocks()).sum()

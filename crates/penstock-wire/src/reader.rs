@@ -93,12 +93,6 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Three bytes, little-endian.
-    #[inline]
-    pub fn u24_le(&mut self) -> Result<u32, Truncated> {
-        self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
-    }
-
     /// Four bytes, little-endian.
     #[inline]
     pub fn u32_le(&mut self) -> Result<u32, Truncated> {
@@ -126,7 +120,7 @@ mod tests {
         let read = || Reader::new(&bytes);
         assert_eq!(read().u8(), Ok(1));
         assert_eq!((read().u16(), read().u16_le()), (Ok(0x0102), Ok(0x0201)));
-        assert_eq!((read().u24(), read().u24_le()), (Ok(0x01_0203), Ok(0x03_0201)));
+        assert_eq!(read().u24(), Ok(0x01_0203));
         assert_eq!((read().u32(), read().u32_le()), (Ok(0x0102_0304), Ok(0x0403_0201)));
         assert_eq!((read().u64(), read().u64_le()), (Ok(0x0102_0304_0506_0708), Ok(0x0807_0605_0403_0201)));
     }

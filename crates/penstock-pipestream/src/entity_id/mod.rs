@@ -20,8 +20,6 @@ use crate::error::{Error, ErrorCode, Result};
 pub const MODULUS: u32 = 0xFFFF_FFFD;
 /// Names no entity: "no parent", "all assigned so far".
 pub const NULL_ENTITY: u32 = 0;
-/// Reserved: stands for a scope as a whole.
-pub const SCOPE_MARKER: u32 = 0xFFFF_FFFE;
 /// Reserved: stands for the connection, as in a heartbeat.
 pub const CONNECTION_LEVEL: u32 = 0xFFFF_FFFF;
 /// The largest window: circular order holds only below half of the modulus (decision 1).

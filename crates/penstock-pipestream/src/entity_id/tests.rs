@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Reserved: stands for a scope as a whole.
+const SCOPE_MARKER: u32 = 0xFFFF_FFFE;
+
 const LAST: u32 = MODULUS - 1;
 
 #[test]

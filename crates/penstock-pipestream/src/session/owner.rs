@@ -95,27 +95,13 @@ impl Session {
         self.announce_labelled(now, parent, dehydrate, None, Bytes::new())
     }
 
-    /// [`announce`](Self::announce)s an entity that is dehydrated, and whose children a policy governs. The policy goes
-    /// into its header.
-    ///
-    /// # Errors
-    ///
-    /// Those of `announce`; misuse without layer 2; ENTITY_INVALID for a policy that cannot be.
-    pub fn announce_with_policy(
-        &mut self,
-        now: Now,
-        parent: Option<EntityKey>,
-        policy: &CompletionPolicy,
-    ) -> Result<Option<Ticket>> {
-        self.announce_labelled(now, parent, true, Some(policy), Bytes::new())
-    }
-
     /// [`announce`](Self::announce)s an entity under a name that its owner finds it by after a restart, at most 1 KiB and
-    /// stored with the session; a policy makes it one of [`announce_with_policy`](Self::announce_with_policy).
+    /// stored with the session, or empty. A policy governs the children of a dehydrated entity, and goes into its header.
     ///
     /// # Errors
     ///
-    /// Those of both; misuse for a longer label, and for a policy of an entity that is not dehydrated.
+    /// Those of `announce`; misuse without layer 2, for a longer label, and for a policy of an entity that is not dehydrated;
+    /// ENTITY_INVALID for a policy that cannot be.
     pub fn announce_labelled(
         &mut self,
         now: Now,

@@ -218,7 +218,7 @@ impl Dialogue {
         let dehydrate = choice.is_multiple_of(3);
         let session = &mut self.ends[from].session;
         let announced = if dehydrate && self.layer == 2 && !choice.is_multiple_of(2) {
-            session.announce_with_policy(self.now, parent, &layer2::policy(choices))
+            session.announce_labelled(self.now, parent, true, Some(&layer2::policy(choices)), Bytes::new())
         } else {
             session.announce(self.now, parent, dehydrate)
         };

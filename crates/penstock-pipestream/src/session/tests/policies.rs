@@ -103,7 +103,11 @@ fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
 fn nothing_is_retried_for_a_parent_that_has_failed() {
     let mut pair = Pair::resilient();
     let policy = policy(FailureAction::Retry);
-    let parent = pair.client.announce_with_policy(pair.now, None, &policy).expect("allowed").expect("window");
+    let parent = pair
+        .client
+        .announce_labelled(pair.now, None, true, Some(&policy), Bytes::new())
+        .expect("allowed")
+        .expect("window");
     let child = pair.announce(Some(parent.key), false);
     pair.drive();
     let parent_key = pair.open_plain(&parent);
@@ -163,8 +167,11 @@ fn a_nested_parent_that_fails_by_its_mode_is_what_the_policy_above_makes_of_it()
     let above = with_mode(CompletionMode::Lenient, FailureAction::Skip);
     let (parent, children) = pair.parent(&above, 1);
     let strict = with_mode(CompletionMode::Strict, FailureAction::Fail);
-    let inner =
-        pair.client.announce_with_policy(pair.now, Some(parent.key), &strict).expect("allowed").expect("window");
+    let inner = pair
+        .client
+        .announce_labelled(pair.now, Some(parent.key), true, Some(&strict), Bytes::new())
+        .expect("allowed")
+        .expect("window");
     pair.deliver(&inner);
     let part = pair.announce(Some(inner.key), false);
     pair.drive();
@@ -181,7 +188,10 @@ fn a_nested_parent_that_fails_by_its_mode_is_what_the_policy_above_makes_of_it()
 fn a_policy_that_cannot_be_fails_the_parent_that_carries_it() {
     let mut pair = Pair::resilient();
     let bad = CompletionPolicy { mode: Some(CompletionMode::Quorum.into()), ..CompletionPolicy::default() };
-    let error = pair.client.announce_with_policy(pair.now, None, &bad).expect_err("refused before it is sent");
+    let error = pair
+        .client
+        .announce_labelled(pair.now, None, true, Some(&bad), Bytes::new())
+        .expect_err("refused before it is sent");
     assert_eq!(error.code(), ErrorCode::EntityInvalid);
     let parent = pair.announce(None, true);
     pair.drive();

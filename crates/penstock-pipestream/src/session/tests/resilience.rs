@@ -44,7 +44,11 @@ impl Pair {
 
     /// A parent under a policy, its stream delivered, and its children.
     pub(super) fn parent(&mut self, policy: &CompletionPolicy, children: usize) -> (Ticket, Vec<Ticket>) {
-        let parent = self.client.announce_with_policy(self.now, None, policy).expect("allowed").expect("window");
+        let parent = self
+            .client
+            .announce_labelled(self.now, None, true, Some(policy), Bytes::new())
+            .expect("allowed")
+            .expect("window");
         self.deliver(&parent);
         let children = (0..children).map(|_| self.announce(Some(parent.key), false)).collect();
         self.drive();
@@ -248,7 +252,7 @@ fn commands_of_layer_2_are_misuse_where_it_was_not_agreed_on() {
     let ticket = pair.announce(None, false);
     let key = pair.open_plain(&ticket);
     let now = pair.now;
-    assert!(pair.client.announce_with_policy(now, None, &policy(FailureAction::Skip)).is_err());
+    assert!(pair.client.announce_labelled(now, None, true, Some(&policy(FailureAction::Skip)), Bytes::new()).is_err());
     assert!(pair.server.skip(now, key, reason(ErrorCode::NoError)).is_err());
     assert!(pair.server.defer(now, key, 1, 2).is_err());
     assert!(pair.server.yield_entity(now, key, &point()).is_err());

@@ -169,7 +169,10 @@ fn a_token_comes_back_with_its_checkpoint_though_another_was_passed_since() {
 #[test]
 fn a_parent_that_waits_says_how_many_of_its_children_are_complete() {
     let mut pair = Pair::resilient();
-    let parent = pair.client.announce_with_policy(pair.now, None, &policy(FailureAction::Fail)).expect("allowed");
+    let parent = pair
+        .client
+        .announce_labelled(pair.now, None, true, Some(&policy(FailureAction::Fail)), Bytes::new())
+        .expect("allowed");
     let parent = parent.expect("window");
     let children: Vec<_> = (0..3).map(|_| pair.announce(Some(parent.key), false)).collect();
     pair.drive();
@@ -199,7 +202,10 @@ fn a_parent_that_waits_says_how_many_of_its_children_are_complete() {
 fn a_parent_whose_own_payload_has_ended_does_not_go_on_by_its_token() {
     for fails in [false, true] {
         let mut pair = Pair::resilient();
-        let parent = pair.client.announce_with_policy(pair.now, None, &policy(FailureAction::Fail)).expect("allowed");
+        let parent = pair
+            .client
+            .announce_labelled(pair.now, None, true, Some(&policy(FailureAction::Fail)), Bytes::new())
+            .expect("allowed");
         let parent = parent.expect("window");
         pair.announce(Some(parent.key), false);
         pair.drive();
