@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod codec;
 pub(crate) mod external;
 pub(crate) mod files;
+pub(crate) mod http_call;
 pub(crate) mod http_client;
 pub(crate) mod http_server;
 pub(crate) mod protocol;

@@ -1,0 +1,504 @@
+//! A call over HTTP for Python: who asks is to be said, then a method answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_vgi::http::{Call, Headers, Kind, Pending, Request, Response, Resumed, UploadUrl};
+use penstock_vgi::{Batch, Identity, Log, Metadata};
+use penstock_vgi_net::Counters;
+use penstock_vgi_net::http::{Verdict, now};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3_arrow::PySchema;
+
+use crate::vgi::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
+use crate::vgi::client::{IntoVgiErr, misuse};
+use crate::vgi::external::External;
+use crate::vgi::server::failure;
+use crate::vgi::values;
+
+/// What `authenticate` looks at.
+pub(super) struct Asked {
+    pub(super) method: String,
+    path: String,
+    query: String,
+    headers: Headers,
+    remote: String,
+}
+
+impl Asked {
+    pub(super) fn new(request: &Request, query: String, remote: String) -> Self {
+        let Request { method, path, headers, .. } = request;
+        Self { method: method.clone(), path: path.clone(), query, headers: headers.clone(), remote }
+    }
+}
+
+/// How far a call has come.
+///
+/// ```text
+///  Pending ── authenticated ─▶ Call ── reply, fail, finish ─▶ Done
+///     └── unauthorized, error ─────────────────────────────────▲
+/// ```
+pub(super) enum Stage {
+    Pending(Box<Pending>),
+    Call(Box<Call>),
+    /// The answer, until it was taken.
+    Done(Option<Response>),
+}
+
+/// Status, fields and body.
+type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
+pub(super) type Judge = Box<dyn FnOnce(Verdict) + Send>;
+
+/// A request: who asks is to be said, then a method answers.
+#[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
+pub(crate) struct VgiHttpCall {
+    asked: Asked,
+    stage: Mutex<Stage>,
+    /// Where the verdict goes that our own server acts on.
+    verdict: Mutex<Option<Judge>>,
+    /// The body is not there yet.
+    head: bool,
+    /// What Python said of the caller when it saw the head.
+    auth: Option<Py<PyAny>>,
+    counters: Arc<Counters>,
+    external: Option<Arc<External>>,
+}
+
+impl VgiHttpCall {
+    /// A call whose body is still to come, and whose answer is fetched.
+    pub(super) fn new(asked: Asked, stage: Stage, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
+        let (stage, verdict) = (Mutex::new(stage), Mutex::default());
+        Self { asked, stage, verdict, head: true, auth: None, counters, external }
+    }
+
+    /// A call of our own server, which acts on the verdict.
+    pub(super) fn judged_by(self, judge: Judge, head: bool, auth: Option<Py<PyAny>>) -> Self {
+        Self { verdict: Mutex::new(Some(judge)), head, auth, ..self }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self) -> Option<Judge> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn answered(&self, stage: &mut Stage, response: Response) {
+        match self.judge() {
+            Some(judge) => {
+                // First the call goes, with its body: the judge gives back the room that this takes.
+                *stage = Stage::Done(None);
+                judge(Verdict::Answered(response));
+            }
+            None => *stage = Stage::Done(Some(response)),
+        }
+    }
+
+    fn pending(&self, work: impl FnOnce(Box<Pending>) -> Response) -> PyResult<()> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => {
+                let response = work(pending);
+                if response.status >= 400 {
+                    self.counters.refused();
+                }
+                self.answered(&mut stage, response);
+                Ok(())
+            }
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                Err(misuse("it is known already who calls"))
+            }
+        }
+    }
+
+    /// Looks at the call, or works on its answer.
+    fn call<T>(&self, work: impl FnOnce(&mut Call) -> PyResult<T>) -> PyResult<T> {
+        match &mut *self.stage() {
+            Stage::Call(call) => work(call),
+            Stage::Pending(_) => Err(misuse("it is not known yet who calls")),
+            Stage::Done(_) => Err(misuse("the call was answered")),
+        }
+    }
+
+    /// Answers.
+    fn end(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Call) -> penstock_vgi::Result<Response> + Send,
+    ) -> PyResult<()> {
+        let mut stage = self.stage();
+        let Stage::Call(call) = &mut *stage else { return Err(misuse("the call was answered")) };
+        let response = py.detach(|| work(call)).map_err(IntoVgiErr::into_vgi_err)?;
+        self.answered(&mut stage, response);
+        Ok(())
+    }
+
+    /// The batch, or a pointer to it and the messages in front of it.
+    fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
+        let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
+        let mut cycle = self.call(|call| Ok(call.waiting_logs(&batch.schema)))?;
+        let schema = Arc::clone(&batch.schema);
+        cycle.push(batch);
+        let pointer = external.store(py, &schema, &cycle)?;
+        self.call(|call| {
+            call.forget_logs();
+            Ok(pointer)
+        })
+    }
+
+    fn resumed<T>(&self, look: impl FnOnce(&Resumed) -> PyResult<T>) -> PyResult<T> {
+        self.call(|call| look(call.resumed.as_ref().ok_or_else(|| misuse("the call goes on with no stream"))?))
+    }
+}
+
+#[pymethods]
+impl VgiHttpCall {
+    /// Whether it was answered.
+    #[getter]
+    fn done(&self) -> bool {
+        matches!(*self.stage(), Stage::Done(_))
+    }
+
+    #[getter]
+    fn http_method(&self) -> &str {
+        &self.asked.method
+    }
+
+    #[getter]
+    fn path(&self) -> &str {
+        &self.asked.path
+    }
+
+    #[getter]
+    fn query(&self) -> &str {
+        &self.asked.query
+    }
+
+    #[getter]
+    fn headers(&self) -> Vec<(&str, &str)> {
+        self.asked.headers.iter().collect()
+    }
+
+    #[getter]
+    fn remote(&self) -> &str {
+        &self.asked.remote
+    }
+
+    /// What `admit` was given, of a call that has come back with its body.
+    #[getter]
+    fn auth(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.auth.as_ref().map(|auth| auth.clone_ref(py))
+    }
+
+    /// Lets the caller in whose body is not there yet: our own server reads it, and the call comes back with it and with
+    /// `auth`. False where the body is there already, or is to be received.
+    fn admit(&self, auth: Py<PyAny>) -> bool {
+        let mut stage = self.stage();
+        if !self.head || self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return false;
+        }
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) if !pending.wants_page() => {
+                if let Some(judge) = self.judge() {
+                    judge(Verdict::Admitted(pending, Box::new(auth)));
+                }
+                true
+            }
+            other @ (Stage::Pending(_) | Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                false
+            }
+        }
+    }
+
+    /// Takes the body of a web server's request. One that is too large is answered.
+    fn receive(&self, body: Vec<u8>) -> PyResult<()> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => match pending.receive(body) {
+                Ok(pending) => *stage = Stage::Pending(pending),
+                Err(response) => {
+                    self.counters.refused();
+                    self.answered(&mut stage, response);
+                }
+            },
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                return Err(misuse("the call has its body"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page is asked for, and no method; `"own"` where it is Python's to make.
+    #[getter]
+    fn page(&self) -> Option<&'static str> {
+        match &*self.stage() {
+            Stage::Pending(pending) if pending.wants_own_page() => Some("own"),
+            Stage::Pending(pending) if pending.wants_page() => Some("made"),
+            Stage::Pending(_) | Stage::Call(_) | Stage::Done(_) => None,
+        }
+    }
+
+    /// Answers with a page.
+    fn respond(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
+        let headers = headers.into_iter().collect();
+        self.pending(|pending| pending.respond(Response { status, headers, body: vec![body.into()] }))
+    }
+
+    /// Says who calls: nobody known, or somebody whom a domain vouches for. What is wrong is answered then.
+    #[pyo3(signature = (identity=None))]
+    fn authenticated(&self, py: Python<'_>, identity: Option<(String, String)>) -> PyResult<()> {
+        let identity =
+            identity.map_or(Identity::Anonymous, |(domain, principal)| Identity::Principal { domain, principal });
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(mut pending) => {
+                if let Some(external) = &self.external
+                    && let Some(pointer) = py.detach(|| pending.pointer(&identity, now()).cloned())
+                {
+                    match external.fetch(py, pointer) {
+                        Ok(Ok(batch)) => pending.resolved(batch),
+                        Ok(Err(failure)) => {
+                            self.counters.refused();
+                            self.answered(&mut stage, pending.unresolved(&failure));
+                            return Ok(());
+                        }
+                        Err(raised) => {
+                            self.answered(&mut stage, pending.error(500, "the server was interrupted"));
+                            return Err(raised);
+                        }
+                    }
+                }
+                match py.detach(|| pending.accept(identity, now())) {
+                    Ok(call) => {
+                        self.counters.call(call.request.bytes);
+                        *stage = Stage::Call(call);
+                    }
+                    Err(response) => {
+                        // The description is answered without a method, and refused nobody.
+                        if response.status >= 400 {
+                            self.counters.refused();
+                        }
+                        self.answered(&mut stage, response);
+                    }
+                }
+                Ok(())
+            }
+            other @ (Stage::Call(_) | Stage::Done(_)) => {
+                *stage = other;
+                Err(misuse("it is known already who calls"))
+            }
+        }
+    }
+
+    /// The caller is not let in.
+    #[pyo3(signature = (message, challenge=None))]
+    fn unauthorized(&self, message: &str, challenge: Option<&str>) -> PyResult<()> {
+        self.pending(|pending| pending.unauthorized(message, challenge))
+    }
+
+    /// Something is wrong that is no method's.
+    fn error(&self, status: u16, message: &str) -> PyResult<()> {
+        self.pending(|pending| pending.error(status, message))
+    }
+
+    #[getter]
+    fn kind(&self) -> PyResult<&'static str> {
+        self.call(|call| {
+            Ok(match call.kind {
+                Kind::Unary => "unary",
+                Kind::Init => "init",
+                Kind::Exchange => "exchange",
+                Kind::UploadUrls => "upload_url",
+            })
+        })
+    }
+
+    #[getter]
+    fn method(&self) -> PyResult<String> {
+        self.call(|call| call.method().map(|method| method.name.clone()).ok_or_else(|| misuse("the method is gone")))
+    }
+
+    #[getter]
+    fn request_id(&self) -> PyResult<String> {
+        self.call(|call| Ok(call.request_id.clone()))
+    }
+
+    #[getter]
+    fn bytes_in(&self) -> PyResult<u64> {
+        self.call(|call| Ok(call.request.bytes))
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.call(|call| metadata_to_python(py, &call.request.metadata))
+    }
+
+    /// The parameters that came.
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.call(|call| {
+            let dict = PyDict::new(py);
+            let params = call.method().map(|method| method.params.fields().clone()).unwrap_or_default();
+            for (field, value) in params.iter().zip(&call.request.values) {
+                if let Some(value) = value {
+                    dict.set_item(field.name(), values::to_python(py, value, field)?)?;
+                }
+            }
+            Ok(dict)
+        })
+    }
+
+    /// Appends a field to the answer.
+    fn add_header(&self, name: &str, value: &str) -> PyResult<()> {
+        self.call(|call| {
+            call.add_header(name, value);
+            Ok(())
+        })
+    }
+
+    /// A message in front of the answer, or of the stream's next batch.
+    fn log(&self, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
+        self.call(|call| {
+            call.log(Log::new(level, message, extra_json));
+            Ok(())
+        })
+    }
+
+    /// Answers a unary call.
+    fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = self.call(|call| {
+            let Some(method) = call.method().filter(|_| call.kind == Kind::Unary) else {
+                return Err(misuse("a stream is opened, not replied to"));
+            };
+            match method.result.fields().first() {
+                None => Ok(Batch::empty(&method.result, Metadata::new())),
+                Some(field) => {
+                    let array = values::from_python(value, field, "the result")?;
+                    Ok(Batch::new(Arc::clone(&method.result), vec![array], 1))
+                }
+            }
+        })?;
+        let batch = self.elsewhere(py, batch)?;
+        self.end(py, |call| call.reply(&batch))
+    }
+
+    /// How many URLs are asked for.
+    #[getter]
+    fn urls(&self) -> PyResult<usize> {
+        self.call(|call| Ok(call.urls))
+    }
+
+    /// Answers with URLs: to put, to fetch, and until when, in microseconds since 1970.
+    fn reply_urls(&self, py: Python<'_>, urls: Vec<(String, String, i64)>) -> PyResult<()> {
+        let url = |(upload, download, expires_at)| UploadUrl { upload, download, expires_at };
+        let urls: Vec<_> = urls.into_iter().map(url).collect();
+        self.end(py, |call| call.reply_urls(&urls))
+    }
+
+    /// Answers with an error.
+    fn fail(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        error_type: String,
+        message: String,
+        extra_json: String,
+    ) -> PyResult<()> {
+        let (of_parameters, failure) = failure(kind, error_type, message, extra_json)?;
+        self.counters.failure();
+        self.end(py, |call| call.fail(of_parameters, &failure))
+    }
+
+    /// The state of the stream that goes on.
+    #[getter]
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.resumed(|resumed| Ok(PyBytes::new(py, &resumed.state)))
+    }
+
+    #[getter]
+    fn output_schema(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let schema = self.resumed(|resumed| Ok(Arc::clone(&resumed.output)))?;
+        Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
+    }
+
+    #[getter]
+    fn input_schema(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let schema = self.resumed(|resumed| Ok(Arc::clone(&resumed.input)))?;
+        Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
+    }
+
+    /// Whether the client has cancelled the stream.
+    #[getter]
+    fn cancelled(&self) -> PyResult<bool> {
+        self.resumed(|resumed| Ok(resumed.cancelled))
+    }
+
+    /// The stream's input.
+    fn input(&self, py: Python<'_>) -> PyResult<Annotated> {
+        self.resumed(|resumed| annotated(py, &resumed.batch))
+    }
+
+    /// Opens the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    fn open(
+        &self,
+        py: Python<'_>,
+        output_schema: &Bound<'_, PyAny>,
+        input_schema: &Bound<'_, PyAny>,
+        header: Option<PyBatch>,
+        producer: bool,
+    ) -> PyResult<()> {
+        let (output, input) = (schema(output_schema)?, schema(input_schema)?);
+        let header = header.map(|PyBatch(batch)| self.elsewhere(py, batch)).transpose()?;
+        self.call(|call| call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err))
+    }
+
+    /// The next batch of the answer.
+    fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let mut batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
+        if self.call(|call| Ok(call.produces()))? {
+            batch = self.elsewhere(py, batch)?;
+        }
+        self.call(|call| call.emit(batch).map_err(IntoVgiErr::into_vgi_err))
+    }
+
+    /// Whether a producer may go on in this answer.
+    fn room(&self) -> PyResult<bool> {
+        self.call(|call| Ok(call.room()))
+    }
+
+    /// Ends the answer; with a state the stream goes on.
+    #[pyo3(signature = (state=None))]
+    fn finish(&self, py: Python<'_>, state: Option<Vec<u8>>) -> PyResult<()> {
+        if let Some(state) = state {
+            self.call(|call| call.seal(state, now()).map_err(IntoVgiErr::into_vgi_err))?;
+        }
+        // The answer to an input: who reads it elsewhere finds the token there.
+        let held = self
+            .external
+            .as_ref()
+            .map(|external| self.call(|call| Ok(call.held().filter(|held| external.takes(held)).cloned())));
+        if let Some(held) = held.transpose()?.flatten() {
+            let pointer = self.elsewhere(py, held)?;
+            self.call(|call| {
+                call.replace_held(pointer);
+                Ok(())
+            })?;
+        }
+        self.end(py, Call::close)
+    }
+
+    /// The answer, for who has begun it: status, fields, body.
+    fn response<'py>(&self, py: Python<'py>) -> PyResult<Answered<'py>> {
+        let response = match &mut *self.stage() {
+            Stage::Done(response) => response.take(),
+            Stage::Pending(_) | Stage::Call(_) => return Err(misuse("the call was not answered yet")),
+        };
+        let response = response.ok_or_else(|| misuse("the answer was sent"))?;
+        let headers = response.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok((response.status, headers, PyBytes::new(py, &response.concat())))
+    }
+}
