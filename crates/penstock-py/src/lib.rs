@@ -111,8 +111,8 @@ mod _core {
         http_call::VgiHttpCall,
         http_client::{VgiHttpClient, VgiHttpClientStream},
         http_server::{VgiHttp, VgiHttpServer},
-        protocol::VgiProtocol,
-        segment::VgiSegment,
+        protocol::{VgiProtocol, vgi_description_hash, vgi_keys},
+        segment::{VgiSegment, VgiTable},
         server::{VgiCall, VgiConnection, VgiMetrics, VgiServer},
         stop::VgiStop,
     };

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BinaryArray, BooleanArray, StringArray};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, StringArray};
 use arrow_schema::{Field, Schema};
 use penstock_wire::hex;
 use sha2::{Digest, Sha256};
@@ -10,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::ipc::Batch;
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{Dialect, Method, Protocol};
+use crate::{Error, Result};
 
 /// What a server tells about its methods, made once.
 #[derive(Debug)]
@@ -85,23 +87,75 @@ fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
 
 /// SHA-256, in hex, over what other implementations of the same service have as well.
 pub fn protocol_hash(protocol: &Protocol) -> String {
-    let mut hash = Sha256::new();
-    hash.update(b"vgi_rpc.describe.v4|1|");
-    hash.update(protocol.name());
-    hash.update(b"|");
-    let flag = |flag: bool| -> &[u8] { if flag { b"1" } else { b"0" } };
-    for method in sorted(protocol) {
-        hash.update(b"\x1f");
-        hash.update(&method.name);
-        for field in [
-            method.kind.name().as_bytes(),
-            flag(method.has_return),
-            flag(method.header.is_some()),
-            method.is_exchange.map_or(b"-", flag),
+    let rows = sorted(protocol).into_iter().map(|method| Row {
+        name: &method.name,
+        kind: method.kind.name(),
+        has_return: method.has_return,
+        has_header: method.header.is_some(),
+        is_exchange: method.is_exchange,
+        schemas: [
             &method.serialized.params,
             &method.serialized.result,
             method.serialized.header.as_deref().unwrap_or_default(),
-        ] {
+        ],
+    });
+    hash(protocol.name(), rows)
+}
+
+/// The same over what a description of dialect 0.10 says, in the order of its rows.
+///
+/// # Errors
+///
+/// Misuse for a batch that is no such description.
+pub fn description_hash(protocol_name: &str, batch: &Batch) -> Result<String> {
+    let column = |name: &str| {
+        let column = batch.schema.index_of(name).ok().and_then(|index| batch.columns.get(index));
+        column.ok_or_else(|| Error::misuse(format!("a description has a column {name}")))
+    };
+    let wrong = || Error::misuse("the columns of a description have other types");
+    let text = |name: &str| column(name)?.as_string_opt::<i32>().ok_or_else(wrong);
+    let flag = |name: &str| column(name)?.as_boolean_opt().ok_or_else(wrong);
+    let bytes = |name: &str| column(name)?.as_binary_opt::<i32>().ok_or_else(wrong);
+    let (names, kinds) = (text("name")?, text("method_type")?);
+    let (returns, headers, exchanges) = (flag("has_return")?, flag("has_header")?, flag("is_exchange")?);
+    let params = bytes("params_schema_ipc")?;
+    let (results, header_schemas) = (bytes("result_schema_ipc")?, bytes("header_schema_ipc")?);
+    let rows = (0..batch.rows).map(|row| Row {
+        name: names.value(row),
+        kind: kinds.value(row),
+        has_return: returns.value(row),
+        has_header: headers.value(row),
+        is_exchange: exchanges.is_valid(row).then(|| exchanges.value(row)),
+        schemas: [
+            params.value(row),
+            results.value(row),
+            if header_schemas.is_valid(row) { header_schemas.value(row) } else { &[] },
+        ],
+    });
+    Ok(hash(protocol_name, rows))
+}
+
+/// What the hash has of a method.
+struct Row<'a> {
+    name: &'a str,
+    kind: &'a str,
+    has_return: bool,
+    has_header: bool,
+    is_exchange: Option<bool>,
+    schemas: [&'a [u8]; 3],
+}
+
+fn hash<'a>(protocol_name: &str, rows: impl Iterator<Item = Row<'a>>) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"vgi_rpc.describe.v4|1|");
+    hash.update(protocol_name);
+    hash.update(b"|");
+    let flag = |flag: bool| -> &[u8] { if flag { b"1" } else { b"0" } };
+    for Row { name, kind, has_return, has_header, is_exchange, schemas } in rows {
+        hash.update(b"\x1f");
+        hash.update(name);
+        let flags = [kind.as_bytes(), flag(has_return), flag(has_header), is_exchange.map_or(b"-", flag)];
+        for field in flags.into_iter().chain(schemas) {
             hash.update(b"\x1e");
             hash.update(field);
         }

@@ -21,7 +21,7 @@ mod token;
 
 pub use classify::{Class, classify};
 pub use client::{Answer, Client};
-pub use describe::{Description, protocol_hash};
+pub use describe::{Description, description_hash, protocol_hash};
 pub use error::{Error, Result};
 pub use failure::{EXCEPTION, Failure, Log};
 pub use ipc::Batch;

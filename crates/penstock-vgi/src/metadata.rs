@@ -4,54 +4,65 @@ use std::fmt;
 
 /// The keys that the framework reserves (section 3).
 pub mod key {
-    /// The method of a request.
-    pub const METHOD: &[u8] = b"vgi_rpc.method";
-    /// The version of the protocol, in requests and descriptions.
-    pub const REQUEST_VERSION: &[u8] = b"vgi_rpc.request_version";
-    /// What correlates a request and its answers.
-    pub const REQUEST_ID: &[u8] = b"vgi_rpc.request_id";
-    /// The W3C trace context.
-    pub const TRACEPARENT: &[u8] = b"traceparent";
-    /// The W3C trace state.
-    pub const TRACESTATE: &[u8] = b"tracestate";
-    /// The client's shared memory segment.
-    pub const SHM_SEGMENT_NAME: &[u8] = b"vgi_rpc.shm_segment_name";
-    /// Its size.
-    pub const SHM_SEGMENT_SIZE: &[u8] = b"vgi_rpc.shm_segment_size";
-    /// The level of a log or error batch.
-    pub const LOG_LEVEL: &[u8] = b"vgi_rpc.log_level";
-    /// Its text.
-    pub const LOG_MESSAGE: &[u8] = b"vgi_rpc.log_message";
-    /// Its JSON.
-    pub const LOG_EXTRA: &[u8] = b"vgi_rpc.log_extra";
-    /// Which server instance answered.
-    pub const SERVER_ID: &[u8] = b"vgi_rpc.server_id";
-    /// The token of a stream over HTTP, as bytes (the specification).
-    pub const STREAM_STATE: &[u8] = b"vgi_rpc.stream_state";
-    /// The token of a stream over HTTP, in base64 (dialect 0.10).
-    pub const STREAM_STATE_B64: &[u8] = b"vgi_rpc.stream_state#b64";
-    /// Ends a stream from the client's side.
-    pub const CANCEL: &[u8] = b"vgi_rpc.cancel";
-    /// Where a batch begins in the segment.
-    pub const SHM_OFFSET: &[u8] = b"vgi_rpc.shm_offset";
-    /// How many bytes it takes there.
-    pub const SHM_LENGTH: &[u8] = b"vgi_rpc.shm_length";
-    /// The segment that a batch came from.
-    pub const SHM_SOURCE: &[u8] = b"vgi_rpc.shm_source";
-    /// The URL of an external batch.
-    pub const LOCATION: &[u8] = b"vgi_rpc.location";
-    /// The SHA-256 of what lies there, in hex.
-    pub const LOCATION_SHA256: &[u8] = b"vgi_rpc.location.sha256";
-    /// How long fetching took.
-    pub const LOCATION_FETCH_MS: &[u8] = b"vgi_rpc.location.fetch_ms";
-    /// Where an external batch came from.
-    pub const LOCATION_SOURCE: &[u8] = b"vgi_rpc.location.source";
-    /// The name of the protocol class.
-    pub const PROTOCOL_NAME: &[u8] = b"vgi_rpc.protocol_name";
-    /// The version of the description.
-    pub const DESCRIBE_VERSION: &[u8] = b"vgi_rpc.describe_version";
-    /// SHA-256 over a description (dialect 0.10).
-    pub const PROTOCOL_HASH: &[u8] = b"vgi_rpc.protocol_hash";
+    macro_rules! keys {
+        ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
+            $($(#[$doc])* pub const $name: &[u8] = $value;)*
+
+            /// Each key, with its name here.
+            pub const ALL: &[(&str, &[u8])] = &[$((stringify!($name), $name)),*];
+        };
+    }
+
+    keys! {
+        /// The method of a request.
+        METHOD = b"vgi_rpc.method";
+        /// The version of the protocol, in requests and descriptions.
+        REQUEST_VERSION = b"vgi_rpc.request_version";
+        /// What correlates a request and its answers.
+        REQUEST_ID = b"vgi_rpc.request_id";
+        /// The W3C trace context.
+        TRACEPARENT = b"traceparent";
+        /// The W3C trace state.
+        TRACESTATE = b"tracestate";
+        /// The client's shared memory segment.
+        SHM_SEGMENT_NAME = b"vgi_rpc.shm_segment_name";
+        /// Its size.
+        SHM_SEGMENT_SIZE = b"vgi_rpc.shm_segment_size";
+        /// The level of a log or error batch.
+        LOG_LEVEL = b"vgi_rpc.log_level";
+        /// Its text.
+        LOG_MESSAGE = b"vgi_rpc.log_message";
+        /// Its JSON.
+        LOG_EXTRA = b"vgi_rpc.log_extra";
+        /// Which server instance answered.
+        SERVER_ID = b"vgi_rpc.server_id";
+        /// The token of a stream over HTTP, as bytes (the specification).
+        STREAM_STATE = b"vgi_rpc.stream_state";
+        /// The token of a stream over HTTP, in base64 (dialect 0.10).
+        STREAM_STATE_B64 = b"vgi_rpc.stream_state#b64";
+        /// Ends a stream from the client's side.
+        CANCEL = b"vgi_rpc.cancel";
+        /// Where a batch begins in the segment.
+        SHM_OFFSET = b"vgi_rpc.shm_offset";
+        /// How many bytes it takes there.
+        SHM_LENGTH = b"vgi_rpc.shm_length";
+        /// The segment that a batch came from.
+        SHM_SOURCE = b"vgi_rpc.shm_source";
+        /// The URL of an external batch.
+        LOCATION = b"vgi_rpc.location";
+        /// The SHA-256 of what lies there, in hex.
+        LOCATION_SHA256 = b"vgi_rpc.location.sha256";
+        /// How long fetching took.
+        LOCATION_FETCH_MS = b"vgi_rpc.location.fetch_ms";
+        /// Where an external batch came from.
+        LOCATION_SOURCE = b"vgi_rpc.location.source";
+        /// The name of the protocol class.
+        PROTOCOL_NAME = b"vgi_rpc.protocol_name";
+        /// The version of the description.
+        DESCRIBE_VERSION = b"vgi_rpc.describe_version";
+        /// SHA-256 over a description (dialect 0.10).
+        PROTOCOL_HASH = b"vgi_rpc.protocol_hash";
+    }
 }
 
 /// The version of the protocol that this crate speaks.

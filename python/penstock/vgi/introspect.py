@@ -1,6 +1,5 @@
 """What a server tells of itself: ``__describe__`` (section 14), in both dialects."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock import _core
+from penstock.vgi.metadata import (
+    DESCRIBE_VERSION_KEY,
+    PROTOCOL_HASH_KEY,
+    PROTOCOL_NAME_KEY,
+    REQUEST_VERSION_KEY,
+    SERVER_ID_KEY,
+)
 from penstock.vgi.rpc._client import transport_errors
-from penstock.vgi.rpc._common import DESCRIBE_METHOD_NAME, REQUEST_VERSION, MethodType, RpcError
+from penstock.vgi.rpc._common import DESCRIBE_METHOD_NAME, MethodType, RpcError
 from penstock.vgi.rpc._methods import core_protocol, method_values
 from penstock.vgi.rpc._transport import RpcTransport, beside, endpoints
 from penstock.vgi.rpc._types import RpcMethodInfo
@@ -29,17 +35,6 @@ __all__ = [
 
 DESCRIBE_VERSION: Final = "4"
 """The version of the dialect "0.10"; that of the specification is "2"."""
-
-_HASHED = (
-    "name",
-    "method_type",
-    "has_return",
-    "params_schema_ipc",
-    "result_schema_ipc",
-    "has_header",
-    "header_schema_ipc",
-    "is_exchange",
-)
 
 
 @dataclass(frozen=True)
@@ -133,12 +128,7 @@ def build_describe_batch(
 
 def compute_protocol_hash(protocol_name: str, batch: pa.RecordBatch) -> str:
     """Give the hash over what a description of version 4 says of the methods, 64 hexadecimal digits."""
-    hashed = hashlib.sha256(
-        b"|".join((b"vgi_rpc.describe.v" + DESCRIBE_VERSION.encode(), REQUEST_VERSION, protocol_name.encode(), b""))
-    )
-    for row in batch.select(list(_HASHED)).to_pylist():
-        hashed.update(_hashed_row(row))
-    return hashed.hexdigest()
+    return _core.vgi_description_hash(protocol_name, batch)
 
 
 def parse_describe_batch(
@@ -151,11 +141,11 @@ def parse_describe_batch(
     except (KeyError, ValueError, pa.ArrowInvalid) as error:
         raise RpcError("ProtocolError", f"the description cannot be read: {error}", "") from error
     return ServiceDescription(
-        protocol_name=said.get(b"vgi_rpc.protocol_name", ""),
-        request_version=said.get(b"vgi_rpc.request_version", ""),
-        describe_version=said.get(b"vgi_rpc.describe_version", ""),
-        protocol_hash=said.get(b"vgi_rpc.protocol_hash", ""),
-        server_id=said.get(b"vgi_rpc.server_id", ""),
+        protocol_name=said.get(PROTOCOL_NAME_KEY, ""),
+        request_version=said.get(REQUEST_VERSION_KEY, ""),
+        describe_version=said.get(DESCRIBE_VERSION_KEY, ""),
+        protocol_hash=said.get(PROTOCOL_HASH_KEY, ""),
+        server_id=said.get(SERVER_ID_KEY, ""),
         methods={method.name: method for method in methods},
     )
 
@@ -179,19 +169,3 @@ def _method(row: dict[str, Any]) -> MethodDescription:
 
 def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
-
-
-def _hashed_row(row: dict[str, Any]) -> bytes:
-    """Give a method as the hash has it: a separator before the method, and others between its fields."""
-    flags = {None: b"-", True: b"1", False: b"0"}
-    fields = (
-        row["name"].encode(),
-        row["method_type"].encode(),
-        flags[row["has_return"]],
-        flags[row["has_header"]],
-        flags[row["is_exchange"]],
-        row["params_schema_ipc"],
-        row["result_schema_ipc"],
-        row["header_schema_ipc"] or b"",
-    )
-    return b"\x1f" + b"\x1e".join(fields)

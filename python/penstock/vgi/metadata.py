@@ -4,6 +4,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock import _core
+
 __all__ = [
     "CANCEL_KEY",
     "DESCRIBE_VERSION_KEY",
@@ -34,32 +36,34 @@ __all__ = [
     "strip_keys",
 ]
 
-CANCEL_KEY: Final = b"vgi_rpc.cancel"
-DESCRIBE_VERSION_KEY: Final = b"vgi_rpc.describe_version"
-LOCATION_FETCH_MS_KEY: Final = b"vgi_rpc.location.fetch_ms"
-LOCATION_KEY: Final = b"vgi_rpc.location"
-LOCATION_SHA256_KEY: Final = b"vgi_rpc.location.sha256"
-LOCATION_SOURCE_KEY: Final = b"vgi_rpc.location.source"
-LOG_EXTRA_KEY: Final = b"vgi_rpc.log_extra"
-LOG_LEVEL_KEY: Final = b"vgi_rpc.log_level"
-LOG_MESSAGE_KEY: Final = b"vgi_rpc.log_message"
-PROTOCOL_HASH_KEY: Final = b"vgi_rpc.protocol_hash"
-PROTOCOL_NAME_KEY: Final = b"vgi_rpc.protocol_name"
-REQUEST_ID_KEY: Final = b"vgi_rpc.request_id"
+_KEYS: Final = _core.vgi_keys()
+
+CANCEL_KEY: Final = _KEYS["CANCEL"]
+DESCRIBE_VERSION_KEY: Final = _KEYS["DESCRIBE_VERSION"]
+LOCATION_FETCH_MS_KEY: Final = _KEYS["LOCATION_FETCH_MS"]
+LOCATION_KEY: Final = _KEYS["LOCATION"]
+LOCATION_SHA256_KEY: Final = _KEYS["LOCATION_SHA256"]
+LOCATION_SOURCE_KEY: Final = _KEYS["LOCATION_SOURCE"]
+LOG_EXTRA_KEY: Final = _KEYS["LOG_EXTRA"]
+LOG_LEVEL_KEY: Final = _KEYS["LOG_LEVEL"]
+LOG_MESSAGE_KEY: Final = _KEYS["LOG_MESSAGE"]
+PROTOCOL_HASH_KEY: Final = _KEYS["PROTOCOL_HASH"]
+PROTOCOL_NAME_KEY: Final = _KEYS["PROTOCOL_NAME"]
+REQUEST_ID_KEY: Final = _KEYS["REQUEST_ID"]
 REQUEST_VERSION: Final = b"1"
 """The version of the wire protocol."""
-REQUEST_VERSION_KEY: Final = b"vgi_rpc.request_version"
-RPC_METHOD_KEY: Final = b"vgi_rpc.method"
-SERVER_ID_KEY: Final = b"vgi_rpc.server_id"
-SHM_LENGTH_KEY: Final = b"vgi_rpc.shm_length"
-SHM_OFFSET_KEY: Final = b"vgi_rpc.shm_offset"
-SHM_SEGMENT_NAME_KEY: Final = b"vgi_rpc.shm_segment_name"
-SHM_SEGMENT_SIZE_KEY: Final = b"vgi_rpc.shm_segment_size"
-SHM_SOURCE_KEY: Final = b"vgi_rpc.shm_source"
-STATE_KEY: Final = b"vgi_rpc.stream_state#b64"
+REQUEST_VERSION_KEY: Final = _KEYS["REQUEST_VERSION"]
+RPC_METHOD_KEY: Final = _KEYS["METHOD"]
+SERVER_ID_KEY: Final = _KEYS["SERVER_ID"]
+SHM_LENGTH_KEY: Final = _KEYS["SHM_LENGTH"]
+SHM_OFFSET_KEY: Final = _KEYS["SHM_OFFSET"]
+SHM_SEGMENT_NAME_KEY: Final = _KEYS["SHM_SEGMENT_NAME"]
+SHM_SEGMENT_SIZE_KEY: Final = _KEYS["SHM_SEGMENT_SIZE"]
+SHM_SOURCE_KEY: Final = _KEYS["SHM_SOURCE"]
+STATE_KEY: Final = _KEYS["STREAM_STATE_B64"]
 """The key of the dialect "0.10"; that of the specification is ``vgi_rpc.stream_state``."""
-TRACEPARENT_KEY: Final = b"traceparent"
-TRACESTATE_KEY: Final = b"tracestate"
+TRACEPARENT_KEY: Final = _KEYS["TRACEPARENT"]
+TRACESTATE_KEY: Final = _KEYS["TRACESTATE"]
 
 
 def encode_metadata(metadata: dict[str, str]) -> pa.KeyValueMetadata:

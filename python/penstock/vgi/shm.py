@@ -2,20 +2,13 @@
 
 import mmap
 import os
-import struct
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from penstock import _core
-from penstock.vgi.metadata import (
-    LOG_LEVEL_KEY,
-    SHM_LENGTH_KEY,
-    SHM_OFFSET_KEY,
-    SHM_SOURCE_KEY,
-    merge_metadata,
-    strip_keys,
-)
+from penstock.errors import VgiError
+from penstock.vgi.metadata import LOG_LEVEL_KEY, SHM_LENGTH_KEY, SHM_OFFSET_KEY
 from penstock.vgi.utils import IPCError, empty_batch
 
 __all__ = [
@@ -27,11 +20,6 @@ __all__ = [
     "maybe_write_to_shm",
     "resolve_shm_batch",
 ]
-
-_HEADER = 65_536
-_FIXED = struct.Struct("<4sIQII")
-_REGION = struct.Struct("<QQ")
-_MOST = (_HEADER - _FIXED.size) // _REGION.size
 
 
 class ShmAllocator:
@@ -50,73 +38,55 @@ class ShmAllocator:
     def __init__(self, buf: memoryview, total_size: int) -> None:
         """Use the table in that memory; ValueError where there is none."""
         self._buf, self._size = buf, total_size
-        magic, version, data_size, _, _ = _FIXED.unpack_from(buf)
-        if magic != b"VGIS" or version != 1 or data_size != total_size - _HEADER:
-            raise ValueError("the memory has no header of a segment of that size")
-        self._regions()
+        self._table()
 
     @staticmethod
     def initialize(buf: memoryview, total_size: int) -> None:
         """Write an empty table; ValueError for a size that has no room for data."""
-        if total_size <= _HEADER:
-            raise ValueError(f"a segment needs more than {_HEADER} bytes")
-        _FIXED.pack_into(buf, 0, b"VGIS", 1, total_size - _HEADER, 0, 0)
+        _store(buf, _core.VgiTable.create(total_size))
 
-    def _regions(self) -> list[tuple[int, int]]:
+    def _table(self) -> "_core.VgiTable":
         """Read the table; ValueError where it is corrupt."""
-        count = _FIXED.unpack_from(self._buf)[3]
-        if count > _MOST:
-            raise ValueError(f"the table says {count} allocations, and has room for {_MOST}")
-        regions = [_REGION.unpack_from(self._buf, _FIXED.size + number * _REGION.size) for number in range(count)]
-        end = _HEADER
-        for offset, length in regions:
-            if offset < end or length > self._size - offset:
-                raise ValueError(f"the table has {length} bytes at {offset}, which overlap or leave the segment")
-            end = offset + length
-        return regions
-
-    def _store(self, regions: list[tuple[int, int]]) -> None:
-        for number, region in enumerate(regions):
-            _REGION.pack_into(self._buf, _FIXED.size + number * _REGION.size, *region)
-        struct.pack_into("<I", self._buf, 16, len(regions))
+        return _core.VgiTable.read(bytes(self._buf[: _core.VgiTable.HEADER]), self._size)
 
     @property
     def max_allocs(self) -> int:
         """So many allocations have room in the table: 4094."""
-        return _MOST
+        return _core.VgiTable.MOST
 
     @property
     def num_allocs(self) -> int:
         """So many there are."""
-        return len(self._regions())
+        return len(self._table())
 
     def allocate(self, size: int) -> int | None:
-        """Take the first gap of that size, and give its offset in the segment; None where there is none."""
+        """Take the first gap of that size, and give its offset in the segment; None where there is none.
+
+        Offsets are multiples of 64, as those of all batches in a segment.
+        """
         if size <= 0:
             raise ValueError("an allocation has at least one byte")
-        regions = self._regions()
-        if len(regions) >= _MOST:
-            return None
-        start = _HEADER
-        for number, (offset, length) in enumerate([*regions, (self._size, 0)]):
-            if offset - start >= size:
-                regions.insert(number, (start, size))
-                self._store(regions)
-                return start
-            start = offset + length
-        return None
+        table = self._table()
+        offset = table.allocate(size)
+        if offset is not None:
+            _store(self._buf, table)
+        return offset
 
     def free(self, offset: int) -> None:
         """Give an allocation back; ValueError where there is none at that offset."""
-        regions = self._regions()
-        left = [region for region in regions if region[0] != offset]
-        if len(left) == len(regions):
+        table = self._table()
+        if not table.free(offset):
             raise ValueError(f"there is no allocation at {offset}")
-        self._store(left)
+        _store(self._buf, table)
 
     def reset(self) -> None:
         """Give all back."""
-        self._store([])
+        self.initialize(self._buf, self._size)
+
+
+def _store(buf: memoryview, table: "_core.VgiTable") -> None:
+    header = table.write()
+    buf[: len(header)] = header
 
 
 class SharedMemorySegment:
@@ -242,10 +212,9 @@ def maybe_write_to_shm(
     batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None, shm: ShmSegment | None
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
     """Put a batch into shared memory and give its pointer; a batch that has no room, or no row, stays as it is."""
-    if shm is None or batch.num_rows == 0 or (place := shm.allocate_and_write(batch)) is None:
+    if shm is None or batch.num_rows == 0 or (pointer := shm.core.share(batch, _pairs(custom_metadata))) is None:
         return batch, custom_metadata
-    pointer, where = make_shm_pointer_batch(batch.schema, *place)
-    return pointer, merge_metadata(custom_metadata, where)
+    return _annotated(pointer)
 
 
 def resolve_shm_batch(
@@ -255,32 +224,22 @@ def resolve_shm_batch(
 
     What is no pointer comes back as it is. IPCError where the pointer is wrong.
     """
-    if shm is None or custom_metadata is None or not is_shm_pointer_batch(batch, custom_metadata):
+    if shm is None or not is_shm_pointer_batch(batch, custom_metadata):
         return batch, custom_metadata, None
     try:
-        offset, length = int(custom_metadata[SHM_OFFSET_KEY]), int(custom_metadata[SHM_LENGTH_KEY])
-    except (KeyError, ValueError) as error:
-        raise IPCError(f"a pointer into shared memory that cannot be read: {error}") from error
-    found = _open(shm.read_buffer(offset, length), batch.schema)
-    metadata = merge_metadata(
-        strip_keys(custom_metadata, SHM_OFFSET_KEY, SHM_LENGTH_KEY), {SHM_SOURCE_KEY: shm.name.encode()}
-    )
+        found = _annotated(shm.core.resolve(batch, _pairs(custom_metadata)))
+    except VgiError as error:
+        raise IPCError(f"a pointer into shared memory that leads to no batch: {error}") from error
     # The last view of the region gives it back; to release it earlier would pull it from under the batch.
-    return found, metadata, None
+    return *found, None
 
 
-def _open(buffer: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    try:
-        if any(_has_dictionary(each.type) for each in schema):
-            # Stored without its schema and its end.
-            whole = schema.serialize().to_pybytes() + buffer.to_pybytes() + b"\xff\xff\xff\xff\x00\x00\x00\x00"
-            buffer = pa.py_buffer(whole)
-        return pa.ipc.open_stream(buffer).read_next_batch()
-    except (pa.ArrowInvalid, OSError, StopIteration) as error:
-        raise IPCError(f"what lies in shared memory is no batch: {error}") from error
+def _pairs(metadata: pa.KeyValueMetadata | None) -> dict[bytes, bytes] | None:
+    return None if metadata is None else dict(metadata)
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionary(kind.field(number).type) for number in range(kind.num_fields))
+def _annotated(
+    given: tuple[pa.RecordBatch, dict[bytes, bytes] | None],
+) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
+    batch, metadata = given
+    return batch, None if metadata is None else pa.KeyValueMetadata(metadata)

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use penstock_vgi::{Description, Dialect, Method, MethodKind, Protocol, Serialized, protocol_hash};
+use penstock_vgi::{
+    Description, Dialect, Method, MethodKind, Protocol, Serialized, description_hash, key, protocol_hash,
+};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{Annotated, annotated, schema, serialized};
+use super::batches::{Annotated, PyBatch, annotated, schema, serialized};
 use super::client::IntoVgiErr;
 
 /// A service and its methods.
@@ -36,6 +38,22 @@ impl VgiProtocol {
     fn hash(&self) -> String {
         protocol_hash(&self.protocol)
     }
+}
+
+/// The hash over a description of dialect 0.10.
+#[pyfunction]
+pub(crate) fn vgi_description_hash(protocol_name: &str, batch: PyBatch) -> PyResult<String> {
+    description_hash(protocol_name, &batch.0).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// The keys of metadata that the protocol reserves, by their names in the core.
+#[pyfunction]
+pub(crate) fn vgi_keys(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let keys = PyDict::new(py);
+    for (name, key) in key::ALL {
+        keys.set_item(name, PyBytes::new(py, key))?;
+    }
+    Ok(keys)
 }
 
 fn method(dict: &Bound<'_, PyDict>) -> PyResult<Method> {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{ArrayRef, UInt8Array};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
-use penstock_vgi::Limits;
-use penstock_vgi::shm_layout::{MOST, Region};
+use penstock_vgi::shm_layout::{HEADER, MOST, Region, Table};
+use penstock_vgi::{Error, Limits};
 use penstock_vgi_net::{Peer, Segment};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{PyBatch, array_to_python};
+use super::batches::{Annotated, PyBatch, annotated, array_to_python, metadata as read_metadata};
 use super::client::{IntoVgiErr, misuse};
 
 /// A shared memory segment, as long as it is open.
@@ -115,6 +115,27 @@ impl VgiSegment {
         Ok(region.map(|region| (region.offset, region.length)))
     }
 
+    /// Puts a batch into the segment, and gives what goes over the pipe in its place; `None` when there is no room.
+    #[pyo3(signature = (batch, metadata=None))]
+    fn share(
+        &self,
+        py: Python<'_>,
+        batch: PyBatch,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Option<Annotated>> {
+        let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
+        let pointer = py.detach(|| segment.share(&batch)).map_err(IntoVgiErr::into_vgi_err)?;
+        pointer.map(|pointer| annotated(py, &pointer)).transpose()
+    }
+
+    /// The batch that a pointer stands for, with its metadata; what is no pointer as it is.
+    #[pyo3(signature = (batch, metadata=None))]
+    fn resolve(&self, py: Python<'_>, batch: PyBatch, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<Annotated> {
+        let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
+        let found = py.detach(|| segment.resolve(batch, Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
+        annotated(py, &found)
+    }
+
     /// The bytes of a region as they lie; it is given back when the last view of them goes.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let bytes = self
@@ -154,5 +175,55 @@ impl VgiSegment {
     fn unlink(&self) -> PyResult<()> {
         self.segment()?.unlink();
         Ok(())
+    }
+}
+
+/// The allocations of a segment whose memory Python has.
+#[pyclass(name = "VgiTable", module = "penstock._core")]
+pub(crate) struct VgiTable(Table);
+
+fn table(table: Result<Table, Error>) -> PyResult<VgiTable> {
+    table.map(VgiTable).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[pymethods]
+impl VgiTable {
+    /// The bytes that a header takes at most.
+    #[classattr]
+    const HEADER: u64 = HEADER;
+
+    /// How many regions there can be.
+    #[classattr]
+    const MOST: usize = MOST;
+
+    /// That of a new segment.
+    #[staticmethod]
+    fn create(size: u64) -> PyResult<Self> {
+        table(Table::new(size))
+    }
+
+    /// That of a segment whose header is given, up to its last region at least.
+    #[staticmethod]
+    fn read(header: &[u8], size: u64) -> PyResult<Self> {
+        table(Table::read(header, size))
+    }
+
+    /// The header, up to its last region.
+    fn write<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.write())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.regions().len()
+    }
+
+    /// Takes a region; `None` when there is no room.
+    fn allocate(&mut self, length: u64) -> Option<u64> {
+        self.0.allocate(length).map(|region| region.offset)
+    }
+
+    /// Gives a region back. Whether one began there.
+    fn free(&mut self, offset: u64) -> bool {
+        self.0.free(offset)
     }
 }
