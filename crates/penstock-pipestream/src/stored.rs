@@ -89,11 +89,11 @@ written_as! {
     FailureAction as u8: |action: &Self| *action as u8, |number: u8| Self::try_from(i32::from(number));
     ErrorCode as u64: |code: &Self| code.code(), |code| Ok::<_, Error>(Self::from_code(code));
     ResolutionState as u8: |state: &Self| state.code(), resolution_state;
-    ClaimCheck as &[u8]: |check: &Self| Bytes(check.encode_to_vec()), decode_message;
-    CompletionPolicy as &[u8]: |policy: &Self| Bytes(policy.encode_to_vec()), decode_message;
-    StoppingPointValidation as &[u8]: |validation: &Self| Bytes(validation.encode_to_vec()), decode_message;
-    EntityHeader as &[u8]: |header: &Self| Bytes(header.encode().split_off(Self::LENGTH_FIELD)), Self::parse;
-    Frame as &[u8]: |frame: &Self| Bytes(frame.encode_to_vec()), whole_frame;
+    ClaimCheck as &[u8]: |check: &Self| AsBytes(check.encode_to_vec()), decode_message;
+    CompletionPolicy as &[u8]: |policy: &Self| AsBytes(policy.encode_to_vec()), decode_message;
+    StoppingPointValidation as &[u8]: |validation: &Self| AsBytes(validation.encode_to_vec()), decode_message;
+    EntityHeader as &[u8]: |header: &Self| AsBytes(header.encode().split_off(Self::LENGTH_FIELD)), Self::parse;
+    Frame as &[u8]: |frame: &Self| AsBytes(frame.encode_to_vec()), whole_frame;
 }
 
 fn resolution_state(code: u8) -> Result<ResolutionState> {
@@ -108,9 +108,9 @@ fn whole_frame(bytes: &[u8]) -> Result<Frame> {
 }
 
 /// Bytes, which serde would take for a list of numbers.
-pub(crate) struct Bytes<T>(pub(crate) T);
+pub(crate) struct AsBytes<T>(pub(crate) T);
 
-impl<T: AsRef<[u8]>> Serialize for Bytes<T> {
+impl<T: AsRef<[u8]>> Serialize for AsBytes<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(self.0.as_ref())
     }
@@ -193,13 +193,13 @@ fields_as! {
     optional_nanos: Option<Duration> as Option<u64>,
         |duration: &Option<Duration>| duration.as_ref().map(duration_nanos), |nanos| nanos.map(Duration::from_nanos);
     bits: f32 as u32, |number: &f32| number.to_bits(), f32::from_bits;
-    data: Bytes as &[u8], Bytes, Bytes::copy_from_slice;
+    byte_string: Bytes as &[u8], AsBytes, Bytes::copy_from_slice;
     optional_bytes: Option<Bytes> as Option<&[u8]>,
-        |bytes: &Option<Bytes>| bytes.clone().map(Bytes), |bytes| bytes.map(Bytes::copy_from_slice);
+        |bytes: &Option<Bytes>| bytes.clone().map(AsBytes), |bytes| bytes.map(Bytes::copy_from_slice);
     optional_token: Option<Token> as Option<(YieldReason, &[u8])>,
-        |token: &Option<Token>| token.clone().map(|(reason, bytes)| (reason, Bytes(bytes))),
+        |token: &Option<Token>| token.clone().map(|(reason, bytes)| (reason, AsBytes(bytes))),
         |token| token.map(|(reason, bytes)| (reason, Bytes::copy_from_slice(bytes)));
-    buffer: BytesMut as &[u8], Bytes, BytesMut::from;
+    buffer: BytesMut as &[u8], AsBytes, BytesMut::from;
     answer: Claimed as Answer, stored_answer, restored_answer;
     optional_answer: Option<Claimed> as Option<Answer>,
         |answer: &Option<Claimed>| answer.as_ref().map(stored_answer), |answer| answer.map(restored_answer);
@@ -234,7 +234,7 @@ mod tests {
         nanos: Option<Duration>,
         #[serde(with = "bits")]
         bits: f32,
-        #[serde(with = "bytes")]
+        #[serde(with = "byte_string")]
         bytes: Bytes,
         #[serde(with = "answer")]
         answer: Claimed,

@@ -80,7 +80,7 @@ pub struct StoppingPoint {
     /// Why.
     pub reason: YieldReason,
     /// What the processing needs to go on; only its own end reads it.
-    #[serde(with = "crate::stored::bytes")]
+    #[serde(with = "crate::stored::byte_string")]
     pub continuation: Bytes,
     /// The state that it is good for (section 9.6).
     pub validation: StoppingPointValidation,

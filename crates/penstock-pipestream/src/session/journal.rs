@@ -75,14 +75,14 @@ pub(super) enum Input {
     },
     NoteState {
         key: EntityKey,
-        #[serde(with = "crate::stored::bytes")]
+        #[serde(with = "crate::stored::byte_string")]
         state_checksum: Bytes,
     },
     Announce {
         parent: Option<EntityKey>,
         dehydrate: bool,
         policy: Option<CompletionPolicy>,
-        #[serde(with = "crate::stored::bytes")]
+        #[serde(with = "crate::stored::byte_string")]
         label: Bytes,
     },
     EndChildren {
@@ -104,7 +104,7 @@ pub(super) enum Input {
     },
     Resume {
         key: EntityKey,
-        #[serde(with = "crate::stored::bytes")]
+        #[serde(with = "crate::stored::byte_string")]
         token: Bytes,
     },
     AskClaim {

@@ -50,7 +50,7 @@ pub(super) struct Received {
 struct Yielded {
     number: u64,
     /// Empty: there is no state to go on from.
-    #[serde(with = "crate::stored::bytes")]
+    #[serde(with = "crate::stored::byte_string")]
     state_checksum: Bytes,
     /// What its token says was the last checkpoint.
     checkpoint: Option<String>,

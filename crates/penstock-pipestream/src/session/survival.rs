@@ -32,7 +32,7 @@ use super::{Session, State};
 use crate::error::{Error, ErrorCode, Result};
 use crate::frame::FrameDecoder;
 use crate::messages::CompletionPolicy;
-use crate::stored::{Bytes, RecordWriter, written_as};
+use crate::stored::{AsBytes, RecordWriter, written_as};
 use crate::time::Now;
 use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
 
@@ -129,7 +129,7 @@ impl Survival {
         if let Some(kept) = &self.kept {
             let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);
             let bytes: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();
-            record.put(&Bytes(kept.bytes.get(bytes..).unwrap_or_default()));
+            record.put(&AsBytes(kept.bytes.get(bytes..).unwrap_or_default()));
         }
     }
 
