@@ -61,9 +61,13 @@ impl IntoPyErr for penstock_io::Error {
         // What happened at this end only has no code of its own in the registry.
         let code = match &self {
             Error::Deadline(_) => ErrorCode::IdleTimeout,
-            Error::Io { .. } | Error::Tls(_) | Error::Misuse(_) | Error::Task(_) | Error::Forked => {
-                ErrorCode::InternalError
-            }
+            Error::Io { .. }
+            | Error::Tls(_)
+            | Error::Misuse(_)
+            | Error::Busy(_)
+            | Error::Content(_)
+            | Error::Task(_)
+            | Error::Forked => ErrorCode::InternalError,
         };
         pipestream_error(self.to_string(), code, self.kind())
     }
