@@ -29,7 +29,7 @@ pub(crate) trait IntoPyErr {
 impl IntoPyErr for penstock_pipestream::Error {
     fn into_py_err(self) -> PyErr {
         python::PipeStreamError::new_err((
-            self.message().to_owned(),
+            self.message(),
             self.code().code(),
             self.code().name(),
             self.kind().name(),
@@ -46,6 +46,8 @@ impl IntoPyErr for penstock_pipestream_net::Error {
         let (message, code, kind) = match self {
             Error::Protocol(error) => return error.into_py_err(),
             Error::Local(error) => return error.into_py_err(),
+            Error::Refused(ref reason) => (reason.message.clone(), reason.code, self.kind()),
+            Error::Ended(text) => (text.to_owned(), ErrorCode::InternalError, self.kind()),
             Error::Closed(ref reason) => {
                 (format!("the session is closed: {}", reason.message), reason.code, self.kind())
             }
@@ -87,6 +89,6 @@ impl IntoPyErr for penstock_ingest::Error {
     }
 }
 
-fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
+pub(crate) fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
     python::PipeStreamError::new_err((message, code.code(), code.name(), kind.name(), None::<u32>, None::<u32>))
 }
