@@ -107,6 +107,19 @@ def test_cores_touch_no_file_socket_thread_or_clock(repository, manifests, saw):
 SMALL = {"regex-syntax"}
 
 
+def test_errors_of_cores_are_variants_and_no_text(repository, saw):
+    variants = 0
+    for core in sorted(CORES):
+        folder = repository / f"crates/penstock-{core}/src"
+        sources = [path for path in (folder / "error.rs", *sorted(folder.glob("error/*.rs"))) if path.exists()]
+        assert sources, f"penstock-{core} has no errors"
+        for source in sources:
+            text = source.read_text()
+            assert not re.search(r"\bmessage: (String|impl|&)|\bOther\(String\)", text), f"{source}: an error has a text for a variant"
+            variants += len(re.findall(r"#\[error\(\"", text))
+    saw(variants, "variants of errors with a message", at_least=400)
+
+
 def _features(repository: Path, *options: str) -> dict[str, set[str]]:
     """The features of each package, by name and version, in a tree of dependencies."""
     tree = subprocess.run(

@@ -43,7 +43,7 @@ impl Identity {
         let owner = owner.filter(|owner| !owner.is_empty());
         let identity = Self { doc_id, owner };
         let checked = identity.pipe_doc("00000000000000000000000000000000").check();
-        checked.map_err(|error| Error::Value(error.message().to_owned()))?;
+        checked.map_err(|error| Error::Value(error.message()))?;
         Ok(identity)
     }
 

@@ -23,6 +23,12 @@ pub enum Error {
     /// The caller broke a rule; nothing was sent.
     #[error("{0}")]
     Misuse(String),
+    /// Somebody else has it, or changes it at the same time: another process, another writer.
+    #[error("{0}")]
+    Busy(String),
+    /// A file or an object that this end keeps holds something else than it must.
+    #[error("{0}")]
+    Content(String),
     /// A task of this process ended without an answer: it panicked, or the process ends.
     #[error("{0}")]
     Task(String),
@@ -41,7 +47,8 @@ impl Error {
     /// Return whose fault it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::Tls(_) | Self::Task(_) => ErrorKind::Io,
+            Self::Io { .. } | Self::Tls(_) | Self::Busy(_) | Self::Task(_) => ErrorKind::Io,
+            Self::Content(_) => ErrorKind::Malformed,
             Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
             Self::Deadline(_) => ErrorKind::Deadline,
         }
@@ -70,6 +77,16 @@ pub trait DriverError: From<Error> {
         Error::Misuse(message).into()
     }
 
+    /// Make the error of what somebody else has, or changes.
+    fn busy(message: String) -> Self {
+        Error::Busy(message).into()
+    }
+
+    /// Make the error of a file or an object with something else in it.
+    fn content(message: String) -> Self {
+        Error::Content(message).into()
+    }
+
     /// Make the error of a task that ended without an answer.
     fn task(cause: &impl Display) -> Self {
         Error::Task(cause.to_string()).into()
@@ -87,3 +104,37 @@ pub trait DriverError: From<Error> {
 }
 
 impl<E: From<Error>> DriverError for E {}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_io_error_leads_to_what_the_system_said_with_its_kind() {
+        let error = Error::file("cannot open", Path::new("/x"), io::Error::from(io::ErrorKind::StorageFull));
+        let copy = error.clone();
+        let source = copy.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::StorageFull));
+        assert!(error.to_string().starts_with("cannot open /x: "), "{error}");
+    }
+
+    #[test]
+    fn only_a_callers_mistake_is_misuse() {
+        let text = String::new;
+        let (io, misuse) = (ErrorKind::Io, ErrorKind::Misuse);
+        for (error, kind) in [
+            (Error::Misuse(text()), misuse),
+            (Error::Forked, misuse),
+            (Error::Busy(text()), io),
+            (Error::Task(text()), io),
+            (Error::Tls(text()), io),
+            (Error::memory(7), io),
+            (Error::Content(text()), ErrorKind::Malformed),
+            (Error::Deadline(text()), ErrorKind::Deadline),
+        ] {
+            assert_eq!(error.kind(), kind, "{error:?}");
+        }
+    }
+}

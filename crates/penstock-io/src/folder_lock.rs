@@ -18,7 +18,7 @@ impl FolderLock {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::Misuse(format!("{}: {taken}", folder.display()))),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy(format!("{}: {taken}", folder.display()))),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }

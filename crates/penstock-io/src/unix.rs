@@ -89,7 +89,7 @@ fn clear(path: &Path) -> Result<()> {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(context(error)),
-        Ok(()) | Err(_) => Err(Error::Misuse(format!("{}: another daemon listens there", path.display()))),
+        Ok(()) | Err(_) => Err(Error::Busy(format!("{}: another daemon listens there", path.display()))),
     }
 }
 

@@ -6,9 +6,17 @@ pub enum Error {
     /// At this end: a file, a socket, TLS, a time-out, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
-    /// A rule of the protocol was broken, or the peer refused.
+    /// A rule of the protocol was broken.
     #[error(transparent)]
     Protocol(#[from] penstock_lumberjack::Error),
+    /// A receiver broke a rule of the protocol.
+    #[error("{name}: {source}")]
+    Peer {
+        /// The receiver's address.
+        name: String,
+        /// What it did.
+        source: penstock_lumberjack::Error,
+    },
 }
 
 /// What this driver returns.
@@ -19,7 +27,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
-            Self::Protocol(error) => error.kind(),
+            Self::Protocol(error) | Self::Peer { source: error, .. } => error.kind(),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::error::{Deadline, Error, Misuse, Result, Violation};
 use crate::frame::Window;
 use crate::limits::Limits;
-use crate::{Accepts, Ack, Data, Decoder, Error, Frame, Json, Pair, Result, Version, encoder};
+use crate::{Accepts, Ack, Data, Decoder, Frame, Json, Pair, Version, encoder};
 
 /// How events are numbered (decision 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,10 +138,10 @@ impl Client {
     /// window is larger than the reader takes.
     pub fn new(now: Instant, config: ClientConfig) -> Result<Self> {
         if config.window == 0 || config.in_flight == 0 {
-            return Err(Error::misuse("a window has at least 1 event, and at least 1 window is on its way"));
+            return Err(Misuse::NoWindow.into());
         }
         if config.compression > 9 {
-            return Err(Error::misuse(format!("zlib has levels 0 to 9, not {}", config.compression)));
+            return Err(Misuse::CompressionLevel(config.compression).into());
         }
         config.limits.window().check(config.window.into())?;
         let mut client = Self {
@@ -198,7 +199,7 @@ impl Client {
     }
 
     fn append(&mut self, encode: impl FnOnce(&mut BytesMut) -> Result<()>) -> Result<()> {
-        let start = u32::try_from(self.open.frames.len()).map_err(|_| Error::misuse("a window has 4 GiB or more"))?;
+        let start = u32::try_from(self.open.frames.len()).map_err(|_| Misuse::WindowLength)?;
         encode(&mut self.open.frames)?;
         self.open.starts.push(start);
         // No event has the number 0, which keeps alive: where it would come, the next window begins, with 1.
@@ -274,7 +275,7 @@ impl Client {
                 None => return Ok(()),
                 Some(Frame::Ack(ack)) => ack,
                 Some(Frame::Window(_) | Frame::Data(_) | Frame::Json(_)) => {
-                    return Err(Error::violation("a reader sends acknowledgements only").at(at));
+                    return Err(Error::from(Violation::NoAck).at(at));
                 }
             };
             self.heard = now;
@@ -302,7 +303,7 @@ impl Client {
         if ack.sequence == 0 || old || idle {
             return Ok(());
         }
-        Err(Error::violation(format!("event {} is acknowledged, which was not sent", ack.sequence)))
+        Err(Violation::UnsentEvent { sequence: ack.sequence }.into())
     }
 
     /// Forgets whole windows, and the first events of the one behind them.
@@ -332,8 +333,7 @@ impl Client {
     /// Fails where the reader has said nothing for too long: disconnect.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         if self.poll_timeout().is_some_and(|due| due <= now) {
-            let message = format!("nothing was acknowledged within {} s", self.config.timeout.as_secs());
-            let error = Error::deadline(message);
+            let error = Error::from(Deadline::Ack { seconds: self.config.timeout.as_secs() });
             self.failed = Some(error.clone());
             return Err(error);
         }

@@ -1,9 +1,9 @@
 use bytes::{Buf as _, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::frame::{ACK, Found, Json, Scan};
+use crate::error::{Error, Malformed, Result, Violation};
+use crate::frame::{ACK, Found, Frame, Json, Scan};
 use crate::limits::Limits;
-use crate::{Error, Frame, Result};
 
 /// How much is inflated at a time: what a compressed frame costs in memory, beside a frame that is larger.
 const INFLATE: usize = 64 << 10;
@@ -31,11 +31,14 @@ impl Accepts {
     }
 
     pub(crate) fn refusal(self, kind: u8) -> Error {
-        let who = match self {
+        Violation::FrameType { sender: self, frame_type: kind }.into()
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
             Self::Writer => "writer",
             Self::Reader => "reader",
-        };
-        Error::violation(format!("a {who} sends no frame of type {}", char::from(kind)))
+        }
     }
 }
 
@@ -261,7 +264,7 @@ impl Inflating {
             match self.scan.scan(&self.output, accepts, limits)? {
                 Some(Found::Frame(length)) => return Ok(Inflated::Frame(length)),
                 Some(Found::Compressed(_)) => {
-                    return Err(Error::violation("a compressed frame lies in a compressed frame"));
+                    return Err(Violation::NestedCompression.into());
                 }
                 None => match &self.stream {
                     Stream::Ended => return self.end(),
@@ -294,11 +297,9 @@ impl Inflating {
         let left = self.left;
         let went_well = self.check(limits).and_then(|()| match status {
             Ok(Status::StreamEnd) => Ok(Stream::Ended),
-            Ok(Status::Ok | Status::BufError) if left == 0 && given == 0 => {
-                Err(Error::malformed("the zlib stream of a compressed frame is cut off"))
-            }
+            Ok(Status::Ok | Status::BufError) if left == 0 && given == 0 => Err(Malformed::ZlibTruncated.into()),
             Ok(Status::Ok | Status::BufError) => Ok(Stream::Open),
-            Err(error) => Err(Error::malformed(format!("a compressed frame is not zlib: {error}"))),
+            Err(error) => Err(Malformed::Zlib { reason: error.to_string() }.into()),
         });
         self.stream = went_well.unwrap_or_else(Stream::Broken);
         true
@@ -315,10 +316,10 @@ impl Inflating {
 
     fn end(&self) -> Result<Inflated> {
         if self.left > 0 {
-            return Err(Error::malformed(format!("{} bytes follow the zlib stream of a compressed frame", self.left)));
+            return Err(Malformed::ZlibTrailing { bytes: self.left }.into());
         }
         if !self.output.is_empty() {
-            return Err(Error::malformed("a compressed frame ends inside of a frame"));
+            return Err(Malformed::CompressedEnd.into());
         }
         Ok(Inflated::End)
     }

@@ -25,7 +25,7 @@ mod server;
 
 pub use client::{Acknowledged, Client, ClientConfig, Sequence};
 pub use decoder::{Accepts, Decoder};
-pub use error::{Error, Result};
+pub use error::{Deadline, Error, Malformed, Misuse, Result, Violation};
 pub use frame::{Ack, Data, Frame, Json, Pair, Pairs, Version, Window};
 pub use limits::Limits;
 pub use penstock_wire::ErrorKind;

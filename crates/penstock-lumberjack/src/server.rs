@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::error::{Deadline, Error, Malformed, Misuse, Result, Violation};
 use crate::frame::Window;
 use crate::limits::Limits;
-use crate::{Accepts, Ack, Decoder, Error, Frame, Pairs, Result, Version};
+use crate::{Accepts, Ack, Decoder, Frame, Pairs, Version};
 
 /// Windows whose events are not acknowledged; another one is not read (decision 5).
 const OPEN_WINDOWS: usize = 2;
@@ -249,7 +250,7 @@ impl Server {
 
     fn window(&mut self, now: Instant, window: Window) -> Result<()> {
         if window.size == 0 {
-            return Err(Error::violation("a window of 0 events"));
+            return Err(Violation::EmptyWindow.into());
         }
         self.config.limits.window().check(window.size.into())?;
         self.window = window.size;
@@ -300,7 +301,7 @@ impl Server {
     /// Fails as a misuse if there were not so many.
     pub fn acknowledge(&mut self, now: Instant, events: u64) -> Result<()> {
         if events > self.received {
-            return Err(Error::misuse(format!("{events} events are acknowledged, {} were received", self.received)));
+            return Err(Misuse::Acknowledged { acknowledged: events, received: self.received }.into());
         }
         self.taken = self.taken.max(events);
         self.acknowledge_taken(now);
@@ -380,14 +381,14 @@ impl Server {
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let late = if due(self.frame_due()) {
-            Some(format!("a frame has not arrived within {} s", self.config.frame_timeout.as_secs()))
+            Some(Deadline::Frame { seconds: self.config.frame_timeout.as_secs() })
         } else if due(self.idle_due()) {
-            Some("the writer has been silent for too long".to_owned())
+            Some(Deadline::Silence)
         } else {
             None
         };
-        if let Some(message) = late {
-            let error = Error::deadline(message).at(self.decoder.offset());
+        if let Some(deadline) = late {
+            let error = Error::from(deadline).at(self.decoder.offset());
             self.failed = Some(error.clone());
             self.acknowledge_taken(now);
             return Err(error);
@@ -437,7 +438,7 @@ impl Server {
         let result = match &self.failed {
             Some(error) => Err(error.clone()),
             None if self.decoder.is_mid_frame() && !self.is_held() => {
-                Err(Error::malformed("the stream ends inside of a frame").at(self.decoder.offset()))
+                Err(Error::from(Malformed::StreamEnd).at(self.decoder.offset()))
             }
             None => Ok(()),
         };
@@ -457,9 +458,7 @@ impl Server {
 #[inline]
 fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
     match windows.back() {
-        Some(last) if last.left == 0 && !announced => {
-            Err(Error::violation(format!("an event beyond the window of {window}")))
-        }
+        Some(last) if last.left == 0 && !announced => Err(Violation::WindowOverrun { window }.into()),
         _ => Ok(()),
     }
 }

@@ -6,10 +6,16 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use penstock_lumberjack::{
-    Acknowledged, Client, ClientConfig, ErrorKind, Event, Sequence, Server, ServerConfig, Version,
+    Accepts, Acknowledged, Client, ClientConfig, Deadline, Error, Event, Malformed, Misuse, Sequence, Server,
+    ServerConfig, Version, Violation,
 };
 use penstock_testkit::clock::FakeClock;
+use penstock_wire::LimitExceeded;
 use proptest::prelude::*;
+
+fn above(name: &'static str, limit: u64, actual: u64) -> Error {
+    LimitExceeded { name, limit, actual }.into()
+}
 
 fn config() -> ClientConfig {
     ClientConfig { window: 2, compression: 0, ..ClientConfig::default() }
@@ -76,16 +82,19 @@ fn what_was_never_sent_cannot_be_acknowledged() {
     (0..2).for_each(|_| client.send_json(b"{}").expect("fits"));
     transmit(&mut client, &clock);
     let error = client.handle_input(clock.instant(), &ack(3)).expect_err("refused");
-    assert_eq!((error.kind(), error.offset()), (ErrorKind::Violation, Some(0)));
+    assert_eq!(error, Error::Violation(Violation::UnsentEvent { sequence: 3 }, Some(0)));
     assert_eq!(client.handle_input(clock.instant(), &ack(2)), Err(error));
 }
 
 #[test]
 fn a_reader_sends_nothing_but_acknowledgements() {
     let clock = FakeClock::new();
-    for (bytes, kind) in [(b"1W\0\0\0\x01", ErrorKind::Violation), (b"HTTP/1", ErrorKind::Malformed)] {
-        let error = client(&clock, config()).handle_input(clock.instant(), bytes).expect_err("refused");
-        assert_eq!(error.kind(), kind);
+    let window = Violation::FrameType { sender: Accepts::Reader, frame_type: b'W' };
+    for (bytes, error) in [
+        (b"1W\0\0\0\x01", Error::Violation(window, Some(0))),
+        (b"HTTP/1", Error::Malformed(Malformed::Version(b'H'), Some(0))),
+    ] {
+        assert_eq!(client(&clock, config()).handle_input(clock.instant(), bytes), Err(error));
     }
 }
 
@@ -101,7 +110,7 @@ fn a_reader_that_says_nothing_is_given_up_and_one_that_is_still_there_is_not() {
     clock.advance(Duration::from_secs(29));
     client.handle_timeout(clock.instant()).expect("in time");
     clock.advance(Duration::from_secs(1));
-    assert_eq!(client.handle_timeout(clock.instant()).expect_err("too late").kind(), ErrorKind::Deadline);
+    assert_eq!(client.handle_timeout(clock.instant()), Err(Deadline::Ack { seconds: 30 }.into()));
 }
 
 #[test]
@@ -124,16 +133,15 @@ fn after_a_disconnect_what_is_not_acknowledged_goes_again_under_numbers_that_fit
 fn options_that_cannot_work_are_refused() {
     let clock = FakeClock::new();
     let wrong = [
-        ClientConfig { window: 0, ..config() },
-        ClientConfig { in_flight: 0, ..config() },
-        ClientConfig { compression: 10, ..config() },
+        (ClientConfig { window: 0, ..config() }, Misuse::NoWindow),
+        (ClientConfig { in_flight: 0, ..config() }, Misuse::NoWindow),
+        (ClientConfig { compression: 10, ..config() }, Misuse::CompressionLevel(10)),
     ];
-    for config in wrong {
-        let error = Client::new(clock.instant(), config).expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Misuse);
+    for (config, misuse) in wrong {
+        assert_eq!(Client::new(clock.instant(), config).expect_err("refused"), misuse.into());
     }
     let error = Client::new(clock.instant(), ClientConfig { window: 65_537, ..config() }).expect_err("refused");
-    assert_eq!(error.to_string(), "the window is 65537, above the limit of 65536");
+    assert_eq!(error, above("the window", 65_536, 65_537));
 }
 
 #[test]
@@ -144,21 +152,17 @@ fn an_event_that_no_reader_takes_is_refused_and_the_others_go() {
     let (long, key) = (vec![b'x'; (16 << 20) + 1], vec![b'k'; (64 << 10) + 1]);
     let many = vec![(b"".as_slice(), b"".as_slice()); 65_537];
     let large = vec![(b"k".as_slice(), &long[1..]); 4];
-    for (refused, words) in [
-        (client.send_json(&long), "the length of a JSON document is 16777217, above the limit of 16777216"),
+    for (refused, error) in [
+        (client.send_json(&long), above("the length of a JSON document", 16_777_216, 16_777_217)),
         (
             client.send_data([(b"k".as_slice(), long.as_slice())]),
-            "the length of a value is 16777217, above the limit of 16777216",
+            above("the length of a value", 16_777_216, 16_777_217),
         ),
-        (
-            client.send_data([(key.as_slice(), b"".as_slice())]),
-            "the length of a key is 65537, above the limit of 65536",
-        ),
-        (client.send_data(many), "the pair count is 65537, above the limit of 65536"),
-        (client.send_data(large), "the length of a data frame is 67108910, above the limit of 67108864"),
+        (client.send_data([(key.as_slice(), b"".as_slice())]), above("the length of a key", 65_536, 65_537)),
+        (client.send_data(many), above("the pair count", 65_536, 65_537)),
+        (client.send_data(large), above("the length of a data frame", 67_108_864, 67_108_910)),
     ] {
-        let error = refused.expect_err("refused");
-        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Limit, words));
+        assert_eq!(refused, Err(error));
     }
     client.send_json(&long[1..]).expect("fits");
     assert_eq!(

@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock_lumberjack::{ErrorKind, Event, Json, Result, Server, ServerConfig, Version, Window, encoder};
+use penstock_lumberjack::{
+    Deadline, Error, Event, Json, Malformed, Misuse, Result, Server, ServerConfig, Version, Violation, Window, encoder,
+};
 use penstock_testkit::clock::FakeClock;
+use penstock_wire::LimitExceeded;
 
 /// A reader, its writer's pen, and the application.
 struct Dialogue {
@@ -113,14 +116,15 @@ fn without_a_window_it_is_one() {
     dialogue.take_all();
     assert_eq!(dialogue.acks(), [('1', 1)]);
     let error = dialogue.events([2, 3]).arrive().expect_err("beyond the window");
-    assert_eq!((error.kind(), dialogue.seen.len()), (ErrorKind::Violation, 2));
+    let overrun = Violation::WindowOverrun { window: 1 };
+    assert_eq!((error, dialogue.seen.len()), (Error::Violation(overrun, Some(24)), 2));
 }
 
 #[test]
 fn an_event_beyond_the_window_is_refused_and_those_before_it_are_kept_and_acknowledged() {
     let mut dialogue = Dialogue::new(Version::V2);
     let error = dialogue.window(2).events([1, 2, 3]).arrive().expect_err("beyond the window");
-    assert_eq!((error.kind(), error.offset()), (ErrorKind::Violation, Some(6 + 12 + 12)));
+    assert_eq!(error, Error::Violation(Violation::WindowOverrun { window: 2 }, Some(6 + 12 + 12)));
     assert!(!dialogue.server.wants_input());
     dialogue.take_all();
     assert_eq!(dialogue.acks(), [('2', 2)]);
@@ -129,9 +133,12 @@ fn an_event_beyond_the_window_is_refused_and_those_before_it_are_kept_and_acknow
 
 #[test]
 fn a_window_of_0_or_above_the_limit_is_refused() {
-    for (size, kind) in [(0, ErrorKind::Violation), (65_537, ErrorKind::Limit), (u32::MAX, ErrorKind::Limit)] {
+    let error = Dialogue::new(Version::V1).window(0).arrive().expect_err("refused");
+    assert_eq!(error, Error::Violation(Violation::EmptyWindow, Some(0)));
+    for size in [65_537, u32::MAX] {
         let error = Dialogue::new(Version::V1).window(size).arrive().expect_err("refused");
-        assert_eq!((error.kind(), error.offset()), (kind, Some(0)));
+        let exceeded = LimitExceeded { name: "the window", limit: 65_536, actual: size.into() };
+        assert_eq!(error, Error::Limit(exceeded, Some(0)));
     }
 }
 
@@ -298,7 +305,7 @@ fn a_frame_that_does_not_arrive_in_30_seconds_is_too_late_and_silence_between_fr
     dialogue.server.input().extend_from_slice(b"J");
     dialogue.handle().expect("not whole");
     let error = dialogue.pass(1.0).expect_err("too late");
-    assert_eq!(error.kind(), ErrorKind::Deadline);
+    assert!(matches!(error, Error::Deadline(Deadline::Frame { .. }, Some(_))), "{error}");
     assert_eq!(dialogue.server.poll_timeout(), None);
 }
 
@@ -347,7 +354,7 @@ fn a_writer_that_is_silent_for_too_long_is_given_up_if_a_limit_is_set() {
     dialogue.pass(120.0).expect("it waits for us");
     dialogue.take_all();
     dialogue.pass(59.0).expect("in time");
-    assert_eq!(dialogue.pass(1.0).expect_err("silent").kind(), ErrorKind::Deadline);
+    assert!(matches!(dialogue.pass(1.0), Err(Error::Deadline(Deadline::Silence, _))));
 }
 
 #[test]
@@ -363,7 +370,8 @@ fn at_the_end_what_was_taken_is_acknowledged_and_half_a_frame_is_an_error() {
     dialogue.window(5).events(1..=2).arrive().expect("legal");
     dialogue.server.input().extend_from_slice(b"2J");
     dialogue.handle().expect("not whole");
-    assert_eq!(dialogue.server.handle_end(dialogue.clock.instant()).expect_err("half").kind(), ErrorKind::Malformed);
+    let end = dialogue.server.handle_end(dialogue.clock.instant());
+    assert!(matches!(end, Err(Error::Malformed(Malformed::StreamEnd, _))), "{end:?}");
     dialogue.take_all();
     assert_eq!(dialogue.acks(), [('2', 2)]);
 }
@@ -400,6 +408,6 @@ fn a_budget_stops_between_events() {
 #[test]
 fn more_cannot_be_acknowledged_than_was_received() {
     let mut dialogue = Dialogue::new(Version::V2);
-    let error = dialogue.server.acknowledge(dialogue.clock.instant(), 1).expect_err("nothing came");
-    assert_eq!(error.kind(), ErrorKind::Misuse);
+    let misuse = Misuse::Acknowledged { acknowledged: 1, received: 0 };
+    assert_eq!(dialogue.server.acknowledge(dialogue.clock.instant(), 1), Err(misuse.into()));
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_io::tls::{ClientTls, nobody};
-use penstock_pimp::{Code, Error as PimpError, JobId, Limits, Now, StatusBody};
+use penstock_pimp::{Error as PimpError, JobId, Limits, Now, StatusBody};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
@@ -44,7 +44,7 @@ impl Default for ClientOptions {
 /// Whether a URL, which may come from outside, is one that may be asked (decision 7, section 13): `https://`, or `http://`
 /// on loopback; of a host that is allowed; without a name and a password in it.
 pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
-    let wrong = |why: &str| Error::Protocol(PimpError::new(Code::Misuse, format!("{} {why}", shown(text))));
+    let wrong = |why: &str| Error::misuse(format!("{} {why}", shown(text)));
     let url = Url::parse(text).map_err(|error| wrong(&format!("is no URL: {error}")))?;
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
     match url.scheme() {
@@ -73,10 +73,7 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
 /// Reads an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower case and in
 /// Punycode, addresses in their short form. Without a port any port is allowed.
 fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
-    let wrong = || {
-        let message = format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry));
-        Error::Protocol(PimpError::new(Code::Misuse, message))
-    };
+    let wrong = || Error::misuse(format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry)));
     let name = entry.trim();
     // An address of IPv6 may be given as it is.
     let name = if name.parse::<Ipv6Addr>().is_ok() { format!("[{name}]") } else { name.to_owned() };
@@ -118,10 +115,7 @@ pub(super) fn now() -> Now {
 
 /// A job's URL, `BUFFER/pimp/{jobId}`, or that of its chunks, which a writeUrl is: of both the job's.
 fn job_of(mut url: Url) -> Result<(String, JobId)> {
-    let wrong = || {
-        let message = format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks");
-        Error::Protocol(PimpError::new(Code::Misuse, message))
-    };
+    let wrong = || Error::misuse(format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks"));
     if url.query().is_some() {
         return Err(wrong());
     }
@@ -352,17 +346,16 @@ fn asked(
     body: Vec<u8>,
     patience: Duration,
 ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-    let misuse = |message: &str| Error::Protocol(PimpError::new(Code::Misuse, message));
     let url = url.to_owned();
     let mut request = client.request(method, &url).timeout(patience);
     if let Some(key) = key {
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| misuse("a key is visible ASCII"))?;
+        let mut value = value.map_err(|_| Error::misuse("a key is visible ASCII".to_owned()))?;
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);
     }
     if let Some(etag) = etag {
-        let value = HeaderValue::from_str(etag).map_err(|_| misuse("an ETag is visible ASCII"))?;
+        let value = HeaderValue::from_str(etag).map_err(|_| Error::misuse("an ETag is visible ASCII".to_owned()))?;
         request = request.header(IF_MATCH, value);
     }
     if !body.is_empty() {
@@ -375,8 +368,7 @@ fn asked(
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| failed(&url, &error))? {
             if body.len() + piece.len() > LONGEST {
-                let message = format!("{url}: an answer of more than {LONGEST} bytes");
-                return Err(PimpError::new(Code::TooLarge, message).into());
+                return Err(PimpError::AnswerLength { url, limit: LONGEST }.into());
             }
             body.extend_from_slice(&piece);
         }
@@ -397,14 +389,13 @@ pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, bo
 
 /// A client for a URL that was checked. It follows no redirect: a key would go where nobody has looked.
 fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
-    let misuse = |message: String| Error::Protocol(PimpError::new(Code::Misuse, message));
     let secure = url.scheme() == "https";
     if !secure && tls.is_some() {
-        return Err(misuse("whom to trust, and a certificate, are for https://".into()));
+        return Err(Error::misuse("whom to trust, and a certificate, are for https://".to_owned()));
     }
     let config = match tls {
         Some(tls) => tls.config(b"http/1.1")?,
-        None if secure => return Err(misuse(format!("{url}: say whom to trust"))),
+        None if secure => return Err(Error::misuse(format!("{url}: say whom to trust"))),
         None => nobody()?,
     };
     let mut builder = reqwest::Client::builder()
@@ -416,7 +407,7 @@ fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
         // What is on this machine is reached by no proxy.
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| misuse(format!("{url}: {error}")))
+    builder.build().map_err(|error| Error::io(url.to_string(), error))
 }
 
 fn failed(url: &str, error: &reqwest::Error) -> Error {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use penstock_io::runtime::{self, PerProcess};
 use penstock_pimp::{
-    Code, Encoding, Error as PimpError, Sender as Machine, SenderConfig, SenderEvent, Transmit, is_textual,
+    Encoding, Error as PimpError, Misuse, Sender as Machine, SenderConfig, SenderEvent, Transmit, is_textual,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
@@ -139,7 +139,7 @@ impl Sender {
 
     /// Sends a piece; it returns when there was room for it.
     ///
-    /// Fails with what made the job fail before: [`Cancelled`](Code::Cancelled), what the buffer refused, a stall.
+    /// Fails with what made the job fail before: [`Cancelled`](penstock_pimp::Code::Cancelled), what the buffer refused, a stall.
     pub async fn send(&self, piece: Piece) -> Result<()> {
         self.check_open()?;
         let commands = self.commands.get()?;
@@ -204,7 +204,7 @@ impl Sender {
 }
 
 fn ended() -> Error {
-    PimpError::new(Code::Misuse, "the job has ended").into()
+    PimpError::from(Misuse::Ended).into()
 }
 
 /// What a payload is that nobody has begun.
@@ -294,8 +294,7 @@ impl Driver {
                     });
                 }
                 SenderEvent::Cancelled => {
-                    let error = PimpError::new(Code::Cancelled, "the consumer has cancelled the job");
-                    self.progress.send_modify(|progress| progress.error = Some(error.into()));
+                    self.progress.send_modify(|progress| progress.error = Some(PimpError::Cancelled.into()));
                 }
                 SenderEvent::Finished => finished = true,
             }

@@ -9,13 +9,12 @@ use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::DriverError as _;
-use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use penstock_io::http::{Answers, BodyError, HttpServer, RequestBody, Secured, Serving, read_body};
 use penstock_io::tls::{Fingerprint, ServerTls};
-use penstock_pimp::{Code, Refusal};
+use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::server::read_body;
 use crate::{Error, Result};
 
 const SERVING: Serving = Serving {
@@ -123,14 +122,11 @@ impl Answers for Front {
         let stated = text(&parts.headers, &CONTENT_LENGTH).parse().unwrap_or(0);
         let body = match self.most.check(stated) {
             Ok(()) => read_body(body, self.most).await,
-            Err(exceeded) => Err(exceeded.into()),
+            Err(exceeded) => Err(BodyError::TooLarge(exceeded)),
         };
         let body = match body {
             Ok(body) => body,
-            Err(error) => {
-                let status = error.code().status().unwrap_or(400);
-                return response(status, &[], serde_json::to_vec(&Refusal::from(&error)).unwrap_or_default());
-            }
+            Err(error) => return refusal(error),
         };
         let (reply, answered) = oneshot::channel();
         let asked = Asked {
@@ -141,18 +137,30 @@ impl Answers for Front {
             reply,
         };
         if self.asked.try_send(asked).is_err() {
-            let refusal = Refusal { error: "too many requests wait", code: "UNAVAILABLE", state: None };
+            let refusal = Refusal { error: "too many requests wait".into(), code: "UNAVAILABLE", state: None };
             let later = [("Retry-After".to_owned(), "1".to_owned())];
             return response(503, &later, serde_json::to_vec(&refusal).unwrap_or_default());
         }
         match answered.await {
             Ok(Reply { status, headers, body }) => response(status, &headers, body),
             Err(_) => {
-                let refusal = Refusal { error: "the trigger has failed", code: Code::Failed.name(), state: None };
+                let refusal =
+                    Refusal { error: "the trigger has failed".into(), code: Code::Failed.name(), state: None };
                 response(500, &[], serde_json::to_vec(&refusal).unwrap_or_default())
             }
         }
     }
+}
+
+fn refusal(error: BodyError) -> Response<Full<Bytes>> {
+    let (status, code, error) = match error {
+        BodyError::TooLarge(exceeded) => (413, Code::TooLarge, exceeded.to_string()),
+        BodyError::Broken => (400, Code::Malformed, Malformed::BodyEnd.to_string()),
+        BodyError::Late(message) => (400, Code::Malformed, message),
+        BodyError::Busy => (400, Code::Malformed, "there is no room for the body".to_owned()),
+    };
+    let refusal = Refusal { error: error.into(), code: code.name(), state: None };
+    response(status, &[], serde_json::to_vec(&refusal).unwrap_or_default())
 }
 
 fn response(status: u16, headers: &[(String, String)], body: Vec<u8>) -> Response<Full<Bytes>> {

@@ -8,10 +8,11 @@ use penstock_wire::Limit;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
+use crate::error::{Error, Malformed, Result, Stalled, Trouble};
 use crate::object::Object;
 use crate::payload::Kept;
 use crate::validate::{Bounded, json};
-use crate::{Code, Decoder, Envelope, Error, JobId, Limits, Metadata, Now, Result};
+use crate::{Decoder, Envelope, JobId, Limits, Metadata, Now};
 
 /// How a consumer polls (section 12).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +131,7 @@ pub struct Consumer {
     due: Instant,
     heard: Instant,
     backoff: Backoff,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     // Each with the position behind it.
     events: VecDeque<(ConsumerEvent, Position)>,
     position: Position,
@@ -178,12 +179,12 @@ impl Consumer {
     ///
     /// Of a compressed payload everything is asked for again, but what was given before is not given again.
     ///
-    /// Fails with [`Malformed`](Code::Malformed) where that is no position in this job.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where that is no position in this job.
     pub fn go_on(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
-        let wrong = |error: &dyn fmt::Display| Error::malformed(format!("no position in a job: {error}"));
-        let Object(position): Object<Position> = serde_json::from_str(position).map_err(|error| wrong(&error))?;
+        let wrong = |error: serde_json::Error| Malformed::Position { reason: error.to_string() };
+        let Object(position): Object<Position> = serde_json::from_str(position).map_err(wrong)?;
         if position.job != job.to_string() {
-            return Err(wrong(&format_args!("it is one in job {}, and this is {job}", position.job)));
+            return Err(Malformed::PositionJob { position: position.job, job }.into());
         }
         let mut consumer = Self::new(now, job, config);
         let Some(text) = &position.metadata else { return Ok(consumer) };
@@ -273,7 +274,7 @@ impl Consumer {
         result
     }
 
-    /// Time has passed. Fails with [`Stalled`](Code::Stalled) where nothing new came for too long, naming the last index.
+    /// Time has passed. Fails with [`Stalled`](crate::Code::Stalled) where nothing new came for too long, naming the last index.
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -281,23 +282,24 @@ impl Consumer {
         if self.completed || now.instant < self.heard + self.config.stall_timeout {
             return Ok(());
         }
-        let last =
-            self.next.checked_sub(1).map_or_else(|| "none came".to_owned(), |last| format!("the last is {last}"));
-        let trouble = self.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
-        let waited = self.config.stall_timeout.as_millis();
-        self.over(Err(Error::new(Code::Stalled, format!("no new chunk within {waited} ms: {last}{trouble}"))))
+        let (last, trouble) = (self.next.checked_sub(1), self.trouble.take());
+        self.over(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, trouble }.into()))
     }
 
     /// The poll could not be made, or its answer did not come: it is made again (decision "restored").
     pub fn handle_failure(&mut self, now: Now, why: &str) {
+        self.retry(now, Trouble::Request(why.to_owned()));
+    }
+
+    fn retry(&mut self, now: Now, trouble: Trouble) {
         self.asked = false;
-        self.trouble = Some(why.to_owned());
+        self.trouble = Some(trouble);
         self.due = now.instant + self.backoff.advance();
     }
 
     /// The answer of the buffer.
     ///
-    /// 429 and 5xx are asked again. Fails with the [`Code`] of any other status; with [`Failed`](Code::Failed) where the
+    /// 429 and 5xx are asked again. Fails with the [`Code`](crate::Code) of any other status; with [`Failed`](crate::Code::Failed) where the
     /// sender says that the job has failed; where the answer breaks a rule, and where the payload is not what it should be.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
@@ -317,7 +319,7 @@ impl Consumer {
                 if status != 429 {
                     self.most = (self.most / 2).max(1);
                 }
-                self.handle_failure(now, &format!("the buffer answered with {status}"));
+                self.retry(now, Trouble::Status(status));
                 Ok(())
             }
             _ => self.over(Err(Error::of_response("the poll", status, body))),
@@ -379,7 +381,7 @@ impl Consumer {
         Limit::new("the bytes of chunks behind a gap", self.config.held).check(held)?;
         // A job that has failed has failed, whatever is missing below.
         match self.held.values().find_map(|envelope| envelope.error.as_deref()) {
-            Some(error) => Err(Error::new(Code::Failed, format!("the sender failed: {error}"))),
+            Some(reason) => Err(Error::Failed { reason: reason.to_owned() }),
             None => Ok(()),
         }
     }

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Malformed, Result, Unwritable};
 use crate::object::nullable;
-use crate::{Digest, Error, JobId, Limits, Metadata, Result};
+use crate::{Digest, JobId, Limits, Metadata};
 
 /// The largest integer that every reader of JSON keeps exactly.
 const EXACT: u64 = (1 << 53) - 1;
@@ -74,7 +75,7 @@ impl<'a> Fields<'a> {
     /// What the fields say, each checked (section 5, decisions "restored" and 2).
     pub(crate) fn check(self, job: JobId, limits: &Limits) -> Result<Envelope<'a>> {
         if JobId::parse(&self.job_id)? != job {
-            return Err(Error::malformed("jobId is not that of the path"));
+            return Err(Malformed::OtherJob.into());
         }
         limits.index().check(self.index)?;
         if !self.done {
@@ -82,23 +83,23 @@ impl<'a> Fields<'a> {
         }
         limits.value().check(self.value.len() as u64)?;
         limits.error().check(self.error.as_ref().map_or(0, |error| error.len() as u64))?;
-        let wrong = |why: &str| Err(Error::malformed(format!("chunk {}: {why}", self.index)));
+        let index = self.index;
         if self.error.is_some() && !self.done {
-            return wrong("error is not null, but done is false");
+            return Err(Malformed::ErrorBeforeEnd { index }.into());
         }
         if self.created_at > EXACT {
-            return wrong("createdAt is above 2^53 - 1");
+            return Err(Malformed::CreatedAt { index }.into());
         }
         if self.sha256.is_some() && !self.done {
-            return wrong("sha256 is there, but done is false");
+            return Err(Malformed::DigestBeforeEnd { index }.into());
         }
         let sha256 = self.sha256.as_deref().map(Digest::parse);
         if sha256 == Some(None) {
-            return wrong("sha256 is no SHA-256 in lower-case hex");
+            return Err(Malformed::Digest { index }.into());
         }
-        let index = u32::try_from(self.index).map_err(|_| Error::malformed("index is above 2^32 - 1"))?;
+        let index = u32::try_from(self.index).map_err(|_| Malformed::Index)?;
         if index == 0 && self.done && self.error.is_none() {
-            return wrong("done is true without an error, but it is the metadata");
+            return Err(Malformed::MetadataEnd { index: self.index }.into());
         }
         if index == 0 && !(self.done && self.value.is_empty()) {
             Metadata::decode(&self.value)?;
@@ -111,7 +112,7 @@ impl<'a> Fields<'a> {
 impl Envelope<'_> {
     /// Writes it, as buffers store it and polls answer it: the six fields, and `sha256` where there is one.
     ///
-    /// Fails as a misuse only where memory does.
+    /// Fails only where memory does.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
         let head = Head { job_id: self.job_id.to_string(), index: self.index };
         let tail = Tail {
@@ -120,7 +121,7 @@ impl Envelope<'_> {
             created_at: self.created_at,
             sha256: self.sha256.map(|digest| digest.to_string()),
         };
-        let wrong = |error| Error::misuse(format!("a chunk cannot be written: {error}"));
+        let wrong = |error: serde_json::Error| Unwritable::Chunk { reason: error.to_string() };
         serde_json::to_writer(&mut *out, &head).map_err(wrong)?;
         out.pop();
         out.extend_from_slice(br#","value":"#);
@@ -140,7 +141,7 @@ impl Envelope<'_> {
     /// Reads one that a buffer has stored or answered, and checks it as a write is checked.
     pub fn decode(bytes: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
         let crate::object::Object(fields): crate::object::Object<Fields<'_>> =
-            serde_json::from_str(bytes).map_err(|error| Error::malformed(format!("no envelope: {error}")))?;
+            serde_json::from_str(bytes).map_err(|error| Malformed::Envelope { reason: error.to_string() })?;
         fields.check(job, limits).map(Envelope::into_owned)
     }
 

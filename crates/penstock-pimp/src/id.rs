@@ -2,7 +2,7 @@ use std::fmt;
 
 use uuid::{Builder, Uuid, Variant, Version};
 
-use crate::{Error, Result};
+use crate::error::{Malformed, Result};
 
 /// A job's ID: a UUIDv4, which the consumer makes (section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,12 +18,11 @@ impl JobId {
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) for anything else (decision 8).
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || Error::malformed("jobId is no UUIDv4 in lower case");
-        let id = Uuid::try_parse(text).map_err(|_| wrong())?;
+        let id = Uuid::try_parse(text).map_err(|_| Malformed::JobId)?;
         let right = id.get_version() == Some(Version::Random)
             && id.get_variant() == Variant::RFC4122
             && id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text;
-        right.then_some(Self(id)).ok_or_else(wrong)
+        right.then_some(Self(id)).ok_or(Malformed::JobId.into())
     }
 
     /// Its 16 bytes, as stores sort by them.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Conflict, Error, Lost, Malformed, Result, Unwritable};
 use crate::key::LEEWAY_MS;
 use crate::validate::is_key;
-use crate::{Batch, Code, Digest, Error, Indices, Limits, Now, Result, StatusBody};
+use crate::{Batch, Digest, Indices, Limits, Now, StatusBody};
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(number: &u64) -> bool {
@@ -133,14 +134,14 @@ pub struct Job {
 impl Job {
     /// Makes a job: its state is CREATED (decision 1).
     ///
-    /// Fails with [`Malformed`](Code::Malformed) where the key is none, or its life is longer than the limit.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where the key is none, or its life is longer than the limit.
     pub fn create(now: Now, key: &str, settings: Settings<'_>, limits: &Limits) -> Result<Self> {
         if !is_key(key) || settings.read_key.is_some_and(|key| !is_key(key)) {
-            return Err(Error::malformed("a key is 1 to 4096 visible ASCII characters"));
+            return Err(Malformed::JobKey.into());
         }
         let ttl = settings.ttl_ms.unwrap_or(limits.ttl);
         if ttl == 0 || ttl > limits.ttl {
-            return Err(Error::malformed(format!("ttlMs is not within 1 and {}", limits.ttl)));
+            return Err(Malformed::Ttl { limit: limits.ttl }.into());
         }
         Ok(Self {
             write_key: Digest::of(key.as_bytes()),
@@ -159,14 +160,14 @@ impl Job {
         })
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](Code::Malformed) for anything else.
+    /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](crate::Code::Malformed) for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|error| Error::malformed(format!("no record of a job: {error}")))
+        serde_json::from_slice(bytes).map_err(|error| Malformed::Job { reason: error.to_string() }.into())
     }
 
     /// Writes it, as stores keep it. The keys are not in it, only their SHA-256.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|error| Error::misuse(format!("a job cannot be written: {error}")))
+        serde_json::to_vec(self).map_err(|error| Unwritable::Job { reason: error.to_string() }.into())
     }
 
     /// Where it is in its life.
@@ -276,40 +277,39 @@ impl Job {
     }
 
     fn check_known(&self) -> Result<()> {
-        if self.deleted { Err(Error::not_found()) } else { Ok(()) }
+        if self.deleted { Err(Error::NotFound) } else { Ok(()) }
     }
 
     fn check_life(&self, now: Now) -> Result<()> {
         if self.state(now) == State::Expired {
-            return Err(Error::new(Code::Expired, format!("the job has expired after {} ms", self.ttl)));
+            return Err(Error::Expired { ttl: self.ttl });
         }
         if self.lost {
-            let message = "the buffer's disk was damaged: it has lost a part of the job, which cannot go on";
-            return Err(Error::new(Code::Lost, message));
+            return Err(Lost::Part.into());
         }
         Ok(())
     }
 
     /// Whether this key may write now: a buffer asks before it reads a body.
     ///
-    /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         // A wrong key is 401 also when the job has expired (decision 1).
         if !bearer.is_some_and(|key| self.is_writer(now, key)) {
-            return Err(Error::unauthorized());
+            return Err(Error::Unauthorized);
         }
         self.check_life(now)
     }
 
     /// Who may read: everybody, or who knows the readKey or the writeKey (decision 9).
     ///
-    /// Fails with [`Unauthorized`](Code::Unauthorized), or [`Expired`](Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
     pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
         if self.read_key.is_some() && !bearer.is_some_and(known) {
-            return Err(Error::unauthorized());
+            return Err(Error::Unauthorized);
         }
         self.check_life(now)
     }
@@ -317,16 +317,16 @@ impl Job {
     /// A PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
     pub fn handle_create(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
-        let key = bearer.ok_or_else(Error::unauthorized)?;
+        let key = bearer.ok_or(Error::Unauthorized)?;
         if !self.write_key.matches(key) {
-            return Err(Error::new(Code::Conflict, "the job exists, with another key"));
+            return Err(Conflict::Key.into());
         }
         self.check_writer(now, bearer)
     }
 
     /// A PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
     ///
-    /// Fails with [`PreconditionFailed`](Code::PreconditionFailed) where the generation is another.
+    /// Fails with [`PreconditionFailed`](crate::Code::PreconditionFailed) where the generation is another.
     pub fn handle_take_over(
         &mut self,
         now: Now,
@@ -337,11 +337,9 @@ impl Job {
         self.check_writer(now, bearer)?;
         let etag = self.etag();
         if !if_match.split(',').map(str::trim).any(|each| each == "*" || each == etag) {
-            let message = format!("the generation is {etag}, If-Match names another");
-            return Err(Error::new(Code::PreconditionFailed, message));
+            return Err(Error::Generation { etag });
         }
-        let key =
-            new_key.filter(|key| is_key(key)).ok_or_else(|| Error::malformed("writeKey is missing, or no key"))?;
+        let key = new_key.filter(|key| is_key(key)).ok_or(Malformed::NewKey)?;
         (self.write_key, self.write_until) = (Digest::of(key.as_bytes()), None);
         self.generation += 1;
         Ok(())
@@ -371,8 +369,7 @@ impl Job {
             }
             let done = Done { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
             if let Some(other) = next.done.replace(done) {
-                let message = format!("chunks {} and {} are both done", other.index, envelope.index);
-                return Err(Error::new(Code::Conflict, message));
+                return Err(Conflict::TwoEnds { first: other.index, second: envelope.index }.into());
             }
         }
         next.check_end()?;
@@ -384,8 +381,7 @@ impl Job {
     fn check_end(&self) -> Result<()> {
         match (&self.done, self.indices.highest()) {
             (Some(done), Some(highest)) if highest > done.index => {
-                let message = format!("chunk {highest} is above chunk {}, which is done", done.index);
-                Err(Error::new(Code::Conflict, message))
+                Err(Conflict::BehindEnd { index: highest, done: done.index }.into())
             }
             (_, _) => Ok(()),
         }
@@ -437,7 +433,7 @@ impl Job {
         self.check_known()?;
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
         if !bearer.is_some_and(known) {
-            return Err(Error::unauthorized());
+            return Err(Error::Unauthorized);
         }
         self.check_life(now)?;
         self.cancelled |= self.done.is_none();

@@ -32,7 +32,9 @@ mod validate;
 
 pub use consumer::{Consumer, ConsumerConfig, ConsumerEvent, Poll};
 pub use envelope::Envelope;
-pub use error::{Code, Error, Result};
+pub use error::{
+    Code, Conflict, Corrupt, Error, Lost, Malformed, Misuse, Rejection, Result, Stalled, Trouble, Unwritable,
+};
 pub use id::JobId;
 pub use indices::Indices;
 pub use job::{Done, Found, Job, Settings, State, Written};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::error::{Malformed, Result, Unwritable};
 use crate::object::Object;
-use crate::{Error, Result};
 
 /// How the values of chunks hold bytes (section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,20 +60,20 @@ const CONTENT_TYPE: usize = 255;
 impl Metadata {
     /// Reads the value of chunk 0. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(value: &str) -> Result<Self> {
-        let wrong = |why: &dyn std::fmt::Display| Error::malformed(format!("chunk 0 is no metadata: {why}"));
-        let Object(metadata): Object<Self> = serde_json::from_str(value).map_err(|error| wrong(&error))?;
+        let wrong = |error: serde_json::Error| Malformed::Metadata { reason: error.to_string() };
+        let Object(metadata): Object<Self> = serde_json::from_str(value).map_err(wrong)?;
         if !is_mime(&metadata.content_type) {
-            return Err(wrong(&"contentType is no MIME type"));
+            return Err(Malformed::ContentType.into());
         }
         if metadata.meta.as_ref().is_some_and(|meta| !meta.get().starts_with('{')) {
-            return Err(wrong(&"meta is no object"));
+            return Err(Malformed::Meta.into());
         }
         Ok(metadata)
     }
 
     /// Writes the value of chunk 0.
     pub fn encode(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|error| Error::misuse(format!("the metadata cannot be written: {error}")))
+        serde_json::to_string(self).map_err(|error| Unwritable::Metadata { reason: error.to_string() }.into())
     }
 }
 
@@ -98,6 +98,7 @@ pub fn is_textual(content_type: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn metadata_needs_its_two_fields_and_keeps_meta_as_it_is_written() {
@@ -121,14 +122,19 @@ mod tests {
             (r#"{"contentType":"a/b","contentEncoding":"base64","compression":"br"}"#, "br"),
             (r#"{"contentType":"a/b","contentEncoding":"base64","contentLength":-1}"#, "-1"),
             (r#"{"contentType":"a/b","contentEncoding":"base64","contentLength":1.5}"#, "1.5"),
-            (r#"{"contentType":"a/b","contentEncoding":"base64","meta":[]}"#, "meta"),
             (r#"{"contentType":"a/b","contentType":"a/b","contentEncoding":"base64"}"#, "duplicate"),
-            (r#"{"contentType":"ab","contentEncoding":"base64"}"#, "MIME"),
-            ("{\"contentType\":\"a/b\\r\\nx: y\",\"contentEncoding\":\"base64\"}", "MIME"),
         ];
         for (text, named) in wrong {
             let error = Metadata::decode(text).expect_err(text);
-            assert!(error.message().contains(named), "{text}: {error}");
+            let names = |reason: &str| reason.contains(named);
+            assert!(matches!(&error, Error::Malformed(Malformed::Metadata { reason }) if names(reason)), "{error}");
+        }
+        for (text, malformed) in [
+            (r#"{"contentType":"a/b","contentEncoding":"base64","meta":[]}"#, Malformed::Meta),
+            (r#"{"contentType":"ab","contentEncoding":"base64"}"#, Malformed::ContentType),
+            ("{\"contentType\":\"a/b\\r\\nx: y\",\"contentEncoding\":\"base64\"}", Malformed::ContentType),
+        ] {
+            assert_eq!(Metadata::decode(text), Err(malformed.into()), "{text}");
         }
     }
 

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Code, Compression, ContentEncoding, Digest, Error, Metadata, Result};
+use crate::error::{Corrupt, Malformed, Result};
+use crate::{Compression, ContentEncoding, Digest, Metadata};
 
 /// What is inflated at once: gzip gives at most about a thousand times as much, before the limit is looked at again.
 const STEP: usize = 4 << 10;
@@ -47,10 +48,6 @@ impl fmt::Debug for Decoder {
     }
 }
 
-fn corrupt(why: impl fmt::Display) -> Error {
-    Error::new(Code::Corrupt, format!("the payload is not what its job says: {why}"))
-}
-
 impl Decoder {
     /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` bytes.
     pub fn new(metadata: &Metadata, inflated: u64) -> Self {
@@ -77,14 +74,14 @@ impl Decoder {
         self.gzip.is_none().then_some(Kept { carry, hash, reassembled: self.reassembled })
     }
 
-    /// A decoder that goes on from there. Fails as [`Malformed`](Code::Malformed) where that is no such place.
+    /// A decoder that goes on from there. Fails as [`Malformed`](crate::Code::Malformed) where that is no such place.
     pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
         let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
         let hasher = hash.and_then(|state| Sha256::deserialize(&state).ok());
-        let hasher = hasher.ok_or_else(|| Error::malformed("the position has no state of a SHA-256"))?;
+        let hasher = hasher.ok_or(Malformed::PositionDigest)?;
         if kept.carry.len() > 3 || !kept.carry.is_ascii() || metadata.compression != Compression::None {
-            return Err(Error::malformed("the position is none of this payload"));
+            return Err(Malformed::PositionPayload.into());
         }
         let (carry, reassembled) = (kept.carry.clone().into_bytes(), kept.reassembled);
         Ok(Self { carry, hasher, reassembled, delivered: reassembled, ..Self::new(metadata, inflated) })
@@ -92,8 +89,8 @@ impl Decoder {
 
     /// Takes the next value and appends what can be said of the payload.
     ///
-    /// Fails with [`Corrupt`](Code::Corrupt) where it is no Base64 or no gzip, or longer than contentLength; with
-    /// [`TooLarge`](Code::TooLarge) where it inflates beyond the limit.
+    /// Fails with [`Corrupt`](crate::Code::Corrupt) where it is no Base64 or no gzip, or longer than contentLength; with
+    /// [`TooLarge`](crate::Code::TooLarge) where it inflates beyond the limit.
     pub fn push(&mut self, value: &str, out: &mut Vec<u8>) -> Result<()> {
         match self.encoding {
             ContentEncoding::Identity => self.take(value.as_bytes(), out),
@@ -122,7 +119,7 @@ impl Decoder {
             let padded = whole.iter().position(|byte| *byte == b'=');
             let end = padded.map_or(whole.len(), |at| (at / 4 + 1) * 4);
             let (now, later) = whole.split_at_checked(end).unwrap_or((whole, &[]));
-            STANDARD.decode_vec(now, &mut bytes).map_err(|error| corrupt(format!("no Base64: {error}")))?;
+            STANDARD.decode_vec(now, &mut bytes).map_err(Corrupt::Base64)?;
             whole = later;
         }
         Ok(bytes)
@@ -132,7 +129,7 @@ impl Decoder {
         self.hasher.update(bytes);
         self.reassembled = self.reassembled.saturating_add(bytes.len() as u64);
         if let Some(expected) = self.expected.filter(|expected| *expected < self.reassembled) {
-            return Err(corrupt(format!("contentLength is {expected}, and {} bytes came", self.reassembled)));
+            return Err(Corrupt::Length { expected, actual: self.reassembled }.into());
         }
         let Some(gzip) = &mut self.gzip else {
             self.delivered = self.reassembled;
@@ -140,7 +137,7 @@ impl Decoder {
             return Ok(());
         };
         for step in bytes.chunks(STEP) {
-            gzip.write_all(step).map_err(|error| corrupt(format!("no gzip: {error}")))?;
+            gzip.write_all(step).map_err(|error| Corrupt::Gzip { reason: error.to_string() })?;
             self.delivered = self.delivered.saturating_add(gzip.get_ref().len() as u64);
             self.limit.check(self.delivered)?;
             out.append(gzip.get_mut());
@@ -150,23 +147,23 @@ impl Decoder {
 
     /// The final chunk was taken: checks that the payload is whole, and appends what was held back.
     ///
-    /// Fails with [`Corrupt`](Code::Corrupt) where Base64 or gzip breaks off, or the length or the SHA-256 is another.
+    /// Fails with [`Corrupt`](crate::Code::Corrupt) where Base64 or gzip breaks off, or the length or the SHA-256 is another.
     pub fn finish(&mut self, sha256: Option<&Digest>, out: &mut Vec<u8>) -> Result<()> {
         if !self.carry.is_empty() {
-            return Err(corrupt("the Base64 breaks off"));
+            return Err(Corrupt::Base64End.into());
         }
         if let Some(gzip) = &mut self.gzip {
-            gzip.try_finish().map_err(|error| corrupt(format!("the gzip breaks off: {error}")))?;
+            gzip.try_finish().map_err(|error| Corrupt::GzipEnd { reason: error.to_string() })?;
             self.delivered = self.delivered.saturating_add(gzip.get_ref().len() as u64);
             self.limit.check(self.delivered)?;
             out.append(gzip.get_mut());
         }
         if let Some(expected) = self.expected.filter(|expected| *expected != self.reassembled) {
-            return Err(corrupt(format!("contentLength is {expected}, and {} bytes came", self.reassembled)));
+            return Err(Corrupt::Length { expected, actual: self.reassembled }.into());
         }
         let hash = Digest::finish(std::mem::take(&mut self.hasher));
         if let Some(expected) = sha256.filter(|expected| **expected != hash) {
-            return Err(corrupt(format!("its SHA-256 is {hash}, and the sender said {expected}")));
+            return Err(Corrupt::Digest { expected: Box::new(*expected), actual: Box::new(hash) }.into());
         }
         Ok(())
     }
@@ -178,6 +175,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
+    use crate::Code;
 
     fn metadata(text: &str) -> Metadata {
         Metadata::decode(&format!("{{\"contentType\":\"a/b\",{text}}}")).expect("valid")

@@ -1,9 +1,12 @@
 //! The bodies of a buffer's answers.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Code, Error, Malformed, Result};
 use crate::object::Object;
-use crate::{Code, Digest, Error, Result, State};
+use crate::{Digest, State};
 
 /// What a write is answered with (section 7, decision 11).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +66,7 @@ pub struct StatusBody {
 impl StatusBody {
     /// Reads what a buffer has answered. Fails with [`Malformed`](Code::Malformed).
     pub fn decode(body: &[u8]) -> Result<Self> {
-        let wrong = |error| Error::malformed(format!("the buffer's status is none: {error}"));
+        let wrong = |error: serde_json::Error| Malformed::Status { reason: error.to_string() }.into();
         serde_json::from_slice(body).map(|Object(status)| status).map_err(wrong)
     }
 }
@@ -72,7 +75,7 @@ impl StatusBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal<'a> {
     /// What is wrong, for people.
-    pub error: &'a str,
+    pub error: Cow<'a, str>,
     /// What is wrong, for programs.
     pub code: &'static str,
     /// EXPIRED, where that is why.
@@ -80,10 +83,10 @@ pub struct Refusal<'a> {
     pub state: Option<State>,
 }
 
-impl<'a> From<&'a Error> for Refusal<'a> {
-    fn from(error: &'a Error) -> Self {
+impl From<&Error> for Refusal<'_> {
+    fn from(error: &Error) -> Self {
         let state = (error.code() == Code::Expired).then_some(State::Expired);
-        Self { error: error.message(), code: error.code().name(), state }
+        Self { error: error.to_string().into(), code: error.code().name(), state }
     }
 }
 

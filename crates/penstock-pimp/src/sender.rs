@@ -10,9 +10,10 @@ use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
 
 use crate::backoff::Backoff;
+use crate::error::{Conflict, Error, Misuse, Result, Stalled, Trouble, Unwritable};
 use crate::metadata::is_textual;
 use crate::response::Answer;
-use crate::{Code, ContentEncoding, Digest, Envelope, Error, JobId, Metadata, Now, Poll, Result};
+use crate::{Code, ContentEncoding, Digest, Envelope, JobId, Metadata, Now, Poll};
 
 mod config;
 mod cut;
@@ -95,7 +96,7 @@ pub struct Sender {
     // What was cut off requests that were too large, and whether the last of it is the final chunk.
     rest: VecDeque<Vec<u8>>,
     rest_done: bool,
-    troubled: Option<(Instant, String)>,
+    troubled: Option<(Instant, Trouble)>,
     backoff: Backoff,
     // Why it fails, once the final chunk has told the consumer.
     refused: Option<Error>,
@@ -180,7 +181,7 @@ impl Sender {
         }
         match self.phase {
             Phase::Open => Ok(()),
-            Phase::Ending(_) | Phase::Finished => Err(Error::misuse("the job has ended")),
+            Phase::Ending(_) | Phase::Finished => Err(Misuse::Ended.into()),
         }
     }
 
@@ -197,13 +198,13 @@ impl Sender {
         match &mut self.gzip {
             None => self.waiting.extend_from_slice(bytes),
             Some(gzip) => {
-                gzip.write_all(bytes).map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+                gzip.write_all(bytes).map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
                 self.waiting.append(gzip.get_mut());
                 self.unpacked = true;
             }
         }
         if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(false) {
-            return Err(self.give_up("the payload is not the UTF-8 that chunk 0 says it is"));
+            return Err(self.give_up(Misuse::NoText));
         }
         Ok(())
     }
@@ -219,16 +220,15 @@ impl Sender {
     pub fn finish(&mut self) -> Result<()> {
         self.check_open()?;
         if let Some(said) = self.config.content_length.filter(|said| *said != self.total) {
-            let why = format!("content_length is {said}, and {} bytes were sent", self.total);
-            return Err(self.give_up(&why));
+            return Err(self.give_up(Misuse::Length { expected: said, actual: self.total }));
         }
         if let Some(gzip) = self.gzip.take() {
-            let rest = gzip.finish().map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+            let rest = gzip.finish().map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
             self.waiting.extend_from_slice(&rest);
             self.unpacked = false;
         }
         if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(true) {
-            return Err(self.give_up("the payload ends within a code point"));
+            return Err(self.give_up(Misuse::CodePoint));
         }
         self.phase = Phase::Ending(None);
         Ok(())
@@ -251,9 +251,9 @@ impl Sender {
         self.phase = Phase::Ending(Some(why.get(..end).unwrap_or_default().to_owned()));
     }
 
-    fn give_up(&mut self, why: &str) -> Error {
-        self.end_with(why);
-        let error = Error::misuse(why);
+    fn give_up(&mut self, misuse: Misuse) -> Error {
+        self.end_with(&misuse.to_string());
+        let error = Error::from(misuse);
         self.refused = Some(error.clone());
         error
     }
@@ -346,7 +346,7 @@ impl Sender {
     fn unpack(&mut self) -> Result<()> {
         self.unpacked = false;
         let Some(gzip) = &mut self.gzip else { return Ok(()) };
-        gzip.flush().map_err(|error| Error::misuse(format!("gzip: {error}")))?;
+        gzip.flush().map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
         self.waiting.append(gzip.get_mut());
         Ok(())
     }
@@ -424,14 +424,11 @@ impl Sender {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let Some((since, why)) = &self.troubled else { return Ok(()) };
-        if now.instant < *since + self.config.stall_timeout {
-            return Ok(());
-        }
-        let waited = self.config.stall_timeout.as_millis();
-        let first = self.request.as_ref().map_or(self.next, |request| request.first);
-        let message = format!("chunk {first} could not be written within {waited} ms: {why}");
-        self.over(Error::new(Code::Stalled, message))
+        let timeout = self.config.stall_timeout;
+        let due = self.troubled.take_if(|(since, _)| now.instant >= *since + timeout);
+        let Some((_, trouble)) = due else { return Ok(()) };
+        let index = self.request.as_ref().map_or(self.next, |request| request.first);
+        self.over(Stalled::Write { index, timeout, trouble }.into())
     }
 
     fn over(&mut self, error: Error) -> Result<()> {
@@ -442,10 +439,14 @@ impl Sender {
 
     /// The request could not be made, or its answer did not come: it goes again, which is safe (section 7).
     pub fn handle_failure(&mut self, now: Now, why: &str) {
+        self.retry(now, Trouble::Request(why.to_owned()));
+    }
+
+    fn retry(&mut self, now: Now, trouble: Trouble) {
         let Some(request) = &mut self.request else { return };
         request.again = Some(now.instant + self.backoff.advance());
         let since = self.troubled.as_ref().map_or(request.since, |(since, _)| *since);
-        self.troubled = Some((since, why.to_owned()));
+        self.troubled = Some((since, trouble));
     }
 
     /// The answer of the buffer.
@@ -461,7 +462,7 @@ impl Sender {
             200 if looking => self.looked(now, body),
             200 | 201 if !looking => self.taken(now, status, &Answer::decode(body)),
             429 | 500..=599 => {
-                self.handle_failure(now, &format!("the buffer answered with {status}"));
+                self.retry(now, Trouble::Status(status));
                 Ok(())
             }
             _ => self.rejected(now, status, body),
@@ -491,7 +492,7 @@ impl Sender {
             self.cancelled = true;
             self.drop_rest();
             self.end_with("cancelled by the consumer");
-            self.refused = Some(Error::new(Code::Cancelled, "the consumer has cancelled the job"));
+            self.refused = Some(Error::Cancelled);
             self.events.push_back(SenderEvent::Cancelled);
         }
         Ok(())
@@ -526,7 +527,7 @@ impl Sender {
                 Ok(())
             }
             Ok(Seen::Nothing(index)) => {
-                self.handle_failure(now, &format!("the buffer has chunk {index}, and does not give it"));
+                self.retry(now, Trouble::Withheld { index });
                 Ok(())
             }
             Ok(Seen::Other { index, end }) => self.displaced(index, end),
@@ -538,8 +539,9 @@ impl Sender {
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
         self.drop_rest();
-        let why = format!("chunk {index} is that of another writer, who had the job before");
-        let error = self.refused.take().unwrap_or_else(|| Error::new(Code::Conflict, why.clone()));
+        let conflict = Conflict::Writer { index };
+        let why = conflict.to_string();
+        let error = self.refused.take().unwrap_or_else(|| conflict.into());
         let Some(end) = end.filter(|_| !self.moved) else { return self.over(error) };
         self.moved = true;
         self.next = end;
@@ -554,7 +556,7 @@ impl Sender {
     fn rejected(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
         let Some(request) = &mut self.request else { return Ok(()) };
         let first = request.first;
-        let error = Error::of_response(&format!("chunk {first}"), status, body);
+        let error = Error::of_response(format!("chunk {first}"), status, body);
         let looking = request.look.is_some();
         if let Some(refused) = self.refused.take() {
             return self.over(refused);

@@ -5,9 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::JobId;
+use crate::error::{Malformed, Result};
 use crate::object::Object;
 use crate::validate::{is_key, json};
-use crate::{Error, JobId, Result};
 
 /// The body of a trigger request.
 #[derive(Clone, Serialize, Deserialize)]
@@ -37,10 +38,10 @@ impl Trigger {
         let Object(trigger): Object<Self> = json(body)?;
         JobId::parse(&trigger.job_id)?;
         if !is_key(&trigger.write_key) {
-            return Err(Error::malformed("writeKey is no key: visible ASCII characters"));
+            return Err(Malformed::TriggerKey.into());
         }
         if !trigger.payload.get().starts_with('{') {
-            return Err(Error::malformed("payload is no object"));
+            return Err(Malformed::TriggerPayload.into());
         }
         Ok(trigger)
     }

@@ -8,13 +8,14 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::envelope::Fields;
+use crate::error::{Error, Malformed, Result};
 use crate::object::Object;
-use crate::{Code, Envelope, Error, JobId, Limits, Result};
+use crate::{Envelope, JobId, Limits};
 
 /// The longest that an empty poll is held open (decision 10).
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Bytes of a key.
-const KEY: usize = 4_096;
+pub(crate) const KEY: usize = 4_096;
 
 /// The body of a write: one envelope or more, each well formed and of the path's job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +24,13 @@ pub struct Batch<'a>(Vec<Envelope<'a>>);
 impl<'a> Batch<'a> {
     /// Reads a body and checks all that can be said without knowing the job (section 7).
     ///
-    /// Fails with [`Malformed`](Code::Malformed) or [`TooLarge`](Code::TooLarge), naming the field and the limit.
+    /// Fails with [`Malformed`](crate::Code::Malformed) or [`TooLarge`](crate::Code::TooLarge), naming the field and the limit.
     pub fn decode(body: &'a [u8], job: JobId, limits: &Limits) -> Result<Self> {
         limits.body().check(body.len() as u64)?;
         let Object(Chunks { chunks }) = json(body)?;
         limits.envelopes().check(chunks.count())?;
         if chunks.count() == 0 {
-            return Err(Error::malformed("chunks is empty"));
+            return Err(Malformed::NoChunks.into());
         }
         chunks.into_fields().map(|fields| fields.check(job, limits)).collect::<Result<_>>().map(Self)
     }
@@ -100,8 +101,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
 
 /// Reads a body that is JSON in UTF-8. What JSON skips would not be checked otherwise.
 pub(crate) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
-    let text = std::str::from_utf8(body).map_err(|error| Error::malformed(format!("the body is no UTF-8: {error}")))?;
-    serde_json::from_str(text).map_err(|error| Error::malformed(format!("the body: {error}")))
+    let text = std::str::from_utf8(body).map_err(Malformed::BodyText)?;
+    serde_json::from_str(text).map_err(|error| Malformed::Body { reason: error.to_string() }.into())
 }
 
 /// Refuses a body of another type than JSON. One without a type is taken for JSON.
@@ -110,7 +111,7 @@ pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
     if essence.is_none_or(|essence| essence.eq_ignore_ascii_case("application/json")) {
         return Ok(());
     }
-    Err(Error::new(Code::UnsupportedMediaType, "Content-Type is not application/json"))
+    Err(Error::ContentType)
 }
 
 impl Batch<'_> {
@@ -139,18 +140,18 @@ impl fmt::Debug for Creation {
 }
 
 impl Creation {
-    /// Reads a body, which may be empty. Fails with [`Malformed`](Code::Malformed), naming the field.
+    /// Reads a body, which may be empty. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
         }
         let Object(creation): Object<Self> = json(body)?;
         if creation.ttl_ms.is_some_and(|ttl| ttl == 0 || ttl > limits.ttl) {
-            return Err(Error::malformed(format!("ttlMs is not within 1 and {}", limits.ttl)));
+            return Err(Malformed::Ttl { limit: limits.ttl }.into());
         }
-        for (name, key) in [("readKey", &creation.read_key), ("writeKey", &creation.write_key)] {
+        for (field, key) in [("readKey", &creation.read_key), ("writeKey", &creation.write_key)] {
             if key.as_ref().is_some_and(|key| !is_key(key)) {
-                return Err(Error::malformed(format!("{name} is no key: 1 to {KEY} visible ASCII characters")));
+                return Err(Malformed::Key { field }.into());
             }
         }
         Ok(creation)
@@ -176,38 +177,36 @@ pub struct Query {
 impl Query {
     /// Reads what stands behind the `?`. Parameters that nobody knows are ignored.
     ///
-    /// Fails with [`Malformed`](Code::Malformed) where a number is none, or comes twice.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where a number is none, or comes twice.
     pub fn decode(query: Option<&str>) -> Result<Self> {
-        let mut found: [(&str, Option<u64>); 3] = [("from", None), ("limit", None), ("wait", None)];
+        let mut found: [(&'static str, Option<u64>); 3] = [("from", None), ("limit", None), ("wait", None)];
         for pair in query.unwrap_or_default().split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = percent_decode_str(name).decode_utf8_lossy();
             let Some((name, slot)) = found.iter_mut().find(|(known, _)| *known == name) else { continue };
             if slot.replace(number(name, value)?).is_some() {
-                return Err(Error::malformed(format!("{name} comes twice")));
+                return Err(Malformed::Repeated { name }.into());
             }
         }
         let [(_, from), (_, limit), (_, wait)] = found;
         if limit == Some(0) {
-            return Err(Error::malformed("limit is 0"));
+            return Err(Malformed::NoLimit.into());
         }
         let wait = Duration::from_millis(wait.unwrap_or(0)).min(LONGEST_WAIT);
         Ok(Self { from: from.unwrap_or(0), limit, wait })
     }
 }
 
-fn number(name: &str, value: &str) -> Result<u64> {
+fn number(name: &'static str, value: &str) -> Result<u64, Malformed> {
     let value = percent_decode_str(value).decode_utf8_lossy();
     let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    digits
-        .then(|| value.parse().ok())
-        .flatten()
-        .ok_or_else(|| Error::malformed(format!("{name} is no integer of 0 or more")))
+    digits.then(|| value.parse().ok()).flatten().ok_or(Malformed::Number { name })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Code;
 
     #[test]
     fn a_query_has_integers_and_each_once() {
@@ -265,7 +264,7 @@ mod tests {
             assert_eq!(content_type(right), Ok(()));
         }
         for wrong in ["text/json", "", "application/x-www-form-urlencoded"] {
-            assert_eq!(content_type(Some(wrong)).map_err(|error| error.code()), Err(Code::UnsupportedMediaType));
+            assert_eq!(content_type(Some(wrong)), Err(Error::ContentType));
         }
     }
 }

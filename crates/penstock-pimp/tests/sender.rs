@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use penstock_pimp::{Code, Digest, Encoding, JobId, Now, Sender, SenderConfig, SenderEvent, Transmit};
+use penstock_pimp::{
+    Code, Conflict, Digest, Encoding, Error, JobId, Misuse, Now, Sender, SenderConfig, SenderEvent, Stalled, Transmit,
+    Trouble,
+};
 use penstock_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 
@@ -188,7 +191,7 @@ fn what_turns_out_to_be_no_text_fails_the_job() {
     assert_eq!(pair.sender.send(now, b"\xFF").map_err(|error| error.code()), Err(Code::Misuse));
     let last = pair.request();
     assert_eq!((last[0].0, last[0].2), (2, true));
-    assert!(last[0].3.as_ref().is_some_and(|error| error.contains("UTF-8")), "{last:?}");
+    assert_eq!(last[0].3, Some(Misuse::NoText.to_string()));
     assert_eq!(pair.answer(201, "{}"), Err(Code::Misuse), "and the caller learns it again");
 }
 
@@ -204,7 +207,7 @@ fn a_payload_that_ends_within_a_code_point_or_too_early_fails_the_job() {
     assert_eq!(pair.sender.finish().map_err(|error| error.code()), Err(Code::Misuse));
     assert_eq!(pair.request()[0].0, 0);
     pair.created();
-    assert!(pair.request()[0].3.as_ref().is_some_and(|error| error.contains("content_length")));
+    assert_eq!(pair.request()[0].3, Some(Misuse::Length { expected: 2, actual: 1 }.to_string()));
 }
 
 #[test]
@@ -278,8 +281,8 @@ fn writes_that_fail_for_too_long_are_a_stall() {
         pair.clock.advance_to(due);
         let now = pair.now();
         if let Err(error) = pair.sender.handle_timeout(now) {
-            assert_eq!(error.code(), Code::Stalled);
-            assert!(error.message().contains("chunk 1") && error.message().contains("connection refused"), "{error}");
+            let trouble = Trouble::Request("connection refused".to_owned());
+            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), trouble }.into());
             assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
             return;
         }
@@ -434,7 +437,7 @@ fn a_final_chunk_in_whose_place_another_one_is_fails_the_job_behind_it() {
     assert_eq!(pair.looks(3, &[]), Ok(()));
     let last = pair.request();
     assert_eq!((last.len(), last[0].0, last[0].2), (1, 3, true));
-    assert!(last[0].3.as_ref().is_some_and(|error| error.contains("chunk 1 is that of another writer")), "{last:?}");
+    assert_eq!(last[0].3, Some(Conflict::Writer { index: 1 }.to_string()));
     assert_eq!(pair.answer(201, r#"{"written":1}"#), Err(Code::Conflict));
     assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(3), SenderEvent::Finished]);
 }
@@ -509,7 +512,8 @@ fn a_look_that_brings_nothing_goes_again_and_ends_as_a_stall() {
         pair.clock.advance_to(due);
         let now = pair.now();
         if let Err(error) = pair.sender.handle_timeout(now) {
-            assert!(error.code() == Code::Stalled && error.message().contains("does not give it"), "{error}");
+            let trouble = Trouble::Withheld { index: 1 };
+            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), trouble }.into());
             assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
             return;
         }
@@ -551,16 +555,17 @@ fn a_compressed_payload_that_fails_says_why() {
 #[test]
 fn configurations_that_make_no_sense_are_refused() {
     let wrong = [
-        SenderConfig { content_type: "text".to_owned(), ..SenderConfig::default() },
-        SenderConfig { max_chunk: 3, ..SenderConfig::default() },
-        SenderConfig { max_chunks_per_batch: 0, ..SenderConfig::default() },
-        SenderConfig { gzip: true, encoding: Encoding::Identity, ..SenderConfig::default() },
-        SenderConfig { gzip: true, content_length: Some(1), ..SenderConfig::default() },
-        SenderConfig { meta: Some("[]".to_owned()), ..SenderConfig::default() },
-        SenderConfig { meta: Some("{".to_owned()), ..SenderConfig::default() },
+        (SenderConfig { content_type: "text".to_owned(), ..SenderConfig::default() }, Misuse::ContentType),
+        (SenderConfig { max_chunk: 3, ..SenderConfig::default() }, Misuse::ChunkLength),
+        (SenderConfig { max_chunks_per_batch: 0, ..SenderConfig::default() }, Misuse::BatchLength),
+        (SenderConfig { gzip: true, encoding: Encoding::Identity, ..SenderConfig::default() }, Misuse::GzipText),
+        (SenderConfig { gzip: true, content_length: Some(1), ..SenderConfig::default() }, Misuse::GzipLength),
+        (SenderConfig { meta: Some("[]".to_owned()), ..SenderConfig::default() }, Misuse::MetaObject),
     ];
-    for config in wrong {
-        let made = Sender::new(JobId::parse(JOB).expect("valid"), config.clone());
-        assert_eq!(made.map_err(|error| error.code()).err(), Some(Code::Misuse), "{config:?}");
+    let made = |config| Sender::new(JobId::parse(JOB).expect("valid"), config).err();
+    for (config, misuse) in wrong {
+        assert_eq!(made(config), Some(misuse.into()));
     }
+    let broken = made(SenderConfig { meta: Some("{".to_owned()), ..SenderConfig::default() });
+    assert!(matches!(broken, Some(Error::Misuse(Misuse::Meta { .. }))), "{broken:?}");
 }

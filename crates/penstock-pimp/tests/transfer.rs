@@ -7,9 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use penstock_pimp::{
     Answer, Batch, Code, Consumer, ConsumerConfig, ConsumerEvent, Encoding, Error, Job, JobId, Limits, Now, Query,
-    Refusal, Sender, SenderConfig, SenderEvent, Settings, Transmit, poll_body,
+    Refusal, Rejection, Sender, SenderConfig, SenderEvent, Settings, Transmit, poll_body,
 };
 use penstock_testkit::clock::FakeClock;
+use penstock_wire::LimitExceeded;
 use proptest::prelude::*;
 
 const KEY: Option<&str> = Some("key");
@@ -297,10 +298,11 @@ fn a_job_has_room_for_4_094_flushes_and_its_end_and_no_more() {
         }
         let refused = transfer.flush(b"abc").expect_err("there is no chunk for it");
         assert_eq!(refused.code(), Code::TooLarge);
-        assert!(refused.message().contains("the index of a chunk that is not final"), "{refused}");
-        assert!(refused.message().contains("4094"), "{refused}");
+        let limit = LimitExceeded { name: "the index of a chunk that is not final", limit: 4_094, actual: 4_095 };
+        let says_which = |rejection: &Rejection| rejection.excerpt.contains(&limit.to_string());
+        assert!(matches!(&refused, Error::Rejected(rejection) if says_which(rejection)), "{refused}");
         let failed = transfer.payload(&mut out).expect_err("the consumer is told too");
-        assert_eq!(failed.message(), "the sender failed: the job is larger than the buffer allows");
+        assert_eq!(failed, Error::Failed { reason: "the job is larger than the buffer allows".to_owned() });
         assert_eq!(transfer.buffer.job.indices().count(), 4_096);
     }
 }
@@ -310,7 +312,7 @@ fn the_consumer_learns_why_a_job_failed() {
     let transfer = Transfer::new(SenderConfig::default(), 1, 0.3);
     let received = transfer.run(&[b"some".to_vec()], |sender| sender.fail("out of ideas").expect("open"));
     let error = received.result.expect_err("failed");
-    assert_eq!((error.code(), error.message()), (Code::Failed, "the sender failed: out of ideas"));
+    assert_eq!(error, Error::Failed { reason: "out of ideas".to_owned() });
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl EntityDraft {
         {
             return misuse(format!("metadata {key} belongs to the protocol"));
         }
-        check_no_data_key("metadata", &self.metadata).map_err(|error| Error::misuse(error.message().to_owned()))?;
+        check_no_data_key("metadata", &self.metadata).map_err(|error| Error::misuse(error.message()))?;
         self.document.as_ref().map_or(Ok(()), PipeDoc::check)?;
         if let Some(value) = self.metadata.get(CLAIM).filter(|value| claim_id(value).is_none()) {
             return misuse(format!("metadata {CLAIM}={value:?}: a claim check has 16 digits of lower-case hex"));

@@ -10,6 +10,12 @@ pub enum Error {
     /// The protocol core refused it.
     #[error(transparent)]
     Protocol(#[from] penstock_pipestream::Error),
+    /// The peer has refused what it was asked for, with its reason.
+    #[error("{}: {}", .0.code, .0.message)]
+    Refused(Reason),
+    /// The entity came to its end before what was asked for was done.
+    #[error("{0}")]
+    Ended(&'static str),
     /// The session is over.
     #[error("the session is closed: {}: {}", .0.code, .0.message)]
     Closed(Reason),
@@ -24,7 +30,8 @@ impl Error {
         match self {
             Self::Local(error) => error.kind(),
             Self::Protocol(error) => error.kind(),
-            Self::Closed(_) => ErrorKind::Io,
+            Self::Refused(_) => ErrorKind::Violation,
+            Self::Ended(_) | Self::Closed(_) => ErrorKind::Io,
         }
     }
 
@@ -32,8 +39,8 @@ impl Error {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Protocol(error) => Some(error.code()),
-            Self::Closed(reason) => Some(reason.code),
-            Self::Local(_) => None,
+            Self::Refused(reason) | Self::Closed(reason) => Some(reason.code),
+            Self::Local(_) | Self::Ended(_) => None,
         }
     }
 }

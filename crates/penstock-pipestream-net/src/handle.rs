@@ -223,10 +223,7 @@ impl SessionHandle {
     async fn ask_claim(&self, ask: ClaimAsk) -> Result<ClaimCheck> {
         self.layer2()?;
         let response = self.ask(|reply| Command::AskClaim { ask, reply }).await?;
-        let not_found = || {
-            let message = format!("claim check {:016x} is not known", ask.claim_id());
-            Error::Protocol(core::Error::violation(ErrorCode::ClaimNotFound, message))
-        };
+        let not_found = || Error::Protocol(core::Violation::UnknownClaim { id: ask.claim_id() }.into());
         response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
     }
 

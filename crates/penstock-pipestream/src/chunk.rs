@@ -15,7 +15,7 @@ use penstock_wire::Limit;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{EntityError, Error, LimitError, Misuse, Result};
 use crate::frame::{ChunkInfo, EntityHeader};
 
 /// How many separate stretches of indices or bytes one entity may have: what bounds a tracker's memory when a peer
@@ -44,7 +44,7 @@ impl ChunkTracker {
     /// A tracker for the entity of this header, which must have chunk_info and have passed
     /// [`EntityHeader::check`]; it is still to be [admitted](Self::admit), as every header is.
     pub fn new(header: &EntityHeader) -> Result<Self> {
-        let Some(chunk) = header.chunk_info else { return Err(Error::misuse("the header has no chunk_info")) };
+        let Some(chunk) = header.chunk_info else { return Err(Misuse::NoChunk.into()) };
         Ok(Self {
             common: common(header),
             scope_id: header.scope_id,
@@ -60,16 +60,16 @@ impl ChunkTracker {
 
     /// A chunk's stream has begun, with this header.
     pub fn admit(&mut self, header: &EntityHeader) -> Result<()> {
-        let Some(chunk) = header.chunk_info else { return Err(self.invalid("the headers of its streams disagree")) };
+        let Some(chunk) = header.chunk_info else { return Err(self.invalid(EntityError::ChunkHeaders)) };
         if common(header) != self.common {
-            return Err(self.invalid("the headers of its streams disagree"));
+            return Err(self.invalid(EntityError::ChunkHeaders));
         }
         let index = u64::from(chunk.chunk_index);
         if chunk.chunk_index >= self.total {
-            return Err(self.invalid(format!("chunk {index} of {}", self.total)));
+            return Err(self.invalid(EntityError::ChunkIndex { index: chunk.chunk_index, total: self.total }));
         }
         if self.admitted.overlaps(index, index + 1) {
-            return Err(self.invalid(format!("chunk {index} came twice")));
+            return Err(self.invalid(EntityError::ChunkTwice { index: chunk.chunk_index }));
         }
         self.admitted.insert(index, index + 1);
         self.open.insert(chunk.chunk_index, chunk.chunk_offset);
@@ -83,7 +83,7 @@ impl ChunkTracker {
         self.covered.insert(start, end);
         self.ended += 1;
         if self.ended == self.total && !self.is_complete() {
-            return Err(self.invalid("its chunks leave gaps"));
+            return Err(self.invalid(EntityError::ChunkGaps));
         }
         self.check_fragments(&self.covered)
     }
@@ -96,26 +96,26 @@ impl ChunkTracker {
     /// Where the first `bytes` bytes of an open chunk lie.
     fn place(&self, index: u32, bytes: u64) -> Result<(u64, u64)> {
         let Some(start) = self.open.get(&index).copied() else {
-            return Err(Error::misuse(format!("chunk {index} is not open")));
+            return Err(Misuse::ChunkNotOpen { index }.into());
         };
         let length = self.payload_length;
         let Some(end) = start.checked_add(bytes).filter(|end| *end <= length) else {
-            return Err(self.invalid(format!("chunk {index} goes beyond the payload's {length} bytes")));
+            return Err(self.invalid(EntityError::ChunkEnd { index, length }));
         };
         if self.covered.overlaps(start, end) {
-            return Err(self.invalid(format!("chunk {index} overlaps another")));
+            return Err(self.invalid(EntityError::ChunkOverlap { index }));
         }
         Ok((start, end))
     }
 
     fn check_fragments(&self, stretches: &Stretches) -> Result<()> {
-        FRAGMENTS.check(stretches.ends.len() as u64).map_err(|error| {
-            Error::limit(ErrorCode::EntityTooLarge, error.to_string()).at(self.scope_id, self.entity_id)
-        })
+        FRAGMENTS
+            .check(stretches.ends.len() as u64)
+            .map_err(|exceeded| Error::from(LimitError::Fragments(exceeded)).at(self.scope_id, self.entity_id))
     }
 
-    fn invalid(&self, message: impl Into<String>) -> Error {
-        Error::violation(ErrorCode::EntityInvalid, message).at(self.scope_id, self.entity_id)
+    fn invalid(&self, error: EntityError) -> Error {
+        Error::from(error).at(self.scope_id, self.entity_id)
     }
 }
 
@@ -167,6 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::error::ErrorCode;
 
     fn chunk(total_chunks: u32, chunk_index: u32, chunk_offset: u64) -> EntityHeader {
         EntityHeader {
@@ -187,10 +188,10 @@ mod tests {
         tracker
     }
 
-    fn invalid(result: Result<()>, text: &str) {
+    fn invalid(result: Result<()>, refusal: EntityError) {
         let error = result.expect_err("refused");
-        assert_eq!((error.code(), error.entity()), (ErrorCode::EntityInvalid, Some(7)));
-        assert!(error.message().contains(text), "{error}");
+        let entity = error.entity();
+        assert_eq!((error, entity), (Error::from(refusal).at(0, 7), Some(7)));
     }
 
     #[test]
@@ -206,14 +207,15 @@ mod tests {
     #[test]
     fn an_index_twice_is_refused_also_after_its_stream_has_ended() {
         let mut tracker = tracker(&[chunk(2, 0, 0)]);
-        invalid(tracker.admit(&chunk(2, 0, 0)), "twice");
+        invalid(tracker.admit(&chunk(2, 0, 0)), EntityError::ChunkTwice { index: 0 });
         tracker.finish_chunk(0, 6).expect("fits");
-        invalid(tracker.admit(&chunk(2, 0, 6)), "twice");
+        invalid(tracker.admit(&chunk(2, 0, 6)), EntityError::ChunkTwice { index: 0 });
     }
 
     #[test]
     fn an_index_at_the_total_is_refused() {
-        invalid(tracker(&[chunk(2, 0, 0)]).admit(&chunk(2, 2, 6)), "chunk 2 of 2");
+        let refusal = EntityError::ChunkIndex { index: 2, total: 2 };
+        invalid(tracker(&[chunk(2, 0, 0)]).admit(&chunk(2, 2, 6)), refusal);
     }
 
     #[test]
@@ -229,7 +231,7 @@ mod tests {
             chunk(3, 1, 6),
         ];
         for header in &bad {
-            invalid(tracker.admit(header), "disagree");
+            invalid(tracker.admit(header), EntityError::ChunkHeaders);
         }
         assert_eq!(tracker.admit(&second()), Ok(()));
     }
@@ -238,7 +240,7 @@ mod tests {
     fn a_gap_is_found_when_the_last_chunk_has_ended() {
         let mut tracker = tracker(&[chunk(2, 0, 0), chunk(2, 1, 6)]);
         assert_eq!(tracker.finish_chunk(0, 5), Ok(()));
-        invalid(tracker.finish_chunk(1, 6), "gaps");
+        invalid(tracker.finish_chunk(1, 6), EntityError::ChunkGaps);
         assert!(!tracker.is_complete());
     }
 
@@ -247,16 +249,16 @@ mod tests {
         let mut tracker = tracker(&[chunk(2, 0, 0), chunk(2, 1, 6)]);
         assert_eq!(tracker.finish_chunk(0, 7), Ok(()));
         assert!(tracker.place(1, 0).is_ok());
-        invalid(tracker.place(1, 1).map(drop), "overlaps");
-        invalid(tracker.finish_chunk(1, 6), "overlaps");
+        invalid(tracker.place(1, 1).map(drop), EntityError::ChunkOverlap { index: 1 });
+        invalid(tracker.finish_chunk(1, 6), EntityError::ChunkOverlap { index: 1 });
     }
 
     #[test]
     fn a_chunk_ends_within_the_payload() {
         let tracker = tracker(&[chunk(1, 0, 8)]);
         assert!(tracker.place(0, 4).is_ok());
-        invalid(tracker.place(0, 5).map(drop), "beyond");
-        invalid(tracker.place(0, u64::MAX).map(drop), "beyond");
+        invalid(tracker.place(0, 5).map(drop), EntityError::ChunkEnd { index: 0, length: 12 });
+        invalid(tracker.place(0, u64::MAX).map(drop), EntityError::ChunkEnd { index: 0, length: 12 });
     }
 
     #[test]

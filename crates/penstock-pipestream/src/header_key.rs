@@ -29,7 +29,7 @@ use prost::Message as _;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{EntityError, Error, LimitError, Misuse, Result};
 use crate::frame::{EntityHeader, MAX_HEADER_LENGTH};
 use crate::messages::{EntityHeaderMessage, decode_message};
 use crate::session_id::SessionId;
@@ -38,9 +38,9 @@ use crate::session_id::SessionId;
 pub(crate) const SEALED: &str = "pipestream.sealed";
 
 /// The bytes of a secret.
-const SECRET: usize = 32;
+pub(crate) const SECRET: usize = 32;
 /// Secrets of one end: the one in use, and those before it.
-const MAX_SECRETS: usize = 16;
+pub(crate) const MAX_SECRETS: usize = 16;
 const SALT: &[u8] = b"penstock pipestream header";
 const CONTEXT: &[u8] = b"pipestream header";
 const OPAQUE: &str = "application/octet-stream";
@@ -111,14 +111,11 @@ impl HeaderKeys {
             if line.is_empty() {
                 continue;
             }
-            let secret = secret_of(line).ok_or_else(|| {
-                Error::misuse(format!("line {number} of the header key is not {} hex digits", 2 * SECRET))
-            })?;
+            let secret = secret_of(line).ok_or(Misuse::HeaderKeyLine { line: number })?;
             secrets.push(Secret::new(&secret)?);
         }
         if secrets.is_empty() || secrets.len() > MAX_SECRETS {
-            let count = secrets.len();
-            return Err(Error::misuse(format!("the header key has {count} lines; it has 1 to {MAX_SECRETS}")));
+            return Err(Misuse::HeaderKeyCount { count: secrets.len() }.into());
         }
         Ok(Self(secrets))
     }
@@ -127,7 +124,7 @@ impl HeaderKeys {
     pub fn for_session(&self, session: SessionId) -> Result<SessionHeaderKeys> {
         let key = |secret: &Secret| {
             let info = [b"key".as_slice(), session.bytes()];
-            let key = secret.prk.expand(&info, &AES_256_GCM).map_err(|_| underivable())?;
+            let key = secret.prk.expand(&info, &AES_256_GCM).map_err(|_| LimitError::KeyDerivation)?;
             Ok((secret.id, LessSafeKey::new(UnboundKey::from(key))))
         };
         Ok(SessionHeaderKeys { session, keys: self.0.iter().map(key).collect::<Result<_>>()? })
@@ -139,14 +136,9 @@ impl Secret {
         let prk = Salt::new(HKDF_SHA256, SALT).extract(secret);
         let mut id = [0; KEY_ID];
         let filled = prk.expand(&[b"id"], Length(KEY_ID)).and_then(|okm| okm.fill(&mut id));
-        filled.map_err(|_| underivable())?;
+        filled.map_err(|_| LimitError::KeyDerivation)?;
         Ok(Self { id, prk })
     }
-}
-
-/// HKDF fails only for more output than it has.
-fn underivable() -> Error {
-    Error::misuse("a header key cannot be derived")
 }
 
 fn secret_of(line: &str) -> Option<[u8; SECRET]> {
@@ -170,7 +162,7 @@ impl SessionHeaderKeys {
     ///
     /// ENTITY_TOO_LARGE where no peer reads a header so long; misuse for keys of which there is none.
     pub fn seal(&self, header: &EntityHeader, nonce: [u8; NONCE]) -> Result<EntityHeader> {
-        let Some((key_id, key)) = self.keys.first() else { return Err(Error::misuse("no header key")) };
+        let Some((key_id, key)) = self.keys.first() else { return Err(Misuse::NoHeaderKey.into()) };
         let outside = Outside::of(header);
         let prefix = Prefix {
             version: VERSION,
@@ -186,12 +178,11 @@ impl SessionHeaderKeys {
         let mut sealed = message.encode_to_vec();
         let aad = Aad::from(self.associated(&prefix, header));
         let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed);
-        let tag = tag.map_err(|_| Error::misuse("a header is too long to be sealed"))?;
+        let tag = tag.map_err(|_| Error::from(Misuse::HeaderLength))?;
         let parts: [&[u8]; 4] = [&prefix.encode(), &nonce, &sealed, tag.as_ref()];
         let entry = STANDARD.encode(parts.concat());
         if entry.len() > MAX_ENTRY {
-            let message = format!("a sealed header of {} bytes is above the limit of {MAX_HEADER_LENGTH}", entry.len());
-            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+            return Err(LimitError::SealedHeaderLength { length: entry.len() }.into());
         }
         Ok(EntityHeader {
             content_type: OPAQUE.to_owned(),
@@ -271,15 +262,9 @@ pub(crate) fn check_open(header: &EntityHeader) -> Result<()> {
     let Some(entry) = header.metadata.get(SEALED) else { return Ok(()) };
     let bytes = STANDARD.decode(entry).unwrap_or_default();
     Err(match Prefix::split(&bytes) {
-        Some((Prefix { version: IN_THE_CLEAR, .. }, _)) => Error::violation(
-            ErrorCode::EntityInvalid,
-            "its header came in the clear, and this end takes headers only that are sealed with its header key",
-        ),
-        Some((Prefix { version: VERSION, key_id, .. }, _)) => Error::violation(
-            ErrorCode::IntegrityError,
-            format!("its header is sealed with the header key {}, and no key of this end opens it", hex(key_id)),
-        ),
-        Some(_) | None => Error::violation(ErrorCode::EntityInvalid, format!("{SEALED} is malformed")),
+        Some((Prefix { version: IN_THE_CLEAR, .. }, _)) => EntityError::ClearHeader.into(),
+        Some((Prefix { version: VERSION, key_id, .. }, _)) => EntityError::HeaderKey { key_id: hex(key_id) }.into(),
+        Some(_) | None => EntityError::SealedHeader.into(),
     })
 }
 

@@ -33,7 +33,10 @@ pub mod yield_token;
 
 pub use chunk::ChunkTracker;
 pub use entity_id::EntityIdSpace;
-pub use error::{Error, ErrorCode, Result};
+pub use error::{
+    ClaimRecordError, Deadline, DocumentError, Early, EntityError, Error, ErrorCode, LimitError, Malformed, Misuse,
+    ObjectError, ReferenceError, Result, StreamEnd, Subject, Unavailable, UriError, Violation,
+};
 pub use frame::{
     Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension,
     FoundClaim, Frame, FrameDecoder, HeaderDecoder, Layer2Frame, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest,

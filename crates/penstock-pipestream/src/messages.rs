@@ -5,7 +5,7 @@
 use bytes::Buf;
 use prost::Message;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Malformed, Result};
 
 pub use self::penstock::pipestream::v1::{
     ClaimQuery as ClaimQueryMessage, ClaimRedeem as ClaimRedeemMessage, ClaimResponse as ClaimResponseMessage,
@@ -47,8 +47,7 @@ pub trait ClosedEnums {
 
 /// Parses a message and refuses unknown enum values: ENTITY_INVALID either way.
 pub fn decode_message<M: Message + Default + ClosedEnums>(bytes: impl Buf) -> Result<M> {
-    let message = M::decode(bytes)
-        .map_err(|error| Error::malformed(ErrorCode::EntityInvalid, format!("protobuf does not parse: {error}")))?;
+    let message = M::decode(bytes).map_err(Malformed::Protobuf)?;
     message.validate()?;
     Ok(message)
 }
@@ -111,25 +110,24 @@ impl ClosedEnums for YieldToken {
     }
 }
 
-fn known<E: TryFrom<i32>>(field: &str, values: impl IntoIterator<Item = i32>) -> Result<()> {
+fn known<E: TryFrom<i32>>(field: &'static str, values: impl IntoIterator<Item = i32>) -> Result<()> {
     match values.into_iter().find(|value| E::try_from(*value).is_err()) {
         None => Ok(()),
-        Some(value) => {
-            Err(Error::malformed(ErrorCode::EntityInvalid, format!("unknown enum value {value} in {field}")))
-        }
+        Some(value) => Err(Malformed::EnumValue { field, value }.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use penstock_wire::ErrorKind;
-
     use super::*;
+    use crate::error::Error;
 
-    fn refused(message: &(impl Message + Clone), decode: fn(&[u8]) -> Result<()>, field: &str) {
+    fn refused(message: &(impl Message + Clone), decode: fn(&[u8]) -> Result<()>, name: &str) {
         let error = decode(&message.encode_to_vec()).expect_err("an unknown value");
-        assert_eq!((error.kind(), error.code()), (ErrorKind::Malformed, ErrorCode::EntityInvalid));
-        assert!(error.message().starts_with("unknown enum value") && error.message().ends_with(field), "{error}");
+        assert!(
+            matches!(error, Error::Malformed(Malformed::EnumValue { field, .. }, None) if field == name),
+            "{error}"
+        );
     }
 
     fn decode<M: Message + Default + ClosedEnums>(bytes: &[u8]) -> Result<()> {

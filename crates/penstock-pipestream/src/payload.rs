@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{EntityError, Result};
 
 /// Counts and hashes a whole payload, in order, as it comes. Nothing of it may be committed before
 /// [`finish`](Self::finish) says that it is the right one (section 10.2).
@@ -31,10 +31,7 @@ impl PayloadCheck {
     pub fn update(&mut self, bytes: &[u8]) -> Result<()> {
         let seen = self.seen.saturating_add(bytes.len() as u64);
         if seen > self.length {
-            return Err(Error::violation(
-                ErrorCode::EntityInvalid,
-                format!("the payload has {seen} bytes or more, its header says {}", self.length),
-            ));
+            return Err(EntityError::PayloadOverrun { seen, length: self.length }.into());
         }
         self.seen = seen;
         self.hash.update(bytes);
@@ -49,12 +46,11 @@ impl PayloadCheck {
 
 fn conclude(seen: u64, length: u64, checksum: &[u8], digest: impl FnOnce() -> [u8; 32]) -> Result<[u8; 32]> {
     if seen != length {
-        let message = format!("the payload has {seen} bytes, its header says {length}");
-        return Err(Error::violation(ErrorCode::EntityInvalid, message));
+        return Err(EntityError::PayloadLength { seen, length }.into());
     }
     let digest = digest();
     if digest.as_slice() != checksum {
-        return Err(Error::violation(ErrorCode::IntegrityError, "the payload's checksum does not match"));
+        return Err(EntityError::Checksum.into());
     }
     Ok(digest)
 }
@@ -62,6 +58,7 @@ fn conclude(seen: u64, length: u64, checksum: &[u8], digest: impl FnOnce() -> [u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     fn check(length: u64) -> PayloadCheck {
         PayloadCheck::new(length, Bytes::copy_from_slice(&Sha256::digest(b"hello world")))

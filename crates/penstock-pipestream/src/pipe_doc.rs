@@ -16,18 +16,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message as _;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{DocumentError, Result};
 use crate::messages::{OwnershipContextMessage, PipeDocMessage, decode_message};
 
 /// The metadata entry of a root entity's PipeDoc.
 pub const DOC: &str = "pipestream.doc";
 
 /// The most bytes of an identifier.
-const MAX_TEXT: usize = 256;
+pub(crate) const MAX_TEXT: usize = 256;
 /// The most access scopes of an ownership.
-const MAX_SCOPES: usize = 64;
+pub(crate) const MAX_SCOPES: usize = 64;
 /// The most characters of an entry: no valid message is longer.
-const MAX_ENTRY: usize = 32 << 10;
+pub(crate) const MAX_ENTRY: usize = 32 << 10;
 /// The bytes of a UUID.
 const UUID: usize = 16;
 
@@ -57,7 +57,7 @@ impl PipeDoc {
     /// Refuse what section 7.1 and the limits above do not allow: ENTITY_INVALID, naming the field.
     pub fn check(&self) -> Result<()> {
         if self.doc_id.is_empty() {
-            return Err(invalid("doc_id is missing"));
+            return Err(DocumentError::NoDocId.into());
         }
         check_text("doc_id", &self.doc_id)?;
         self.ownership.as_ref().map_or(Ok(()), OwnershipContext::check)
@@ -80,13 +80,12 @@ impl PipeDoc {
     ///
     /// ENTITY_INVALID where it does not parse, or a required field is missing, or a text is not within the limits.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let message: PipeDocMessage =
-            decode_message(bytes).map_err(|error| invalid(format!("it is no PipeDoc: {}", error.message())))?;
+        let message: PipeDocMessage = decode_message(bytes).map_err(|error| DocumentError::Message(error.message()))?;
         let doc_id = message.doc_id.unwrap_or_default();
         if doc_id.is_empty() {
-            return Err(invalid("doc_id is missing"));
+            return Err(DocumentError::NoDocId.into());
         }
-        let Some(entity_id) = message.entity_id else { return Err(invalid("entity_id is missing")) };
+        let Some(entity_id) = message.entity_id else { return Err(DocumentError::NoEntityId.into()) };
         let ownership = message.ownership.map(|ownership| OwnershipContext {
             owner_id: ownership.owner_id,
             group_id: ownership.group_id,
@@ -109,12 +108,12 @@ impl PipeDoc {
     /// ENTITY_INVALID where it is not base64, not a valid message, or names another entity.
     pub fn from_entry(entry: &str, entity_id: u32) -> Result<Self> {
         if entry.len() > MAX_ENTRY {
-            return Err(invalid(format!("it has {} bytes; the limit is {MAX_ENTRY}", entry.len())));
+            return Err(DocumentError::Length { bytes: entry.len() }.into());
         }
-        let bytes = STANDARD.decode(entry).map_err(|error| invalid(format!("it is not base64: {error}")))?;
+        let bytes = STANDARD.decode(entry).map_err(DocumentError::Base64)?;
         let doc = Self::decode(&bytes)?;
         if doc.entity_id != entity_id {
-            return Err(invalid(format!("entity_id is {}, and the entity is {entity_id}", doc.entity_id)));
+            return Err(DocumentError::OtherEntity { named: doc.entity_id, entity: entity_id }.into());
         }
         Ok(doc)
     }
@@ -131,24 +130,20 @@ impl OwnershipContext {
         self.group_id.as_deref().map_or(Ok(()), |text| check_text("ownership.group_id", text))?;
         if self.scopes.len() > MAX_SCOPES {
             let count = self.scopes.len();
-            return Err(invalid(format!("ownership.scopes has {count} entries; the limit is {MAX_SCOPES}")));
+            return Err(DocumentError::Scopes { count }.into());
         }
         self.scopes.iter().try_for_each(|scope| check_text("ownership.scopes", scope))
     }
 }
 
-fn check_text(field: &str, text: &str) -> Result<()> {
+fn check_text(field: &'static str, text: &str) -> Result<()> {
     if text.is_empty() || text.len() > MAX_TEXT {
-        return Err(invalid(format!("{field} has {} bytes; it has 1 to {MAX_TEXT}", text.len())));
+        return Err(DocumentError::TextLength { field, bytes: text.len() }.into());
     }
     if text.chars().any(char::is_control) {
-        return Err(invalid(format!("{field} has control characters")));
+        return Err(DocumentError::TextControl { field }.into());
     }
     Ok(())
-}
-
-fn invalid(message: impl AsRef<str>) -> Error {
-    Error::violation(ErrorCode::EntityInvalid, format!("{DOC}: {}", message.as_ref()))
 }
 
 /// The document ID of a receipt's key, 32 hex digits: the same bits as a UUID of version 8 (RFC 9562, section 5.8).
@@ -190,6 +185,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::error::ErrorCode;
 
     #[derive(Deserialize)]
     struct Vectors {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{ErrorCode, Result, Violation};
 use crate::manifest::ResolutionState;
 use crate::messages::{CompletionMode, CompletionPolicy, FailureAction};
 use crate::status::Status;
@@ -79,8 +79,7 @@ impl Policy {
         };
         let ratio = message.min_success_ratio;
         if mode == CompletionMode::Quorum && !ratio.is_some_and(|ratio| (0.0..=1.0).contains(&ratio)) {
-            let message = format!("QUORUM needs a min_success_ratio from 0 to 1, not {ratio:?}");
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::Quorum { ratio: format!("{ratio:?}") }.into());
         }
         Ok(Self {
             mode,

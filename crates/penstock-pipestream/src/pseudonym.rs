@@ -17,11 +17,11 @@ use hmac::{Hmac, KeyInit, Mac};
 use penstock_wire::hex;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{Misuse, Result};
 use crate::pipe_doc::{OwnershipContext, PipeDoc, uuid_v8};
 
 /// The fewest bytes of a key.
-const MIN_KEY: usize = 16;
+pub(crate) const MIN_KEY: usize = 16;
 /// The bytes of a pseudonym.
 const LENGTH: usize = 16;
 /// The bytes of a block of SHA-256, into which a key goes.
@@ -35,7 +35,7 @@ impl Pseudonyms {
     /// With a key of at least 16 bytes.
     pub fn new(key: &[u8]) -> Result<Self> {
         if key.len() < MIN_KEY {
-            return Err(Error::misuse(format!("a key for pseudonyms has {MIN_KEY} bytes or more, not {}", key.len())));
+            return Err(Misuse::Pseudonym { length: key.len() }.into());
         }
         let mut block = [0; BLOCK];
         // RFC 2104: what is longer than a block is hashed first.

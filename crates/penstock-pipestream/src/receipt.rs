@@ -13,7 +13,7 @@
 use penstock_wire::hex;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{Misuse, Result};
 use crate::merkle::{Digest, Peaks};
 use crate::status::Status;
 
@@ -45,8 +45,7 @@ impl ContentTree {
         let mut leaf = Sha256::new_with_prefix(LEAF);
         for segment in path {
             let segment = segment.as_ref();
-            let length = u32::try_from(segment.len())
-                .map_err(|_| Error::misuse("a path segment is longer than 4294967295 bytes"))?;
+            let length = u32::try_from(segment.len()).map_err(|_| Misuse::PathSegment)?;
             leaf.update(length.to_be_bytes());
             leaf.update(segment);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, Malformed, Result};
 
 /// How many bytes a session ID has.
 const BYTES: usize = 16;
@@ -27,10 +27,7 @@ impl SessionId {
 
     /// Reads 32 digits of lower-case hex, and nothing else: ENTITY_INVALID.
     pub fn parse(text: &str) -> Result<Self> {
-        let invalid = || {
-            let message = format!("a session ID of {} bytes is not 32 digits of lower-case hex", text.len());
-            Error::malformed(ErrorCode::EntityInvalid, message)
-        };
+        let invalid = || Error::from(Malformed::SessionId { length: text.len() });
         let (pairs, odd) = text.as_bytes().as_chunks::<2>();
         let mut bytes = [0; BYTES];
         if pairs.len() != BYTES || !odd.is_empty() {
@@ -66,6 +63,7 @@ impl fmt::Debug for SessionId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     #[test]
     fn an_id_is_32_digits_of_lower_case_hex_and_nothing_else() {

@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorCode};
+use crate::error::{Error, Malformed, Result};
 
 /// A 4-bit status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,10 +105,7 @@ impl TryFrom<u8> for Status {
 
     /// 0xD to 0xF are reserved: ENTITY_INVALID (decision 3).
     fn try_from(code: u8) -> Result<Self, Error> {
-        Self::ALL
-            .get(usize::from(code))
-            .copied()
-            .ok_or_else(|| Error::malformed(ErrorCode::EntityInvalid, format!("status code 0x{code:X} is reserved")))
+        Self::ALL.get(usize::from(code)).copied().ok_or(Malformed::Status(code).into())
     }
 }
 
@@ -121,6 +118,7 @@ impl fmt::Display for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     #[test]
     fn codes_are_the_registrys_and_the_rest_is_reserved() {

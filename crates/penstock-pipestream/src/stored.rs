@@ -13,7 +13,7 @@ use prost::Message;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Malformed, Result};
 use crate::messages::{
     ClaimCheck, CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation, decode_message,
 };
@@ -40,7 +40,7 @@ pub(crate) struct RecordReader<'a> {
 }
 
 pub(crate) fn invalid(message: impl std::fmt::Display) -> Error {
-    Error::malformed(ErrorCode::InternalError, format!("a stored session: {message}"))
+    Malformed::Stored { reason: message.to_string() }.into()
 }
 
 impl RecordWriter {

@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::entity_id::is_assignable;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, Result, UriError};
 
 const SCHEME: &str = "pipestream://";
 const MAX_URI_LENGTH: usize = 1024;
@@ -70,10 +70,10 @@ impl PipestreamUri {
         let authority = authority.parse()?;
         check_session(session_id)?;
         if scope_path.len() > MAX_SCOPES || scope_path.iter().any(|scope| *scope > u32::from(u16::MAX)) {
-            return Err(malformed("a scope path has at most 8 scope IDs, each of them 0 to 65535"));
+            return Err(UriError::ScopePath.into());
         }
         if entity_id.is_some_and(|id| !is_assignable(id)) {
-            return Err(malformed("the entity ID is reserved"));
+            return Err(UriError::ReservedEntity.into());
         }
         Ok(Self { authority, session_id: session_id.to_owned(), scope_path: scope_path.to_vec(), entity_id })
     }
@@ -104,15 +104,15 @@ impl FromStr for PipestreamUri {
 
     fn from_str(text: &str) -> Result<Self> {
         if text.len() > MAX_URI_LENGTH {
-            return Err(malformed("it is longer than 1024 bytes"));
+            return Err(UriError::Length.into());
         }
         let rest = match text.split_at_checked(SCHEME.len()) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SCHEME) => rest,
-            _ => return Err(malformed("it does not begin with pipestream://")),
+            _ => return Err(UriError::Scheme.into()),
         };
         let mut segments = rest.split('/');
         let (Some(authority), Some(session_id)) = (segments.next(), segments.next()) else {
-            return Err(malformed("it names no session"));
+            return Err(UriError::NoSession.into());
         };
         let (scope_path, entity_id) = match (segments.next(), segments.next(), segments.next()) {
             (None, ..) => (Vec::new(), None),
@@ -121,11 +121,10 @@ impl FromStr for PipestreamUri {
                 None => (Vec::new(), Some(parse_entity(only)?)),
             },
             (Some(scopes), Some(entity), None) => {
-                let scopes = parse_scope_path(scopes)
-                    .ok_or_else(|| malformed("a scope path is 1 to 8 decimal scope IDs, 0 to 65535, with dots"))?;
+                let scopes = parse_scope_path(scopes).ok_or(UriError::ScopeText)?;
                 (scopes, Some(parse_entity(entity)?))
             }
-            _ => return Err(malformed("nothing follows the entity ID")),
+            _ => return Err(UriError::Trailing.into()),
         };
         Self::new(authority, session_id, &scope_path, entity_id)
     }
@@ -152,11 +151,11 @@ impl FromStr for Authority {
     fn from_str(text: &str) -> Result<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
-                let (address, after) = rest.split_once(']').ok_or_else(|| malformed("a bracket is not closed"))?;
-                let address = address.parse().map_err(|_| malformed("what is in brackets is no IPv6 address"))?;
+                let (address, after) = rest.split_once(']').ok_or(UriError::Bracket)?;
+                let address = address.parse().map_err(|_| UriError::Address)?;
                 let port = match after.strip_prefix(':') {
                     None if after.is_empty() => None,
-                    None => return Err(malformed("only a port may follow the address in brackets")),
+                    None => return Err(UriError::AddressEnd.into()),
                     port => port,
                 };
                 (Host::V6(address), port)
@@ -181,10 +180,6 @@ impl fmt::Display for Authority {
     }
 }
 
-fn malformed(what: &str) -> Error {
-    Error::malformed(ErrorCode::EntityInvalid, format!("not a pipestream URI: {what}"))
-}
-
 /// A DNS name of letters, digits and inner hyphens, or an IPv4 address: a name that ends in a number is none (the
 /// top-level domain is alphabetic), so a mistyped address is refused rather than looked up.
 fn parse_name(text: &str) -> Result<Host> {
@@ -200,7 +195,7 @@ fn parse_name(text: &str) -> Result<Host> {
     }
     let ends_in_number = text.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
     if text.len() > MAX_HOST_LENGTH || ends_in_number || !text.split('.').all(is_label) {
-        return Err(malformed("the host is neither a DNS name nor an address"));
+        return Err(UriError::Host.into());
     }
     Ok(Host::Name(text.to_ascii_lowercase()))
 }
@@ -208,7 +203,7 @@ fn parse_name(text: &str) -> Result<Host> {
 fn parse_port(text: &str) -> Result<u16> {
     match parse_decimal(text) {
         Some(port) if port != 0 => Ok(port),
-        _ => Err(malformed("a port is 1 to 65535")),
+        _ => Err(UriError::Port.into()),
     }
 }
 
@@ -221,7 +216,7 @@ fn parse_decimal(text: &str) -> Option<u16> {
 fn check_session(text: &str) -> Result<()> {
     let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if text.is_empty() || text.len() > MAX_SESSION_LENGTH || !text.bytes().all(unreserved) {
-        return Err(malformed("a session ID is 1 to 128 letters, digits, '-', '.', '_' or '~'"));
+        return Err(UriError::SessionId.into());
     }
     Ok(())
 }
@@ -236,7 +231,7 @@ fn parse_entity(text: &str) -> Result<u32> {
     let plain = (1..=MAX_ENTITY_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u32::from_str_radix(text, 16) {
         Ok(entity) if plain => Ok(entity),
-        _ => Err(malformed("an entity ID is 1 to 8 hex digits")),
+        _ => Err(UriError::EntityId.into()),
     }
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::YieldReason;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, Misuse, Result, Violation};
 use crate::frame::MAX_FRAME_LENGTH;
 use crate::messages::{StoppingPointValidation, YieldToken, decode_message};
 use crate::session_id::SessionId;
@@ -102,7 +102,7 @@ pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -
     };
     let length = token.encoded_len() + MAC;
     if u32::try_from(length).map_or(true, |length| length > MAX_FRAME_LENGTH) {
-        return Err(Error::misuse(format!("a yield token of {length} bytes is above {MAX_FRAME_LENGTH}")));
+        return Err(Misuse::TokenLength { length }.into());
     }
     let mut bytes = token.encode_to_vec();
     let tag = key.mac(place, &bytes).finalize().into_bytes();
@@ -116,10 +116,7 @@ pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -
 ///
 /// CLAIM_NOT_FOUND for a token that was not made with this key for this place.
 pub fn open(key: &TokenKey, place: &Place, token: &Bytes) -> Result<(u64, StoppingPoint)> {
-    let refused = || {
-        let message = "the yield token is not one of this entity in this session";
-        Error::violation(ErrorCode::ClaimNotFound, message).at(u32::from(place.scope), place.entity)
-    };
+    let refused = || Error::from(Violation::YieldToken).at(u32::from(place.scope), place.entity);
     let (message, tag) = token.len().checked_sub(MAC).and_then(|at| token.split_at_checked(at)).ok_or_else(refused)?;
     key.mac(place, message).verify_slice(tag).map_err(|_| refused())?;
     let YieldToken { reason, continuation_state, validation } = decode_message(message)?;
@@ -138,6 +135,7 @@ pub fn open(key: &TokenKey, place: &Place, token: &Bytes) -> Result<(u64, Stoppi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     fn place() -> Place {
         Place { session: SessionId::new([7; 16]), scope: 2, entity: 9 }

@@ -29,7 +29,7 @@ pub(crate) trait IntoPyErr {
 impl IntoPyErr for penstock_pipestream::Error {
     fn into_py_err(self) -> PyErr {
         python::PipeStreamError::new_err((
-            self.message().to_owned(),
+            self.message(),
             self.code().code(),
             self.code().name(),
             self.kind().name(),
@@ -46,6 +46,8 @@ impl IntoPyErr for penstock_pipestream_net::Error {
         let (message, code, kind) = match self {
             Error::Protocol(error) => return error.into_py_err(),
             Error::Local(error) => return error.into_py_err(),
+            Error::Refused(ref reason) => (reason.message.clone(), reason.code, self.kind()),
+            Error::Ended(text) => (text.to_owned(), ErrorCode::InternalError, self.kind()),
             Error::Closed(ref reason) => {
                 (format!("the session is closed: {}", reason.message), reason.code, self.kind())
             }
@@ -61,9 +63,13 @@ impl IntoPyErr for penstock_io::Error {
         // What happened at this end only has no code of its own in the registry.
         let code = match &self {
             Error::Deadline(_) => ErrorCode::IdleTimeout,
-            Error::Io { .. } | Error::Tls(_) | Error::Misuse(_) | Error::Task(_) | Error::Forked => {
-                ErrorCode::InternalError
-            }
+            Error::Io { .. }
+            | Error::Tls(_)
+            | Error::Misuse(_)
+            | Error::Busy(_)
+            | Error::Content(_)
+            | Error::Task(_)
+            | Error::Forked => ErrorCode::InternalError,
         };
         pipestream_error(self.to_string(), code, self.kind())
     }
@@ -83,6 +89,6 @@ impl IntoPyErr for penstock_ingest::Error {
     }
 }
 
-fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
+pub(crate) fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
     python::PipeStreamError::new_err((message, code.code(), code.name(), kind.name(), None::<u32>, None::<u32>))
 }

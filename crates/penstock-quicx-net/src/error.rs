@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use penstock_wire::ErrorKind;
 
 /// What can go wrong in this driver.
@@ -6,9 +8,25 @@ pub enum Error {
     /// At this end: a file, a socket, TLS, a time-out, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
-    /// A peer broke a rule of the protocol, or a configuration makes no sense.
+    /// A configuration makes no sense, or a limit is exceeded.
     #[error(transparent)]
     Protocol(#[from] penstock_quicx::Error),
+    /// A peer broke a rule of the protocol.
+    #[error("{name}: {source}")]
+    Peer {
+        /// The peer's address.
+        name: String,
+        /// What it did.
+        source: penstock_quicx::Error,
+    },
+    /// A file of the journal cannot be read as one.
+    #[error("{}: {source}", .path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: penstock_quicx::Error,
+    },
     /// The daemon has refused something.
     #[error(transparent)]
     Refused(#[from] penstock_quicx::Refused),
@@ -22,7 +40,9 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
-            Self::Protocol(error) => error.kind(),
+            Self::Protocol(error) | Self::Peer { source: error, .. } | Self::Journal { source: error, .. } => {
+                error.kind()
+            }
             Self::Refused(refused) => refused.kind(),
         }
     }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use penstock_wire::ErrorKind;
 
+use crate::error::{Result, Violation};
 use crate::pulse::{Beat, Pulse};
-use crate::{Accepts, Decoder, Error, ErrorCode, Failed, Frame, Result, StatsResponse, Submit, SubmitOnce, TaskId};
+use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, StatsResponse, Submit, SubmitOnce, TaskId};
 
 /// The first HEARTBEAT of a connection that says nothing else: a daemon may close one whose first byte does not come within 10 s.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
@@ -306,7 +307,7 @@ impl Client {
                 Ok(())
             }
             Frame::Heartbeat => Frame::Pong.encode(&mut self.out),
-            Frame::Task(_) | Frame::Wait => Err(Error::violation(format!("{} is for workers", frame.opcode()))),
+            Frame::Task(_) | Frame::Wait => Err(Violation::WorkersFrame(frame.opcode()).into()),
             Frame::Submit(_)
             | Frame::SubmitOnce(_)
             | Frame::Ready
@@ -318,14 +319,14 @@ impl Client {
             | Frame::DeadRequeue(_)
             | Frame::DeadDrop(_)
             | Frame::DeadAfter(_)
-            | Frame::Stop => Err(Error::violation(format!("{} goes the other way", frame.opcode()))),
+            | Frame::Stop => Err(Violation::Direction(frame.opcode()).into()),
         }
     }
 
     /// The answer to the first request that has none.
     fn take(&mut self, request: Request, answer: Answer) -> Result<()> {
         if self.expected.front() != Some(&request) {
-            return Err(Error::violation(format!("an answer that nothing was asked for: {answer:?}")));
+            return Err(Violation::Answer(Box::new(answer)).into());
         }
         self.expected.pop_front();
         self.answer(Ok(answer));
@@ -361,7 +362,7 @@ impl Client {
                 self.answer(Err(refused));
                 Ok(())
             }
-            None => Err(Error::violation(refused.to_string())),
+            None => Err(Violation::Refusal(refused).into()),
         }
     }
 }

@@ -1,12 +1,12 @@
-use crate::frame::{HEADER, VERSION};
-use crate::{Error, ErrorCode, Frame, Opcode, Result, TaskId};
+use crate::error::{Malformed, Result};
+use crate::frame::{Frame, HEADER, Opcode, TaskId, VERSION};
 
 /// Bytes of a reason that are kept; the rest is skipped (decision 3).
 pub const REASON: usize = 64 << 10;
 /// Any frame above so many bytes of payload ends the connection (decision 3).
 pub const LARGEST: u32 = 64 << 20;
 /// Bytes of types that a SUBSCRIBE may have.
-const SUBSCRIBE: usize = 64 << 10;
+pub(crate) const SUBSCRIBE: usize = 64 << 10;
 
 /// Whose frames a decoder takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,24 +20,13 @@ pub enum Accepts {
     ToClient,
 }
 
-/// Why a frame was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// What the peer is told.
-    pub code: ErrorCode,
-    /// What is wrong.
-    pub message: String,
-    /// Whether the connection ends.
-    pub close: bool,
-}
-
 /// What a decoder has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// Something to answer with ERROR. Its bytes are skipped as they come, unless the connection ends.
-    Refused(Refusal),
+    /// A frame to answer with ERROR. Its bytes are skipped as they come, unless the connection ends.
+    Refused(Malformed),
 }
 
 /// Finds frames in bytes that come in any pieces.
@@ -112,7 +101,7 @@ impl Decoder {
         while let Some(decoded) = self.next_frame(&mut input) {
             match decoded {
                 Decoded::Frame(frame) => take(frame)?,
-                Decoded::Refused(refusal) => return Err(Error::malformed(refusal.message)),
+                Decoded::Refused(malformed) => return Err(malformed.into()),
             }
         }
         Ok(())
@@ -127,13 +116,14 @@ impl Decoder {
                     let header = self.header(input)?;
                     let (opcode, length) = match header {
                         Ok(header) => header,
-                        Err(refusal) => return Some(Decoded::Refused(refusal)),
+                        Err(malformed) => return Some(Decoded::Refused(malformed)),
                     };
                     match self.begin(opcode, length) {
                         Ok(state) => self.state = state,
-                        Err(refusal) => {
-                            self.state = if refusal.close { State::Ended } else { State::Skip(length as usize) };
-                            return Some(Decoded::Refused(refusal));
+                        Err(malformed) => {
+                            let skip = State::Skip(length as usize);
+                            self.state = if malformed.is_fatal() { State::Ended } else { skip };
+                            return Some(Decoded::Refused(malformed));
                         }
                     }
                 }
@@ -173,7 +163,7 @@ impl Decoder {
     }
 
     /// The next header, as soon as its six bytes are there; what is wrong with it as soon as that is there.
-    fn header(&mut self, input: &mut &[u8]) -> Option<std::result::Result<(u8, u32), Refusal>> {
+    fn header(&mut self, input: &mut &[u8]) -> Option<Result<(u8, u32), Malformed>> {
         // One that is whole, as nearly all are.
         if self.kept.is_empty()
             && let Some(([VERSION, opcode, length @ ..], rest)) = input.split_first_chunk::<HEADER>()
@@ -189,11 +179,7 @@ impl Decoder {
         if self.kept.len() + fresh.len() > 0 && version != VERSION {
             self.state = State::Ended;
             self.kept = Vec::new();
-            return Some(Err(Refusal {
-                code: ErrorCode::Invalid,
-                message: format!("version 0x{version:02X}; only 0x01 is spoken here"),
-                close: true,
-            }));
+            return Some(Err(Malformed::Version(version)));
         }
         if fresh.len() < missing {
             self.kept.extend_from_slice(fresh);
@@ -204,14 +190,12 @@ impl Decoder {
     }
 
     /// What to do with the payload of a frame, whose length is looked at before anything of it is kept.
-    fn begin(&self, byte: u8, length: u32) -> std::result::Result<State, Refusal> {
-        let refuse = |code, message, close| Err(Refusal { code, message, close });
+    fn begin(&self, byte: u8, length: u32) -> Result<State, Malformed> {
         if length > LARGEST {
-            let message = format!("a frame of {length} bytes is above the limit of {LARGEST}");
-            return refuse(ErrorCode::TooLarge, message, true);
+            return Err(Malformed::FrameLength { length });
         }
         let Some(opcode) = Opcode::from_byte(byte) else {
-            return refuse(ErrorCode::Invalid, format!("there is no opcode 0x{byte:02X}"), false);
+            return Err(Malformed::Opcode(byte));
         };
         let payload = length as usize;
         let (ours, submit) = match self.accepts {
@@ -219,18 +203,16 @@ impl Decoder {
             Accepts::ToClient => (opcode.is_to_clients(), usize::MAX),
         };
         if !ours {
-            return refuse(ErrorCode::Invalid, format!("{opcode} goes the other way"), false);
+            return Err(Malformed::Direction(opcode));
         }
         if opcode.length().is_some_and(|length| length != payload) {
-            return refuse(ErrorCode::Invalid, format!("{opcode} has no payload of {payload} bytes"), false);
+            return Err(Malformed::PayloadLength { opcode, length: payload });
         }
         if matches!(opcode, Opcode::Submit | Opcode::SubmitOnce) && payload > submit {
-            let message = format!("a task of {payload} bytes is above the largest size class of {submit}");
-            return refuse(ErrorCode::TooLarge, message, false);
+            return Err(Malformed::TaskLength { length: payload, largest: submit });
         }
         if opcode == Opcode::Subscribe && payload > SUBSCRIBE {
-            let message = format!("SUBSCRIBE of {payload} bytes is above the limit of {SUBSCRIBE}");
-            return refuse(ErrorCode::Invalid, message, false);
+            return Err(Malformed::SubscribeLength { length: payload });
         }
         let keep = if opcode == Opcode::Failed { payload.min(TaskId::LENGTH + REASON) } else { payload };
         Ok(State::Payload { opcode, keep, skip: payload - keep })
@@ -238,12 +220,7 @@ impl Decoder {
 }
 
 fn decode(opcode: Opcode, payload: &[u8]) -> Decoded<'_> {
-    match Frame::decode(opcode, payload) {
-        Ok(frame) => Decoded::Frame(frame),
-        Err(error) => {
-            Decoded::Refused(Refusal { code: ErrorCode::Invalid, message: error.message().to_owned(), close: false })
-        }
-    }
+    Frame::decode(opcode, payload).map_or_else(Decoded::Refused, Decoded::Frame)
 }
 
 /// At most so many bytes from the front.

@@ -21,8 +21,8 @@ mod queue;
 mod worker;
 
 pub use client::{Answer, Batch, Buried, Client, ClientEvent, Refused, Ticket};
-pub use decoder::{Accepts, Decoded, Decoder, LARGEST, REASON, Refusal};
-pub use error::{Error, Result};
+pub use decoder::{Accepts, Decoded, Decoder, LARGEST, REASON};
+pub use error::{Error, Limit, Malformed, Misuse, Result, Violation};
 pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use penstock_wire::FastMap;
 
+use crate::error::{Misuse, Result, Violation};
 use crate::pulse::{Beat, Pulse};
-use crate::{Accepts, Decoder, Error, Failed, Frame, Prefetch, Refused, Result, TaskId, Types};
+use crate::{Accepts, Decoder, Failed, Frame, Prefetch, Refused, TaskId, Types};
 
 /// How long a worker waits after WAIT before it says READY again: at first, and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -97,7 +98,7 @@ impl Worker {
     /// Fails as a misuse where a type is not one, or it would take none.
     pub fn begin(&mut self, types: &[&[u8]], prefetch: u16) -> Result<()> {
         if prefetch == 0 {
-            return Err(Error::misuse("a worker holds 1 task or more"));
+            return Err(Misuse::EmptyPrefetch.into());
         }
         let mut sent = 1;
         if !types.is_empty() {
@@ -145,7 +146,7 @@ impl Worker {
 
     fn let_go(&mut self, id: TaskId) -> Result<()> {
         let held = self.holds.remove(&id.0);
-        held.ok_or_else(|| Error::misuse(format!("task {id} is not held by this worker")))
+        held.ok_or_else(|| Misuse::NotHeld(id).into())
     }
 
     /// Where nothing is held any more, the next task comes by itself, or is asked for.
@@ -268,7 +269,7 @@ impl Worker {
             | Frame::DeadRequeue(_)
             | Frame::DeadDrop(_)
             | Frame::DeadAfter(_)
-            | Frame::Stop => return Err(Error::violation(format!("{} is not for workers", frame.opcode()))),
+            | Frame::Stop => return Err(Violation::ProducersFrame(frame.opcode()).into()),
         }
         Ok(())
     }
@@ -298,7 +299,7 @@ impl Worker {
                 self.extensions = Extensions::Refused;
                 self.events.push_back(WorkerEvent::OneByOne);
             }
-            Some(first) => return Err(Error::violation(format!("SUBSCRIBE was refused: {first}"))),
+            Some(first) => return Err(Violation::Subscribe(first).into()),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 // Vectors that do not say what they should fail the test that reads them.
 #![allow(clippy::expect_used)]
 
-use penstock_quicx::{Accepts, DeadTask, DeadTasks, Decoded, Decoder, ErrorCode, Frame, Opcode, Refusal, Types};
+use penstock_quicx::{Accepts, DeadTask, DeadTasks, Decoded, Decoder, ErrorCode, Frame, Malformed, Opcode, Types};
 use penstock_testkit::vectors::{Golden, Hex, load, splits};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ fn describe(frame: Frame<'_>) -> Value {
 }
 
 /// All frames in the pieces described and written again, what was refused, and the decoder at the end.
-fn decode(accepts: Accepts, pieces: &[&[u8]]) -> (Vec<Value>, Vec<u8>, Vec<Refusal>, Decoder) {
+fn decode(accepts: Accepts, pieces: &[&[u8]]) -> (Vec<Value>, Vec<u8>, Vec<Malformed>, Decoder) {
     let mut decoder = Decoder::new(accepts);
     let (mut frames, mut again, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for mut piece in pieces.iter().copied() {
@@ -108,7 +108,7 @@ fn invalid_frames_are_refused_with_their_code_and_the_next_one_is_read() {
         for pieces in splits(&vector.hex.0) {
             let (frames, _, refusals, decoder) = decode(TO_DAEMON, &pieces);
             let [refusal] = refusals.as_slice() else { panic!("{}: {refusals:?}", vector.name) };
-            assert_eq!((refusal.code.byte(), refusal.close), (vector.code, vector.close), "{}", vector.name);
+            assert_eq!((refusal.code().byte(), refusal.is_fatal()), (vector.code, vector.close), "{}", vector.name);
             assert_eq!(frames.len(), vector.frames_behind, "{}", vector.name);
             assert_eq!(decoder.is_mid_frame(), vector.truncated, "{}", vector.name);
             assert_eq!(decoder.kept(), 0, "{}: nothing is kept of what is skipped", vector.name);

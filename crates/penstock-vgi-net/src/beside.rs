@@ -2,10 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use penstock_vgi::Batch;
 use penstock_vgi::road::{Chooser, End, Road};
-use penstock_vgi::{Batch, Result};
 
 use super::segment::Segment;
+use crate::error::Result;
 
 /// A segment beside a connection, and what was measured of it.
 pub(super) struct Beside {

@@ -5,14 +5,15 @@ use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use penstock_io::DriverError as _;
 use penstock_vgi::ipc::{Decoder, Output};
-use penstock_vgi::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use socket2::SockRef;
 
 use super::descriptor::Descriptor;
 use super::peer::Peer;
+use crate::error::{Error, Result};
 
 /// How long one wait in the system may take before the caller is asked whether to go on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -181,7 +182,7 @@ impl Channel {
                 // What was reset is over, as what was closed is: the machine knows whether that is right.
                 Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
                 Err(error) if error.kind() == IoKind::TimedOut && is_over(deadline) => return Err(self.late()),
-                Err(error) => return Err(failed("reading from the peer", &error)),
+                Err(error) => return Err(failed("reading from the peer", error)),
             }
         }
     }
@@ -202,14 +203,14 @@ impl Channel {
             }
             let now = rest.get(..rest.len().min(PIECES)).unwrap_or_default();
             match self.sink.write_vectored(now) {
-                Ok(0) => return Err(failed("writing to the peer", &IoKind::WriteZero.into())),
+                Ok(0) => return Err(failed("writing to the peer", IoKind::WriteZero.into())),
                 Ok(count) => {
                     IoSlice::advance_slices(&mut rest, count);
                     deadline = total.into_iter().chain(self.idle_deadline()).min();
                 }
                 Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::OUT, deadline, check)?,
-                Err(error) => return Err(failed("writing to the peer", &error)),
+                Err(error) => return Err(failed("writing to the peer", error)),
             }
         }
         loop {
@@ -217,7 +218,7 @@ impl Channel {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::OUT, deadline, check)?,
-                Err(error) => return Err(failed("writing to the peer", &error)),
+                Err(error) => return Err(failed("writing to the peer", error)),
             }
         }
     }
@@ -231,7 +232,7 @@ impl Channel {
             }
             (None, None, None) => "the peer has not answered in time".to_owned(),
         };
-        Error::new(ErrorKind::Deadline, message)
+        Error::deadline(message)
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
@@ -257,7 +258,7 @@ impl Channel {
             match poll(&mut [PollFd::from_borrowed_fd(descriptor, what)], slice.as_ref()) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => check().map_err(interrupted)?,
                 Ok(_) => return Ok(()),
-                Err(error) => return Err(failed("waiting for the peer", &error.into())),
+                Err(error) => return Err(failed("waiting for the peer", error.into())),
             }
         }
     }
@@ -268,9 +269,9 @@ fn is_over(deadline: Option<Instant>) -> bool {
 }
 
 fn interrupted(_: Interrupted) -> Error {
-    Error::new(ErrorKind::Deadline, "the wait was interrupted")
+    Error::Interrupted
 }
 
-fn failed(doing: &str, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{doing}: {error}"))
+fn failed(doing: &str, error: io::Error) -> Error {
+    Error::io(doing, error)
 }

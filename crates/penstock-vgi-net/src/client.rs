@@ -3,11 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Answer, Batch, Client, Error, ErrorKind, Limits, Metadata, Result};
+use penstock_vgi::{Answer, Batch, Client, Limits, Metadata};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::segment::Segment;
+use crate::error::{Error, Result};
 
 /// Whether the server takes a sealed segment in place of the named one.
 ///
@@ -143,16 +144,13 @@ impl ClientConnection {
                         beside.resolve(batch).map(Answer::Batch)
                     }
                     // As the empty batch that it looks like it would be wrong data.
-                    (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::new(
-                        ErrorKind::Violation,
-                        "the server has answered with a pointer into shared memory, and this connection has none",
-                    )),
+                    (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::Pointer),
                     (answer, _) => Ok(answer),
                 };
             }
             if !self.channel.fill(self.machine.input(), check)? {
                 self.machine.handle_end()?;
-                return Err(Error::new(ErrorKind::Io, "the server has closed the connection"));
+                return Err(Error::Closed);
             }
         }
     }
@@ -213,9 +211,7 @@ impl ClientConnection {
     }
 
     fn unbroken(&self) -> Result<()> {
-        self.broken.as_ref().map_or(Ok(()), |error| {
-            Err(Error::new(error.kind(), format!("the connection is over: {}", error.message())))
-        })
+        self.broken.as_ref().map_or(Ok(()), |error| Err(Error::Over(Box::new(error.clone()))))
     }
 }
 

@@ -16,7 +16,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use penstock_vgi::shm_layout::{HEADER, Table};
-use penstock_vgi::{Error, ErrorKind, Result};
 use rustix::fs::{
     FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
     ftruncate, memfd_create,
@@ -24,6 +23,7 @@ use rustix::fs::{
 
 use super::peer::Peer;
 use super::segment::{Segment, failed, remote};
+use crate::error::{Error, Result};
 
 /// Neither end changes the size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -41,7 +41,7 @@ impl Segment {
             fcntl_add_seals(&object, FIXED_SIZE | SealFlags::SEAL)?;
             Ok(object)
         };
-        let object = made().map_err(|error| failed("cannot make a sealed segment", &error.into()))?;
+        let object = made().map_err(|error| failed("cannot make a sealed segment", error.into()))?;
         let segment = Self::beside(object, name, size, peer)?;
         segment.store(&table)?;
         Ok(segment)
@@ -53,10 +53,8 @@ impl Segment {
     ///
     /// A violation where it is no sealed file in memory of that size.
     pub fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
-        let wrong = |what: &str| {
-            Err(Error::new(ErrorKind::Violation, format!("the segment {name}, passed by its client, {what}")))
-        };
-        let system = |error: rustix::io::Errno| failed("a segment that was passed", &error.into());
+        let wrong = |what: &str| Err(Error::Segment(format!("the segment {name}, passed by its client, {what}")));
+        let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
         let stat = fstat(&object).map_err(system)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return wrong("is no regular file");
@@ -89,7 +87,7 @@ impl Segment {
 
     /// Another descriptor of it, to be passed.
     pub fn duplicate(&self) -> Result<OwnedFd> {
-        self.object().try_clone().map_err(|error| failed("a descriptor of a segment", &error))
+        self.object().try_clone().map_err(|error| failed("a descriptor of a segment", error))
     }
 
     /// Whether a descriptor is one of this segment.
@@ -144,7 +142,7 @@ mod tests {
         };
         let refused = |object: OwnedFd, says: &str| {
             let error = Segment::adopt(object, "x", SIZE, kin()).expect_err(says);
-            assert!(error.message().contains(says), "{error}");
+            assert!(matches!(&error, Error::Segment(why) if why.contains(says)), "{error}");
         };
         for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW | SealFlags::WRITE] {
             refused(made(flags, seals, SIZE).expect("a file"), "not sealed");

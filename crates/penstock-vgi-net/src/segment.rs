@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use penstock_io::DriverError as _;
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, pointer};
-use penstock_vgi::{Batch, Error, ErrorKind, Metadata, Result, key};
+use penstock_vgi::{Batch, Metadata, key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate, open};
 use rustix::io::{pread, pwrite, retry_on_intr};
@@ -18,6 +19,7 @@ use rustix::shm;
 
 use super::mapping::Mapping;
 use super::peer::Peer;
+use crate::error::{Error, Result};
 
 /// Segments of ours are called so, and a sweep looks at nothing else.
 const PREFIX: &str = "penstock-vgi-";
@@ -86,7 +88,7 @@ impl Segment {
         sweep();
         let table = Table::new(size)?;
         let name = format!("{PREFIX}{}-{:016x}", std::process::id(), fastrand::u64(..));
-        let failed = |error: rustix::io::Errno| failed("cannot create a shared memory segment", &error.into());
+        let failed = |error: rustix::io::Errno| failed("cannot create a shared memory segment", error.into());
         let object = shm::open(format!("/{name}"), shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR, OWNER)
             .map_err(failed)?;
         let made = (|| -> Result<Self> {
@@ -112,13 +114,13 @@ impl Segment {
         };
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
-            return Err(Error::new(ErrorKind::Violation, "a segment name that names no segment"));
+            return Err(Error::Segment("a segment name that names no segment".to_owned()));
         }
         let opened = open_named(name, OFlags::RDWR);
-        let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), &error.into()))?;
-        let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), &error.into()))?;
+        let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), error.into()))?;
+        let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::new(ErrorKind::Violation, format!("the segment {name} is no regular file")));
+            return Err(Error::Segment(format!("the segment {name} is no regular file")));
         }
         let mode = Mode::from_raw_mode(stat.st_mode);
         if stat.st_uid != uid || mode != OWNER {
@@ -127,13 +129,13 @@ impl Segment {
                 stat.st_uid,
                 mode.as_raw_mode()
             );
-            return Err(Error::new(ErrorKind::Violation, message));
+            return Err(Error::Segment(message));
         }
         // What the system says is larger where it rounds up.
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual < size || actual <= HEADER {
             let message = format!("the segment {name} has {actual} bytes, not {size}");
-            return Err(Error::new(ErrorKind::Violation, message));
+            return Err(Error::Segment(message));
         }
         let mapping = if mapped { Some(Self::map(&object, actual)?) } else { None };
         let segment = Self::new(name.to_owned(), actual, object, mapping, false);
@@ -147,8 +149,8 @@ impl Segment {
     }
 
     pub(super) fn map(object: &OwnedFd, size: u64) -> Result<Mapping> {
-        let length = usize::try_from(size).map_err(|_| Error::new(ErrorKind::Limit, "a segment beyond the memory"))?;
-        Mapping::new(object, length).map_err(|error| failed("cannot map a segment", &error))
+        let length = usize::try_from(size).map_err(|_| Error::Size("a segment beyond the memory".to_owned()))?;
+        Mapping::new(object, length).map_err(|error| failed("cannot map a segment", error))
     }
 
     /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied. Where there may be
@@ -163,7 +165,7 @@ impl Segment {
                 let state = self.state();
                 if state.viewed {
                     let message = "a segment that has views, or a parent or child beside it, is for no other process";
-                    return Err(Error::new(ErrorKind::Misuse, message));
+                    return Err(Error::misuse(message.to_owned()));
                 }
                 self.copies.store(true, Ordering::Release);
                 Ok(())
@@ -187,7 +189,7 @@ impl Segment {
 
     /// Copies bytes out, which must all be inside.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let outside = || Error::new(ErrorKind::Malformed, "bytes outside their segment");
+        let outside = || Error::SegmentContent("bytes outside their segment".to_owned());
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
         let size = usize::try_from(length).map_err(|_| beyond_memory(length))?;
         if let Some(mapping) = self.mapped() {
@@ -200,7 +202,7 @@ impl Segment {
             let at = offset.saturating_add(bytes.len() as u64);
             match retry_on_intr(|| pread(&self.object, spare_capacity(&mut bytes), at)) {
                 Ok(0) | Err(_) => {
-                    return Err(Error::new(ErrorKind::Malformed, format!("the segment {} was truncated", self.name)));
+                    return Err(Error::SegmentContent(format!("the segment {} was truncated", self.name)));
                 }
                 Ok(_) => {}
             }
@@ -216,13 +218,13 @@ impl Segment {
         let Region { offset, length } = region;
         if length > limit {
             let message = format!("{length} bytes in shared memory, above the limit of {limit}");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::Size(message));
         }
-        let stat = fstat(&self.object).map_err(|error| failed("a segment", &error.into()))?;
+        let stat = fstat(&self.object).map_err(|error| failed("a segment", error.into()))?;
         let present = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
         if present < length {
             let message = format!("{length} bytes in a segment that has memory for {present}");
-            return Err(Error::new(ErrorKind::Malformed, message));
+            return Err(Error::SegmentContent(message));
         }
         self.read(offset, length)
     }
@@ -231,7 +233,7 @@ impl Segment {
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
             let message = format!("a segment of {} bytes, above the limit of {limit}", self.size);
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::Size(message));
         }
         self.read(0, self.size)
     }
@@ -297,12 +299,12 @@ impl Segment {
     pub fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
         let bytes = Table::bytes(&fixed, self.size)?;
-        Table::read(&self.read(0, bytes as u64)?, self.size)
+        Ok(Table::read(&self.read(0, bytes as u64)?, self.size)?)
     }
 
     pub(super) fn store(&self, table: &Table) -> Result<()> {
         let written = self.write(0, &table.write());
-        written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a segment without a header"))
+        written.ok_or_else(|| Error::SegmentContent("a segment without a header".to_owned()))
     }
 
     /// Works on the allocations, at one's turn. What was freed in the meantime is given back first.
@@ -341,7 +343,7 @@ impl Segment {
         let mut at = region.offset;
         for piece in out.take() {
             let written = self.write(at, &piece);
-            written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a region outside its segment"))?;
+            written.ok_or_else(|| Error::SegmentContent("a region outside its segment".to_owned()))?;
             at = at.saturating_add(piece.len() as u64);
         }
         Ok(Some(Region { length, ..region }))
@@ -392,7 +394,7 @@ impl Segment {
         metadata.remove(key::SHM_OFFSET);
         metadata.remove(key::SHM_LENGTH);
         metadata.set(key::SHM_SOURCE, self.name.as_bytes());
-        ipc::read_shared(bytes.into(), &batch.schema).map(|read| read.with_metadata(metadata))
+        Ok(ipc::read_shared(bytes.into(), &batch.schema)?.with_metadata(metadata))
     }
 
     /// Writes the batch, and gives a pointer to it; `None` if it does not fit.
@@ -413,7 +415,7 @@ impl Drop for Segment {
 }
 
 pub(super) fn remote() -> Error {
-    Error::new(ErrorKind::Misuse, "shared memory is for a process on this machine, over a pipe or a Unix socket")
+    Error::misuse("shared memory is for a process on this machine, over a pipe or a Unix socket".to_owned())
 }
 
 /// Opens what has that name, and nothing that a link of the name leads to. A pipe is not waited for.
@@ -423,7 +425,7 @@ fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 fn beyond_memory(length: u64) -> Error {
-    Error::new(ErrorKind::Limit, format!("{length} bytes in shared memory are more than this process can copy"))
+    Error::Size(format!("{length} bytes in shared memory are more than this process can copy"))
 }
 
 fn unlink(name: &str) {
@@ -445,8 +447,8 @@ fn sweep() {
     }
 }
 
-pub(super) fn failed(doing: &str, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{doing}: {error}"))
+pub(super) fn failed(doing: &str, error: io::Error) -> Error {
+    Error::io(doing, error)
 }
 
 #[cfg(test)]
@@ -518,7 +520,7 @@ mod tests {
         // Nobody writes into it, and who looks for what was left behind does not wait for that.
         sweep();
         fs::remove_file(path(&pipe)).expect("removed");
-        assert!(opened.expect_err("a pipe").message().contains("no regular file"));
+        assert!(matches!(opened, Err(Error::Segment(_))));
     }
 
     #[test]
@@ -542,6 +544,6 @@ mod tests {
     fn a_segment_is_never_opened_for_a_remote_peer() {
         // There is none of that name: had it been looked for, the error would say so.
         let error = Segment::attach("there-is-none", SIZE, Peer::Remote).expect_err("remote");
-        assert_eq!((error.kind(), error.message()), (remote().kind(), remote().message()));
+        assert_eq!((error.kind(), error.to_string()), (remote().kind(), remote().to_string()));
     }
 }

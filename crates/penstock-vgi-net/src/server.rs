@@ -3,12 +3,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use penstock_vgi::road::End;
-use penstock_vgi::{Batch, Error, ErrorKind, Event, Failure, Metadata, Protocol, Result, Server, ServerConfig, key};
+use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Server, ServerConfig, key};
 
 use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::counters::Counters;
 use super::segment::Segment;
+use crate::error::{Error, Result};
 
 /// A server's end: the machine and its channel.
 pub struct ServerConnection {
@@ -83,7 +84,7 @@ impl ServerConnection {
             Ok(batch) => Ok(Some(Event::Input(batch))),
             // The pipe is in step: only the stream is over, and what comes next is another call's.
             Err(error) => {
-                self.machine.fail(&Failure::new("ProtocolError", error.message()))?;
+                self.machine.fail(&Failure::new("ProtocolError", &error.to_string()))?;
                 self.flush(check)?;
                 Ok(Some(Event::Abandoned))
             }
@@ -109,7 +110,7 @@ impl ServerConnection {
         }
         let sizeless = || {
             let message = format!("the segment {name} was named without a number of bytes (vgi_rpc.shm_segment_size)");
-            Error::new(ErrorKind::Violation, message)
+            Error::Segment(message)
         };
         let attached = size.ok_or_else(sizeless).and_then(|size| Segment::attach(name, size, self.channel.peer()));
         (self.beside, self.refused) = match attached {
@@ -157,7 +158,8 @@ impl ServerConnection {
                 return Ok(Some(event));
             }
             if !self.channel.fill(self.machine.input(), check)? {
-                return self.machine.handle_end().map(|()| None);
+                self.machine.handle_end()?;
+                return Ok(None);
             }
         }
     }

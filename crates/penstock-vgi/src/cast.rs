@@ -7,21 +7,19 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, SchemaRef};
 
 use crate::ipc::Batch;
-use crate::{Error, Result};
 
-/// The same values in another type, or an error if one of them would change.
-pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+/// The same values in another type; `None` if one of them would change.
+pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     let checked = CastOptions { safe: false, ..CastOptions::default() };
-    let refused = |error: arrow_schema::ArrowError| Error::violation(error.to_string());
-    let made = cast_with_options(array, to, &checked).map_err(refused)?;
+    let made = cast_with_options(array, to, &checked).ok()?;
     // Arrow cuts fractions off and rounds large integers without a word.
     if array.data_type().is_floating() != to.is_floating() && array.data_type().is_numeric() && to.is_numeric() {
-        let back = cast_with_options(&made, array.data_type(), &checked).map_err(refused)?;
+        let back = cast_with_options(&made, array.data_type(), &checked).ok()?;
         if back.to_data() != array.to_data() {
-            return Err(Error::violation(format!("a value of type {} changes as {to}", array.data_type())));
+            return None;
         }
     }
-    Ok(made)
+    Some(made)
 }
 
 /// A batch in the declared schema: columns in its order, in its types. `None` if that would lose or miss something.
@@ -37,7 +35,7 @@ pub(crate) fn conform(batch: Batch, schema: &SchemaRef) -> Option<Batch> {
         if column.data_type().equals_datatype(field.data_type()) {
             return Some(Arc::clone(column));
         }
-        cast(column, field.data_type()).ok()
+        cast(column, field.data_type())
     });
     let columns = columns.collect::<Option<Vec<_>>>()?;
     Some(Batch { schema: Arc::clone(schema), columns, ..batch })

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::classify::Class;
+use crate::error::{Malformed, Misuse, Result, Violation};
 use crate::failure::{Failure, Log};
 use crate::ipc::{Batch, Decoder, Encoder, Item, Output};
 use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
-use crate::{Error, Result, request};
+use crate::request;
 
 /// What the server has answered.
 #[derive(Debug)]
@@ -96,9 +97,7 @@ impl Client {
         self.decoder.handle_end()?;
         match self.state {
             State::Idle => Ok(()),
-            State::Result(_) | State::Header(_) | State::Open(_) => {
-                Err(Error::malformed("the connection ended before the answer"))
-            }
+            State::Result(_) | State::Header(_) | State::Open(_) => Err(Malformed::NoAnswer.into()),
         }
     }
 
@@ -127,7 +126,7 @@ impl Client {
         }
         let answer = if let Class::Error(failure) = class { Answer::Failed(failure) } else { Answer::Batch(batch) };
         match &mut self.state {
-            State::Idle => Err(Error::violation("the server has sent a batch that nobody asked for")),
+            State::Idle => Err(Violation::UnexpectedBatch.into()),
             // The stream is read to its end first, so that the next answer is found.
             State::Result(kept) | State::Header(kept) => {
                 kept.get_or_insert(answer);
@@ -142,7 +141,7 @@ impl Client {
                 _ if open.ended => Ok(()),
                 answer @ (Answer::Batch(_) | Answer::Log(_) | Answer::End) => {
                     if !std::mem::take(&mut open.waiting) {
-                        return Err(Error::violation("the server has sent two batches for one input"));
+                        return Err(Violation::TwoBatches.into());
                     }
                     self.answers.push_back(answer);
                     Ok(())
@@ -153,14 +152,14 @@ impl Client {
 
     fn handle_stream_end(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => Err(Error::violation("the server has ended a stream that nobody asked for")),
+            State::Idle => Err(Violation::UnexpectedEnd.into()),
             State::Result(kept) => {
-                let answer = kept.ok_or_else(|| Error::violation("the answer to a call has no result"))?;
+                let answer = kept.ok_or(Violation::NoResult)?;
                 self.answers.push_back(answer);
                 Ok(())
             }
             State::Header(kept) => {
-                let answer = kept.ok_or_else(|| Error::violation("the header of a stream has no batch"))?;
+                let answer = kept.ok_or(Violation::NoHeader)?;
                 if matches!(answer, Answer::Batch(_)) {
                     self.state = State::Open(Box::new(Open::new()));
                 }
@@ -196,16 +195,16 @@ impl Client {
 
     /// Sends the stream's next input.
     pub fn send(&mut self, batch: &Batch) -> Result<()> {
-        let State::Open(open) = &mut self.state else { return Err(Error::misuse("no stream is open")) };
+        let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if open.ended || open.waiting {
-            return Err(Error::misuse("the last input has no answer yet, or the stream was closed"));
+            return Err(Misuse::EarlyInput.into());
         }
         if open.input.is_none() {
             open.input = Some((Encoder::new(&batch.schema)?, Arc::clone(&batch.schema)));
         }
         let Some((encoder, schema)) = &mut open.input else { return Ok(()) };
         if schema.fields() != batch.schema.fields() {
-            return Err(Error::misuse("all inputs of a stream have one schema"));
+            return Err(Misuse::InputSchema.into());
         }
         encoder.batch(batch, &mut self.out)?;
         open.waiting = true;
@@ -248,7 +247,7 @@ impl Client {
         if matches!(self.state, State::Idle) {
             return Ok(());
         }
-        Err(Error::misuse("a call is still open on this connection"))
+        Err(Misuse::CallOpen.into())
     }
 }
 

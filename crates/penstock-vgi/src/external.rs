@@ -15,12 +15,12 @@ use penstock_wire::hex;
 use sha2::{Digest, Sha256};
 
 use crate::classify::Class;
+use crate::error::{Error, Misuse, Result, Violation};
 use crate::failure::{Failure, Log};
 use crate::http::{compress, inflate};
 use crate::ipc::{self, Batch, Item, Output};
 use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
-use crate::{Error, ErrorKind, Result};
 
 /// A cycle as it is stored: the messages and the batch as one IPC stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Pointer {
             Some(url) if sha256.is_some() == had_sum => {
                 Ok(Self { url, sha256, schema: Arc::clone(&batch.schema), metadata })
             }
-            _ => Err(Error::violation("the pointer to an external batch is no UTF-8")),
+            _ => Err(Violation::Location.into()),
         })
     }
 
@@ -123,14 +123,13 @@ impl Pointer {
         let Fetched { bytes, zstd, took } = fetched;
         let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
         if bytes.len() as u64 > most {
-            return Err(Error::new(ErrorKind::Limit, format!("an external batch has more than {most} bytes")));
+            return Err(Error::External { limit: most });
         }
         let bytes = Buffer::from_vec(bytes);
         if let Some(expected) = &self.sha256 {
             let actual = digest(std::iter::once(&bytes));
             if !actual.eq_ignore_ascii_case(expected) {
-                let message = format!("the SHA-256 of an external batch is {actual}, and its pointer says {expected}");
-                return Err(Error::violation(message));
+                return Err(Violation::Digest { actual, expected: expected.clone() }.into());
             }
         }
         let mut logs = Vec::new();
@@ -139,7 +138,7 @@ impl Pointer {
         for item in ipc::read_streams(&bytes, limits)? {
             match item {
                 Item::Schema(_) if ended => {
-                    return Err(Error::violation("an external batch is one IPC stream, and there are more"));
+                    return Err(Violation::ExternalStreams.into());
                 }
                 Item::Schema(_) => {}
                 Item::End => ended = true,
@@ -148,24 +147,23 @@ impl Pointer {
                     Class::Error(failure) => return Ok(Opened { logs, batch: Err(failure) }),
                     Class::Data | Class::State | Class::External | Class::Shared => {
                         if data.replace(batch).is_some() {
-                            return Err(Error::violation("there is more than one batch behind a pointer"));
+                            return Err(Violation::ExternalBatches.into());
                         }
                     }
                 },
             }
         }
-        let batch = data.ok_or_else(|| Error::violation("there is no batch behind a pointer"))?;
+        let batch = data.ok_or(Violation::NoExternalBatch)?;
         Ok(Opened { logs, batch: Ok(self.merge(batch, took)) })
     }
 
     /// What a batch behind the pointer is. It leads to no other place, and has the pointer's schema.
     fn classify(&self, batch: &Batch) -> Result<Class> {
         if batch.metadata.contains(key::LOCATION) || batch.metadata.contains(key::SHM_OFFSET) {
-            return Err(Error::violation("redirect loop: there is a pointer behind a pointer"));
+            return Err(Violation::RedirectLoop.into());
         }
         if !same(&batch.schema, &self.schema) {
-            let message = "Schema mismatch: the batch behind a pointer has another schema than the pointer";
-            return Err(Error::violation(message));
+            return Err(Violation::ExternalSchema.into());
         }
         Ok(batch.class())
     }
@@ -205,7 +203,7 @@ pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Outpu
         Item::Batch(batch) => Some(batch),
         Item::Schema(_) | Item::End => None,
     });
-    let batch = first.ok_or_else(|| Error::misuse("a request without a batch"))?;
+    let batch = first.ok_or(Misuse::NoBatch)?;
     let sha256 = digest(std::iter::once(&bytes));
     let mut out = Output::new();
     let pointer = Batch::empty(&batch.schema, point(batch.metadata, url, Some(&sha256)));
@@ -219,6 +217,7 @@ mod tests {
     use arrow_schema::{DataType, Field, Schema};
 
     use super::*;
+    use crate::ErrorKind;
 
     const MOST: u64 = 1 << 20;
 
@@ -284,18 +283,20 @@ mod tests {
         let sent = pointer(&value, "https://x/y", None);
         let loops = [pointer(&value, "https://x/y", None)];
         let error = refused(&sent, Parcel::pack(&value, &loops, None).unwrap());
-        assert!(error.kind() == ErrorKind::Violation && error.message().contains("redirect loop"), "{error}");
-        for (cycle, why) in [(vec![log()], "no batch"), (vec![data(), data()], "more than one")] {
+        assert_eq!(error, Violation::RedirectLoop.into());
+        for (cycle, violation) in
+            [(vec![log()], Violation::NoExternalBatch), (vec![data(), data()], Violation::ExternalBatches)]
+        {
             let error = refused(&sent, Parcel::pack(&value, &cycle, None).unwrap());
-            assert!(error.message().contains(why), "{error}");
+            assert_eq!(error, violation.into());
         }
         let error = refused(&pointer(&schema("other"), "https://x/y", None), parcel());
-        assert!(error.message().contains("Schema mismatch"), "{error}");
+        assert_eq!(error, Violation::ExternalSchema.into());
         let wrong = pointer(&value, "https://x/y", Some(&"0".repeat(64)));
         let error = refused(&wrong, parcel());
-        assert!(error.message().contains("SHA-256"), "{error}");
+        assert!(matches!(error, Error::Violation(Violation::Digest { .. })), "{error}");
         let twice = Parcel { bytes: [parcel().bytes, parcel().bytes].concat(), ..parcel() };
-        assert!(refused(&sent, twice).message().contains("one IPC stream"));
+        assert_eq!(refused(&sent, twice), Violation::ExternalStreams.into());
     }
 
     fn parcel() -> Parcel {
@@ -322,7 +323,7 @@ mod tests {
         assert!(Pointer::of(&data()).is_none() && Pointer::of(&log()).is_none());
         let mut bytes = pointer(&schema("value"), "x", None);
         bytes.metadata.set(key::LOCATION, [0xFF]);
-        assert_eq!(Pointer::of(&bytes).unwrap().unwrap_err().kind(), ErrorKind::Violation);
+        assert_eq!(Pointer::of(&bytes).unwrap().unwrap_err(), Violation::Location.into());
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod token;
 pub use classify::{Class, classify};
 pub use client::{Answer, Client};
 pub use describe::{Description, description_hash, protocol_hash};
-pub use error::{Error, Result};
+pub use error::{Error, Malformed, Misuse, Result, SegmentHeader, Violation};
 pub use failure::{EXCEPTION, Failure, Log};
 pub use ipc::Batch;
 pub use limits::Limits;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 
-use crate::{Error, Result};
+use crate::error::{Misuse, Result};
 
 /// The built-in method that describes the others (section 14).
 pub const DESCRIBE: &str = "__describe__";
@@ -26,7 +26,7 @@ impl Dialect {
         match name {
             "spec" => Ok(Self::Spec),
             "0.10" => Ok(Self::V0_10),
-            _ => Err(Error::misuse(format!("no dialect is called {name:?}: \"spec\" and \"0.10\" are"))),
+            _ => Err(Misuse::Dialect(name.to_owned()).into()),
         }
     }
 
@@ -117,7 +117,7 @@ impl Protocol {
         let mut by_name = HashMap::with_capacity(methods.len());
         for (index, method) in methods.iter().enumerate() {
             if by_name.insert(method.name.clone(), index).is_some() {
-                return Err(Error::misuse(format!("two methods are called {:?}", method.name)));
+                return Err(Misuse::MethodName(method.name.clone()).into());
             }
         }
         Ok(Self { name: name.into(), methods, by_name, empty: Arc::new(Schema::empty()) })

@@ -124,7 +124,7 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
             } else {
                 let (is, wanted) = (column.data_type(), param.data_type());
                 cast(column, wanted)
-                    .map_err(|_| format!("{name}() parameter '{param_name}' is {is}, expected {wanted}"))?
+                    .ok_or_else(|| format!("{name}() parameter '{param_name}' is {is}, expected {wanted}"))?
             };
             if value.is_null(0) && !method.nulls.contains(param_name) {
                 return Err(format!("{name}() parameter '{param_name}' is not optional but got None"));

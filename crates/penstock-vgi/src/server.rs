@@ -8,6 +8,7 @@ use arrow_schema::SchemaRef;
 use crate::cast::conform;
 use crate::classify::Class;
 use crate::describe::Description;
+use crate::error::{Error, Misuse, Result, Violation};
 use crate::failure::{Failure, Log};
 use crate::ids::id;
 use crate::ipc::{self, Batch, Decoder, Encoder, Item, Output};
@@ -15,7 +16,6 @@ use crate::limits::Limits;
 use crate::metadata::key;
 use crate::protocol::{MethodKind, Protocol};
 use crate::request::{self, Parsed, Request};
-use crate::{Error, Result};
 
 /// What a server is made with.
 #[derive(Debug, Clone)]
@@ -219,7 +219,7 @@ impl Server {
                 self.events.push_back(Event::InputEnd);
             }
             (State::Idle, Item::Batch(_) | Item::End) | (State::Called(_) | State::Fetching(_), _) => {
-                return Err(Error::violation("the client has sent what no request and no stream is"));
+                return Err(Violation::Request.into());
             }
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Server {
 
     /// What lies behind the pointer of a request, with all that the pointer said of it; or why it cannot be had.
     pub fn resolved(&mut self, batch: Result<Batch, Failure>) -> Result<()> {
-        let State::Fetching(request_id) = &mut self.state else { return Err(Error::misuse("nothing was pointed at")) };
+        let State::Fetching(request_id) = &mut self.state else { return Err(Misuse::NoPointer.into()) };
         let request_id = request_id.take().unwrap_or_default();
         self.state = State::Idle;
         match batch {
@@ -287,7 +287,7 @@ impl Server {
             return Ok(());
         }
         if stream.owes {
-            return Err(Error::violation("the client has sent an input before the answer to the last one"));
+            return Err(Violation::EarlyInput.into());
         }
         if batch.rows == 0 && batch.metadata.contains(key::CANCEL) {
             self.events.push_back(Event::Cancelled);
@@ -339,7 +339,7 @@ impl Server {
 
     /// Answers a unary call. Without columns the result is that of a method which returns nothing.
     pub fn reply(&mut self, result: &Batch) -> Result<()> {
-        let State::Called(call) = &self.state else { return Err(Error::misuse("no call waits for a reply")) };
+        let State::Called(call) = &self.state else { return Err(Misuse::NoReply.into()) };
         let request_id = call.request_id.clone();
         let mut encoder = Encoder::new(&result.schema)?;
         self.write_logs(&mut encoder, &Arc::clone(&result.schema), &request_id)?;
@@ -372,14 +372,14 @@ impl Server {
             }
             state @ (State::Idle | State::Request(_) | State::Fetching(_) | State::Draining) => {
                 self.state = state;
-                Err(Error::misuse("no call waits for an answer"))
+                Err(Misuse::NoAnswer.into())
             }
         }
     }
 
     /// Opens the stream that a call asks for, and writes its header.
     pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>) -> Result<()> {
-        let State::Called(call) = &self.state else { return Err(Error::misuse("no call waits for a stream")) };
+        let State::Called(call) = &self.state else { return Err(Misuse::NoStreamCall.into()) };
         let request_id = call.request_id.clone();
         if let Some(header) = header {
             let mut encoder = Encoder::new(&header.schema)?;
@@ -403,7 +403,7 @@ impl Server {
     pub fn emit(&mut self, batch: &Batch) -> Result<()> {
         let State::Streaming(stream) = &mut self.state else { return Err(not_open()) };
         if !std::mem::take(&mut stream.owes) {
-            return Err(Error::misuse("an input is answered with one batch"));
+            return Err(Misuse::TwoBatches.into());
         }
         let logs = std::mem::take(&mut self.logs);
         stream.write_logs(&logs, &self.config.server_id, &mut self.out)?;
@@ -472,7 +472,7 @@ impl Server {
 
     /// Tells the client why this is the end, where it reads an answer.
     fn refuse(&mut self, error: &Error) {
-        let failure = Failure::new("ProtocolError", error.message());
+        let failure = Failure::new("ProtocolError", &error.to_string());
         let told = match &self.state {
             State::Streaming(_) => self.fail(&failure),
             State::Idle | State::Request(_) => {
@@ -509,5 +509,5 @@ fn is_request(batch: &Batch) -> bool {
 }
 
 fn not_open() -> Error {
-    Error::misuse("no stream is open")
+    Misuse::NoStream.into()
 }

@@ -3,8 +3,8 @@
 
 use penstock_wire::{Reader, Writer};
 
+use crate::error::{Malformed, Misuse, Result, SegmentHeader, Violation};
 use crate::metadata::{Metadata, key};
-use crate::{Error, Result};
 
 /// The header; the data region begins behind it.
 pub const HEADER: u64 = 65_536;
@@ -17,7 +17,7 @@ pub const MOST: usize = (HEADER as usize - FIXED) / ENTRY;
 /// Regions of ours begin at multiples of it, so that their batches can be used where they lie.
 const ALIGNMENT: u64 = 64;
 const MAGIC: [u8; 4] = *b"VGIS";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A region in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Table {
     /// Of a new segment of so many bytes, which must be more than the header.
     pub fn new(size: u64) -> Result<Self> {
         if size <= HEADER {
-            return Err(Error::misuse(format!("a segment has more than {HEADER} bytes, not {size}")));
+            return Err(Misuse::SegmentSize(size).into());
         }
         Ok(Self { size, regions: Vec::new() })
     }
@@ -66,7 +66,7 @@ impl Table {
             let region = Region { offset: reader.u64_le()?, length: reader.u64_le()? };
             let after = region.offset.checked_add(region.length);
             if region.offset < end || region.length == 0 || after.is_none_or(|after| after > size) {
-                return Err(corrupt(&format!("allocation {index} lies outside the data region or in another one")));
+                return Err(Malformed::Segment(SegmentHeader::Allocation(index)).into());
             }
             end = region.end();
             table.regions.push(region);
@@ -126,30 +126,26 @@ impl Table {
             return Ok(());
         }
         let Region { offset, length } = pointer;
-        Err(Error::violation(format!("a pointer to {length} bytes at {offset} leads to no region of the segment")))
+        Err(Violation::Region { offset, length }.into())
     }
-}
-
-fn corrupt(what: &str) -> Error {
-    Error::malformed(format!("the header of a shared memory segment: {what}"))
 }
 
 fn count(header: &[u8], size: u64) -> Result<usize> {
     let mut reader = Reader::new(header);
     if reader.array()? != MAGIC {
-        return Err(corrupt("it does not begin with VGIS"));
+        return Err(Malformed::Segment(SegmentHeader::Magic).into());
     }
     let version = reader.u32_le()?;
     if version != VERSION {
-        return Err(corrupt(&format!("version {version}, expected {VERSION}")));
+        return Err(Malformed::Segment(SegmentHeader::Version(version)).into());
     }
     let data = reader.u64_le()?;
     if data.checked_add(HEADER) != Some(size) {
-        return Err(corrupt(&format!("data_size is {data} in a segment of {size} bytes")));
+        return Err(Malformed::Segment(SegmentHeader::Size { data, size }).into());
     }
     let count = reader.u32_le()? as usize;
     if count > MOST {
-        return Err(corrupt(&format!("{count} allocations, above the limit of {MOST}")));
+        return Err(Malformed::Segment(SegmentHeader::Count(count)).into());
     }
     Ok(count)
 }
@@ -159,7 +155,7 @@ pub fn pointer(metadata: &Metadata) -> Result<Region> {
     let number = |name: &[u8]| {
         let text = metadata.text(name).filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
         let number = text.and_then(|text| text.parse::<u64>().ok());
-        number.ok_or_else(|| Error::malformed(format!("{} is no decimal number", name.escape_ascii())))
+        number.ok_or_else(|| Malformed::PointerNumber { key: name.escape_ascii().to_string() })
     };
     Ok(Region { offset: number(key::SHM_OFFSET)?, length: number(key::SHM_LENGTH)? })
 }

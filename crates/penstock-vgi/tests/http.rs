@@ -12,7 +12,8 @@ use penstock_vgi::http::{
 };
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::{
-    Answer, Batch, Dialect, Failure, Identity, Limits, Log, Metadata, Method, MethodKind, Protocol, Serialized, key,
+    Answer, Batch, Dialect, Failure, Identity, Limits, Log, Metadata, Method, MethodKind, Protocol, Serialized,
+    Violation, key,
 };
 
 const NOW: u64 = 1_000;
@@ -174,7 +175,7 @@ fn an_input_or_an_answer_that_is_a_pointer_which_nobody_resolved_is_an_error() {
     ipc::stream(&values(), [&pointer], &mut out).expect("writable");
     let response = Response { status: 200, headers: Headers::new(), body: out.take() };
     let error = read_answer(&response, Asked::Call, &Limits::default()).expect_err("no empty batch");
-    assert!(error.message().contains("shared memory"), "{error}");
+    assert_eq!(error, Violation::HttpPointer.into());
 }
 
 #[test]

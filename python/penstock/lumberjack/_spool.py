@@ -206,8 +206,8 @@ class Spool(_Planned):
             storage: Options of the object store; by default the environment says it all.
 
         Raises:
-            LumberjackError: Of kind "misuse" where another process writes the folder, or an option is wrong; "io"
-                where disk or store fail.
+            LumberjackError: Of kind "misuse" where an option is wrong; "io" where another process writes the folder,
+                and where disk or store fail.
         """
         options = SpoolOptions(
             place=os.fspath(place),

@@ -45,7 +45,7 @@ impl EnvelopeColumns {
             };
         };
         let doc = PipeDoc { doc_id, entity_id: 0, ownership };
-        doc.check().map_err(|error| Error::Value(error.message().to_owned()))?;
+        doc.check().map_err(|error| Error::Value(error.message()))?;
         Ok(Some(doc))
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Host<'a> {
 
     /// It said what no receiver says, or nothing for too long.
     pub(super) fn broke_a_rule(&self, error: penstock_lumberjack::Error) -> Error {
-        error.of(self.name).into()
+        Error::Peer { name: self.name.to_owned(), source: error }
     }
 
     fn error(&self, message: String) -> Error {

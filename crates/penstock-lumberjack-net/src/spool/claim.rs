@@ -99,7 +99,7 @@ impl Claim {
             claim.check()?;
             return Ok(claim);
         }
-        Err(Error::misuse(format!("{}: other receivers open this spool again and again", place.uri())))
+        Err(Error::busy(format!("{}: other receivers open this spool again and again", place.uri())))
     }
 
     /// Fails as a misuse where another receiver has taken the spool over. Blocks.
@@ -111,7 +111,7 @@ impl Claim {
         }
         self.is_lost.store(true, Ordering::SeqCst);
         let uri = self.place.uri();
-        Err(Error::misuse(format!(
+        Err(Error::busy(format!(
             "{uri}: another receiver has opened this spool since, and this one writes nothing more"
         )))
     }

@@ -82,7 +82,7 @@ fn read_id(folder: &Path) -> Result<Option<SpoolId>> {
     let path = folder.join(ID);
     match fs::read_to_string(&path) {
         Ok(text) => {
-            let wrong = || Error::misuse(format!("{} is not the ID of a spool", path.display()));
+            let wrong = || Error::content(format!("{} is not the ID of a spool", path.display()));
             parse_id(&text).map(Some).ok_or_else(wrong)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -235,7 +235,7 @@ impl Backing for FolderBacking {
     fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
         let plain: BTreeMap<&str, (u64, u64)> =
             readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
+        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))?;
         replace(&self.folder, READERS, &bytes)
     }
 

@@ -391,6 +391,6 @@ impl Decoder {
     pub(super) fn batch(&mut self, message: &Buffer) -> Result<RecordBatch> {
         let mut message = message.clone();
         let batch = self.stream.decode(&mut message).map_err(|error| arrow(&error))?;
-        batch.ok_or_else(|| Error::misuse("a record has no batch".into()))
+        batch.ok_or_else(|| Error::content("a record has no batch".into()))
     }
 }

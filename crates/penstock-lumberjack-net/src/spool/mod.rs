@@ -281,7 +281,7 @@ impl Destination for Spool {
         });
         Box::pin(async move {
             sent?;
-            answer.await.unwrap_or_else(|_| Err(Error::misuse("the spool was closed".into())))
+            answer.await.unwrap_or_else(|_| Err(Error::task(&"the spool was closed")))
         })
     }
 

@@ -50,7 +50,7 @@ fn put(place: &Place, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<()> {
 
 fn read_id(place: &Place) -> Result<Option<SpoolId>> {
     let Some(bytes) = get(place, ID)? else { return Ok(None) };
-    let wrong = || Error::misuse(format!("{}/{ID} is not the ID of a spool", place.uri()));
+    let wrong = || Error::content(format!("{}/{ID} is not the ID of a spool", place.uri()));
     std::str::from_utf8(&bytes).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
 }
 
@@ -165,7 +165,7 @@ impl Backing for ObjectBacking {
     fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
         let plain: BTreeMap<&str, (u64, u64)> =
             readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::misuse(error.to_string()))?;
+        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))?;
         self.claim.check()?;
         put(&self.place, READERS, bytes, PutMode::Overwrite)?;
         self.claim.check()

@@ -267,7 +267,7 @@ pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number:
     if header.spool == *spool && header.segment == number {
         return Ok(());
     }
-    Err(Error::misuse(format!("{} belongs to another spool", path.display())))
+    Err(Error::content(format!("{} belongs to another spool", path.display())))
 }
 
 /// Brings a segment into order: it gets the footer that it lacks, and what a crash has left half-written is cut off. Gives

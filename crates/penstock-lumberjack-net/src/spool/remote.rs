@@ -76,7 +76,10 @@ impl RemoteStore {
             match status {
                 StatusCode::UNAUTHORIZED => Err(Error::misuse(format!("{}: the read key is wrong", self.base))),
                 status if status.is_success() => Ok(bytes),
-                _ => Err(Error::misuse(String::from_utf8_lossy(&bytes).trim().to_owned())),
+                status => {
+                    let said = String::from_utf8_lossy(&bytes).trim().to_owned();
+                    Err(if status.is_client_error() { Error::misuse(said) } else { Error::task(&said) })
+                }
             }
         })?
     }

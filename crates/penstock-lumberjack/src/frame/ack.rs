@@ -1,6 +1,6 @@
 use penstock_wire::Reader;
 
-use super::{ACK, Version, truncated};
+use super::{ACK, Version};
 use crate::Result;
 
 /// The reader has taken all events up to this one, or with 0 says that it is still there (decision 5).
@@ -23,6 +23,6 @@ impl Ack {
     }
 
     pub(super) fn decode(version: Version, reader: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { version, sequence: reader.u32().map_err(truncated)? })
+        Ok(Self { version, sequence: reader.u32()? })
     }
 }

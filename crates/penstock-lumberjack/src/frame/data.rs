@@ -1,9 +1,9 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{DATA, Version, truncated};
+use super::{DATA, Version};
+use crate::error::{Malformed, Misuse, Result};
 use crate::limits::Limits;
-use crate::{Error, Result};
 
 /// An event of pairs of strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +71,9 @@ impl<'a> Data<'a> {
         I::IntoIter: ExactSizeIterator + Clone,
     {
         let pairs = pairs.into_iter();
-        let count = u32::try_from(pairs.len()).map_err(|_| Error::misuse("an event has 2^32 pairs or more"))?;
+        let count = u32::try_from(pairs.len()).map_err(|_| Misuse::PairCount)?;
         if pairs.clone().any(|(key, value)| u32::try_from(key.len().max(value.len())).is_err()) {
-            return Err(Error::misuse("a key or a value has 4 GiB or more"));
+            return Err(Misuse::StringLength.into());
         }
         let mut writer = Writer::new(out);
         writer.u8(version.byte());
@@ -88,9 +88,9 @@ impl<'a> Data<'a> {
     }
 
     pub(super) fn decode(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
-        let sequence = reader.u32().map_err(truncated)?;
-        let count = reader.u32().map_err(truncated)?;
-        let rest = reader.take(reader.remaining()).map_err(truncated)?;
+        let sequence = reader.u32()?;
+        let count = reader.u32()?;
+        let rest = reader.take(reader.remaining())?;
         Ok(Self { version, sequence, pairs: Pairs { count, rest } })
     }
 }
@@ -121,7 +121,7 @@ impl PairScan {
             let limit = if self.strings.is_multiple_of(2) { limits.key() } else { limits.value() };
             limit.check(length.into())?;
             let end = usize::try_from(length).ok().and_then(|length| self.end.checked_add(4)?.checked_add(length));
-            let end = end.ok_or_else(|| Error::malformed("the length of a data frame does not fit into memory"))?;
+            let end = end.ok_or(Malformed::DataLength)?;
             limits.data().check(u64::try_from(end).unwrap_or(u64::MAX))?;
             if bytes.len() < end {
                 return Ok(None);

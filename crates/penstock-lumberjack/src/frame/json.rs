@@ -1,9 +1,9 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{JSON, Version, truncated};
+use super::{JSON, Version};
+use crate::error::{Misuse, Result};
 use crate::limits::Limits;
-use crate::{Error, Result};
 
 /// An event as a JSON document, which nobody has looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl<'a> Json<'a> {
     ///
     /// Fails as a limit if the document is longer than the field of its length can say.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
-        let length = u32::try_from(self.payload.len()).map_err(|_| Error::misuse("a document has 4 GiB or more"))?;
+        let length = u32::try_from(self.payload.len()).map_err(|_| Misuse::DocumentLength)?;
         let mut writer = Writer::new(out);
         writer.u8(self.version.byte());
         writer.u8(JSON);
@@ -36,9 +36,9 @@ impl<'a> Json<'a> {
 
     #[inline]
     pub(super) fn decode(version: Version, reader: &mut Reader<'a>) -> Result<Self> {
-        let sequence = reader.u32().map_err(truncated)?;
-        let _length = reader.u32().map_err(truncated)?;
-        let payload = reader.take(reader.remaining()).map_err(truncated)?;
+        let sequence = reader.u32()?;
+        let _length = reader.u32()?;
+        let payload = reader.take(reader.remaining())?;
         Ok(Self { version, sequence, payload })
     }
 

@@ -14,7 +14,7 @@ pub use window::Window;
 
 use penstock_wire::Reader;
 
-use crate::{Error, Result};
+use crate::error::{Malformed, Result};
 
 pub(crate) const WINDOW: u8 = b'W';
 pub(crate) const DATA: u8 = b'D';
@@ -74,23 +74,14 @@ impl<'a> Frame<'a> {
             DATA => Data::decode(version, &mut reader).map(Self::Data),
             JSON => Json::decode(version, &mut reader).map(Self::Json),
             ACK => Ack::decode(version, &mut reader).map(Self::Ack),
-            other => Err(unknown(other)),
+            other => Err(Malformed::FrameType(other).into()),
         }
     }
 }
 
 #[inline]
 fn head(reader: &mut Reader<'_>) -> Result<(Version, u8)> {
-    let byte = reader.u8().map_err(truncated)?;
-    let version = Version::from_byte(byte)
-        .ok_or_else(|| Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{byte:02X}")))?;
-    Ok((version, reader.u8().map_err(truncated)?))
-}
-
-fn unknown(kind: u8) -> Error {
-    Error::malformed(format!("no frame has type 0x{kind:02X}"))
-}
-
-fn truncated(error: penstock_wire::Truncated) -> Error {
-    Error::malformed(error.to_string())
+    let byte = reader.u8()?;
+    let version = Version::from_byte(byte).ok_or(Malformed::Version(byte))?;
+    Ok((version, reader.u8()?))
 }

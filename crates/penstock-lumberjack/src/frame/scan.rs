@@ -1,9 +1,10 @@
 use penstock_wire::Reader;
 
 use super::data::PairScan;
-use super::{ACK, Ack, COMPRESSED, DATA, JSON, Json, Version, WINDOW, Window, unknown};
+use super::{ACK, Ack, COMPRESSED, DATA, JSON, Json, Version, WINDOW, Window};
+use crate::Accepts;
+use crate::error::{Malformed, Result};
 use crate::limits::Limits;
-use crate::{Accepts, Error, Result};
 
 /// What the bytes at hand begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +59,13 @@ impl Scan {
         let mut reader = Reader::new(bytes);
         let Ok(version) = reader.u8() else { return Ok(None) };
         if Version::from_byte(version).is_none() {
-            return Err(Error::malformed(format!("a frame's version is 0x31 or 0x32, not 0x{version:02X}")));
+            return Err(Malformed::Version(version).into());
         }
         let Ok(kind) = reader.u8() else { return Ok(None) };
         if !accepts.accepts(kind) {
             return Err(match kind {
                 ACK | WINDOW | DATA | JSON | COMPRESSED => accepts.refusal(kind),
-                other => unknown(other),
+                other => Malformed::FrameType(other).into(),
             });
         }
         let scan = match kind {
@@ -77,7 +78,7 @@ impl Scan {
                 limits.compressed().check(length.into())?;
                 return Ok(Some(Started::Compressed(length)));
             }
-            other => return Err(unknown(other)),
+            other => return Err(Malformed::FrameType(other).into()),
         };
         Ok(scan.map(Started::Scan))
     }

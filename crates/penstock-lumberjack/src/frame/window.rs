@@ -1,7 +1,7 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{Version, WINDOW, truncated};
+use super::{Version, WINDOW};
 use crate::Result;
 
 /// How many events the writer sends before it waits for their acknowledgement.
@@ -26,6 +26,6 @@ impl Window {
     }
 
     pub(super) fn decode(version: Version, reader: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { version, size: reader.u32().map_err(truncated)? })
+        Ok(Self { version, size: reader.u32()? })
     }
 }

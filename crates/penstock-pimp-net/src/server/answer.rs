@@ -128,7 +128,7 @@ impl Refused {
             Self::NoPath => (StatusCode::NOT_FOUND, "nothing is at this path", "NOT_FOUND", None),
             Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "not with this method", "METHOD_NOT_ALLOWED", None),
         };
-        let mut response = json(status, &Refusal { error, code, state: None });
+        let mut response = json(status, &Refusal { error: error.into(), code, state: None });
         if let Some(after) = after {
             set(response.headers_mut(), RETRY_AFTER, &after.to_string());
         }

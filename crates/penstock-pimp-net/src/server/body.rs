@@ -7,9 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use hyper::body::{Body, Frame, SizeHint};
-use penstock_io::http::{self, BodyError, Busy};
-use penstock_pimp::{Code, Error};
-use penstock_wire::Limit;
+use penstock_io::http::{BodyError, Busy};
+use penstock_pimp::Malformed;
 
 use super::answer::Refused;
 
@@ -96,7 +95,7 @@ impl From<BodyError> for Refused {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge(limit) => Self::Pimp(limit.into()),
-            BodyError::Broken => Self::Pimp(Error::new(Code::Malformed, "the body broke off")),
+            BodyError::Broken => Self::Pimp(Malformed::BodyEnd.into()),
             BodyError::Late(message) => Self::Late(message),
             BodyError::Busy => Self::Busy,
         }
@@ -107,17 +106,4 @@ impl From<Busy> for Refused {
     fn from(_: Busy) -> Self {
         Self::Busy
     }
-}
-
-/// Reads a request's body, up to its limit and in its time.
-pub(crate) async fn read<B>(body: B, most: Limit) -> Result<Vec<u8>, Error>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    http::read_body(body, most).await.map_err(|error| match error {
-        BodyError::TooLarge(limit) => limit.into(),
-        BodyError::Broken => Error::new(Code::Malformed, "the body broke off"),
-        BodyError::Late(message) => Error::new(Code::Malformed, message),
-        BodyError::Busy => Error::new(Code::Malformed, "there is no room for the body"),
-    })
 }

@@ -14,7 +14,9 @@ use hyper::{Response, StatusCode};
 use penstock_io::DriverError as _;
 use penstock_io::http::{Room, read_body_within};
 use penstock_io::runtime::{spawn, spawn_blocking};
-use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Now, Settings, verify_jwt};
+use penstock_pimp::{
+    Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Lost, Malformed, Now, Settings, verify_jwt,
+};
 use penstock_wire::Limit;
 
 use super::answer::{self, Refused};
@@ -70,7 +72,7 @@ impl Service {
                 return Ok(answer);
             }
         }
-        Err(crate::Error::misuse(format!("others changed job {id} {TRIES} times meanwhile")).into())
+        Err(crate::Error::busy(format!("others changed job {id} {TRIES} times meanwhile")).into())
     }
 
     /// Reads a body whose length, where it is told, is looked at before; with the room that it takes.
@@ -90,7 +92,7 @@ impl Service {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let writer = key.ok_or_else(Error::unauthorized)?;
+        let writer = key.ok_or(Error::Unauthorized)?;
         let (body, room) = self.body(parts, body, SETTINGS, peer).await?;
         // Many may have begun before the first was counted, and end together.
         self.check_guesses(peer)?;
@@ -100,13 +102,13 @@ impl Service {
         let creation = Creation::decode(&body, self.limits())?;
         let if_match = header(&parts.headers, &IF_MATCH);
         if if_match.is_none() && creation.write_key.is_some() {
-            return Err(Error::new(Code::Malformed, "writeKey without If-Match").into());
+            return Err(Error::from(Malformed::NoGeneration).into());
         }
         self.change(id, Some(room), |known, now| {
             // One that was deleted may be made again, by who says with which keys.
             let known = known.filter(|job| !job.is_deleted());
             let (status, job, key, changed) = match (known, if_match) {
-                (None, Some(_)) => return Err(Error::not_found().into()),
+                (None, Some(_)) => return Err(Error::NotFound.into()),
                 (None, None) => {
                     let settings = Settings { ttl_ms: creation.ttl_ms, read_key: creation.read_key.as_deref() };
                     let mut job = Job::create(now, writer, settings, self.limits())?;
@@ -148,9 +150,9 @@ impl Service {
     /// The job of a first write that makes it, by a signed token (decision 1).
     fn created_by_token(&self, id: JobId, key: &str, now: Now) -> Result<Job> {
         if self.jwt_secret.is_none() {
-            return Err(Error::not_found().into());
+            return Err(Error::NotFound.into());
         }
-        let until = self.token(id, key, now)?.ok_or_else(|| Refused::Guess(Error::not_found()))?;
+        let until = self.token(id, key, now)?.ok_or_else(|| Refused::Guess(Error::NotFound))?;
         let mut job = Job::create(now, key, Settings::default(), self.limits())?;
         job.set_token(Some(until));
         Ok(job)
@@ -160,7 +162,7 @@ impl Service {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let writer = key.ok_or_else(Error::unauthorized)?;
+        let writer = key.ok_or(Error::Unauthorized)?;
         // Before the body is read: who has no key costs nothing.
         match self.known(id, key).await? {
             Some(job) => job.check_writer(now(), key)?,
@@ -222,19 +224,15 @@ impl Service {
             Ok(false) => Refused::Busy,
             Ok(true) => {
                 tracing::error!(job = %id, index, "the store has lost a chunk that was answered for: the job is refused with 410");
-                Error::new(
-                    Code::Lost,
-                    format!("the buffer's store has lost chunk {index} of the job, which cannot go on"),
-                )
-                .into()
+                Error::from(Lost::Chunk { index }).into()
             }
         }
     }
 
     pub(super) async fn cancel(&self, id: JobId, key: Option<&str>) -> Answered {
-        key.ok_or_else(Error::unauthorized)?;
+        key.ok_or(Error::Unauthorized)?;
         let cancelled = self.change(id, None, |known, now| {
-            let known = known.ok_or_else(Error::not_found)?;
+            let known = known.ok_or(Error::NotFound)?;
             let mut job = known.clone();
             self.renew(id, &mut job, key, now);
             let cancelled = job.handle_cancel(now, key)?;
@@ -245,9 +243,9 @@ impl Service {
     }
 
     pub(super) async fn delete(&self, id: JobId, key: Option<&str>) -> Answered {
-        key.ok_or_else(Error::unauthorized)?;
+        key.ok_or(Error::Unauthorized)?;
         let deleted = self.change(id, None, |known, now| {
-            let mut job = known.ok_or_else(Error::not_found)?;
+            let mut job = known.ok_or(Error::NotFound)?;
             self.renew(id, &mut job, key, now);
             job.handle_delete(now, key)?;
             // Else a token that still counts would make it again with its next write, without its readKey.

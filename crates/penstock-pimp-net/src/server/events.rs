@@ -11,7 +11,7 @@ use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use penstock_io::http::Stopping;
-use penstock_pimp::{Code, Error, JobId, Query};
+use penstock_pimp::{Error, JobId, Malformed, Query};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
 
 /// The first index wanted: behind the last event that was seen, else that of the query.
 fn first(parts: &Parts) -> Result<u32, Error> {
-    let wrong = || Error::new(Code::Malformed, "Last-Event-ID is no index");
+    let wrong = || Error::from(Malformed::LastEventId);
     let from = match header(&parts.headers, &LAST_EVENT_ID) {
         Some(last) if !last.bytes().all(|byte| byte.is_ascii_digit()) => return Err(wrong()),
         Some(last) => last.parse::<u64>().ok().and_then(|last| last.checked_add(1)).ok_or_else(wrong)?,

@@ -16,6 +16,5 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub(super) use body::read as read_body;
 pub use listen::Buffer;
 pub use service::{Service, ServiceConfig};

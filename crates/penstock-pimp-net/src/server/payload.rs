@@ -146,8 +146,8 @@ pub(super) async fn known(
 
 async fn look(service: &Arc<Service>, id: JobId, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
     let (mut chunks, limits) = (chunks(service, id, job, peer), service.limits());
-    let (first, mut room) = chunks.next().await?.ok_or_else(Error::not_found)?;
-    let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or_else(Error::not_found)?;
+    let (first, mut room) = chunks.next().await?.ok_or(Error::NotFound)?;
+    let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or(Error::NotFound)?;
     let metadata = Metadata { meta: None, ..Metadata::decode(&metadata.value)? };
     let mut unpacker = Unpacker::new(id, limits, &metadata, inflates);
     unpacker.chunks.extend(first);

@@ -9,7 +9,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
-use penstock_pimp::{Code, Compression, Error, Job, JobId};
+use penstock_pimp::{Compression, Conflict, Error, Job, JobId};
 
 use super::answer::{self, Refused};
 use super::body::ResponseBody;
@@ -27,7 +27,7 @@ pub(super) async fn respond(
     let job = service.job(id, key).await?;
     job.check_reader(now(), key)?;
     if !job.is_whole() {
-        return Err(Error::new(Code::Conflict, "the job is not completed").into());
+        return Err(Error::from(Conflict::NotCompleted).into());
     }
     let as_it_is = packing::wanted(&parts.headers);
     // Of what is not compressed both are the same, which is known when it was read.

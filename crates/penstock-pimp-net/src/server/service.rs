@@ -247,7 +247,7 @@ impl Service {
 
     /// A job that is known, as who has this key meets it.
     pub(super) async fn job(&self, id: JobId, key: Option<&str>) -> std::result::Result<Job, Refused> {
-        self.known(id, key).await?.ok_or_else(|| Error::not_found().into())
+        self.known(id, key).await?.ok_or_else(|| Error::NotFound.into())
     }
 
     pub(super) async fn known(&self, id: JobId, key: Option<&str>) -> crate::Result<Option<Job>> {

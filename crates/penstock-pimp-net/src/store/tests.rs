@@ -12,6 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{Change, DiskStore, MemoryStore, Store};
+use crate::Error;
 
 mod damage;
 
@@ -155,7 +156,7 @@ fn a_restart_finds_everything_and_a_second_process_is_refused() {
     commit(&store, id(2), change(&mut second, id(2), 1..4, 10));
     commit(&store, id(2), deletion());
     let error = DiskStore::open(folder.path()).expect_err("taken");
-    assert!(error.to_string().contains("another buffer"), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Busy(_))), "{error}");
     let before = read(&store, id(1), &[1, 2, 3]);
     drop(store);
     let store = DiskStore::open(folder.path()).expect("free again");
@@ -336,7 +337,7 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
     fs::copy(&segments(other.path())[0], folder.path().join("00000000000000000002.chunks")).expect("writable");
     fs::remove_file(folder.path().join("00000000000000000001.chunks")).expect("there");
     let error = DiskStore::open(folder.path()).expect_err("its name and its number differ");
-    assert!(error.to_string().contains("is segment 1"), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
 }
 
 #[test]
@@ -351,7 +352,7 @@ fn a_last_segment_whose_header_became_zeros_is_refused_and_kept() {
     bytes[..28].fill(0);
     fs::write(segment, &bytes).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("damaged");
-    assert!(error.to_string().contains("are damaged"), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
     assert_eq!(fs::read(segment).expect("it is there"), bytes);
     // A header that never came to the disk leaves nothing behind it.
     for begun in [&whole[..0], &whole[..9], &[0; 28]] {

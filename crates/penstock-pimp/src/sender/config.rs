@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::error::{Misuse, Result};
 use crate::metadata::is_mime;
-use crate::{Compression, ContentEncoding, Error, Metadata, Result};
+use crate::{Compression, ContentEncoding, Metadata};
 
 /// How values hold the payload (section 3, decision 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -68,22 +69,22 @@ impl SenderConfig {
     /// Fails as a misuse where the configuration makes no sense.
     pub fn check(&self) -> Result<()> {
         let wrong = [
-            (!is_mime(&self.content_type), "content_type is no MIME type"),
-            (self.max_chunks_per_batch == 0, "max_chunks_per_batch is 0"),
+            (!is_mime(&self.content_type), Misuse::ContentType),
+            (self.max_chunks_per_batch == 0, Misuse::BatchLength),
             // A code point has up to 4 bytes, and 4 characters of Base64 are the fewest.
-            (self.max_chunk < 4, "max_chunk is below 4 bytes"),
-            (self.gzip && self.encoding == Encoding::Identity, "what is compressed is no text: gzip needs base64"),
-            (self.gzip && self.content_length.is_some(), "content_length of what is compressed is not known before"),
+            (self.max_chunk < 4, Misuse::ChunkLength),
+            (self.gzip && self.encoding == Encoding::Identity, Misuse::GzipText),
+            (self.gzip && self.content_length.is_some(), Misuse::GzipLength),
         ];
-        let first = wrong.iter().find(|(wrong, _)| *wrong);
-        first.map_or(Ok(()), |(_, why)| Err(Error::misuse(*why)))
+        let first = wrong.into_iter().find(|(wrong, _)| *wrong);
+        first.map_or(Ok(()), |(_, misuse)| Err(misuse.into()))
     }
 
     pub(super) fn metadata(&self, content_encoding: ContentEncoding) -> Result<Metadata> {
         let meta = self.meta.clone().map(RawValue::from_string).transpose();
-        let meta = meta.map_err(|error| Error::misuse(format!("meta is no JSON: {error}")))?;
+        let meta = meta.map_err(|error| Misuse::Meta { reason: error.to_string() })?;
         if meta.as_ref().is_some_and(|meta| !meta.get().starts_with('{')) {
-            return Err(Error::misuse("meta is no JSON object"));
+            return Err(Misuse::MetaObject.into());
         }
         let compression = if self.gzip { Compression::Gzip } else { Compression::None };
         let (content_type, content_length) = (self.content_type.clone(), self.content_length);

@@ -467,8 +467,7 @@ impl Claims {
         }
         self.read_others(id).await?;
         let session = lock(&self.state).book.get(id).map(|claim| claim.session);
-        let message = || format!("claim check {id:016x} is not known");
-        let session = session.ok_or_else(|| core::Error::violation(ErrorCode::ClaimNotFound, message()))?;
+        let session = session.ok_or(core::Error::from(core::Violation::UnknownClaim { id }))?;
         // What is redeemed already is settled by whoever has redeemed it, and that may be this.
         if let Err(error) = self.take(id, session, HERE).await
             && !lock(&self.state).book.get(id).is_some_and(|claim| claim.is_with(HERE))

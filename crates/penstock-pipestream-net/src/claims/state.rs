@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimLimits, ClaimRecord, ClaimState};
-use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
+use penstock_pipestream::{self as core, ClaimResponse, SessionId, Status};
 use penstock_wire::FastMap;
 
 use super::super::shared::now;
@@ -73,8 +73,7 @@ impl State {
         if self.details_bytes < MAX_DETAILS {
             return Ok(());
         }
-        let message = format!("what claim checks stand for takes {MAX_DETAILS} bytes, which is the limit");
-        Err(core::Error::limit(ErrorCode::WindowExceeded, message).into())
+        Err(core::Error::from(core::LimitError::ClaimDetails { bytes: MAX_DETAILS }).into())
     }
 
     pub(super) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {

@@ -140,9 +140,9 @@ impl Driver {
                     (error.code(), error.message())
                 } else {
                     // The error names a folder of this machine, which is nothing to the peer.
-                    (ErrorCode::InternalError, "the sink cannot take the session")
+                    (ErrorCode::InternalError, "the sink cannot take the session".to_owned())
                 };
-                self.session.abort(now(), Reason { code, message: message.to_owned() });
+                self.session.abort(now(), Reason { code, message });
                 true
             }
         }

@@ -4,7 +4,6 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_pipestream::claims::{Claim, ClaimTerms};
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
 use penstock_pipestream::{
@@ -230,7 +229,7 @@ impl Driver {
         let claim = if layer2.deferred.is_empty() { None } else { layer2.deferred.remove(&key) };
         if !layer2.resuming.is_empty() {
             for reply in layer2.resuming.remove(&key).into_iter().flatten() {
-                let _ = reply.send(Err(Error::misuse("the entity came to its end before it went on".into())));
+                let _ = reply.send(Err(Error::Ended("the entity came to its end before it went on")));
             }
         }
         if !layer2.retrying.is_empty() {
@@ -305,9 +304,7 @@ impl Driver {
             Layer2Event::ClaimAsked { request, ask } => self.answer_claim(*request, *ask),
             Layer2Event::ClaimAnswered { answer, .. } => {
                 if let Some(reply) = self.layer2.asked.pop_front() {
-                    let answer = answer.clone().map_err(|reason| {
-                        Error::Protocol(penstock_pipestream::Error::violation(reason.code, reason.message))
-                    });
+                    let answer = answer.clone().map_err(Error::Refused);
                     let _ = reply.send(answer);
                 }
             }
@@ -433,7 +430,7 @@ impl Driver {
         if !matches!(deferred, Ok(true)) {
             self.layer2.deferring.remove(&key);
         }
-        let ended = || Err(Error::misuse("the entity came to its end before it was set aside".into()));
+        let ended = || Err(Error::Ended("the entity came to its end before it was set aside"));
         let deferred = deferred.and_then(|deferred| if deferred { Ok(()) } else { ended() });
         let failed = deferred.is_err();
         let heard = reply.is_some_and(|reply| reply.send(deferred).is_ok());
@@ -454,8 +451,7 @@ impl Driver {
             };
             let answer = answer.map_err(|error| {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
-                let message =
-                    if let Error::Protocol(error) = &error { error.message().to_owned() } else { error.to_string() };
+                let message = if let Error::Protocol(error) = &error { error.message() } else { error.to_string() };
                 Reason { code, message }
             });
             commands.urge(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
@@ -490,7 +486,7 @@ impl Driver {
         let yielded = if self.layer2.is_present(attempt) {
             self.session.yield_entity(now(), attempt.key, point).map_err(Error::from)
         } else {
-            Err(Error::misuse("the attempt has failed meanwhile".into()))
+            Err(Error::Ended("the attempt has failed meanwhile"))
         };
         if yielded.is_ok() {
             self.layer2.waiting.insert(attempt.key, resumed);

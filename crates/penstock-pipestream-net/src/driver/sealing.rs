@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::header_key::{HeaderKeys, SessionHeaderKeys, refused};
-use penstock_pipestream::{self as core, EntityHeader, ErrorCode, Now, SessionId};
+use penstock_pipestream::{self as core, EntityHeader, Now, SessionId};
 use tokio::sync::oneshot;
 
 use super::super::command::Verdict;
@@ -79,8 +79,7 @@ impl Sealing {
     fn hold(&mut self, early: Early, limit: usize) -> core::Result<()> {
         self.waiting = self.waiting.saturating_add(early.header().weight());
         if self.waiting > limit {
-            let message = format!("headers of more than {limit} bytes came before the session had its ID");
-            return Err(core::Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(core::LimitError::EarlyHeaders { bytes: limit }.into());
         }
         self.early.push(early);
         Ok(())

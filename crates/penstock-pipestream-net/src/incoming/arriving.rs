@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use penstock_pipestream::{self as core, EntityHeader, ErrorCode, HeaderDecoder};
+use penstock_pipestream::{self as core, EntityHeader, HeaderDecoder};
 use quinn::RecvStream;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -68,8 +68,7 @@ impl Arriving {
         loop {
             let mut pieces = [const { Bytes::new() }; PIECES];
             let Some(count) = self.stream.read_chunks(&mut pieces).await.map_err(|_| None)? else {
-                let error = core::Error::malformed(ErrorCode::EntityInvalid, "a stream ended inside its header");
-                return Err(Some(self.refused(error)));
+                return Err(Some(self.refused(core::Malformed::HeaderEnd.into())));
             };
             let mut pieces = pieces.into_iter().take(count);
             while let Some(piece) = pieces.next() {

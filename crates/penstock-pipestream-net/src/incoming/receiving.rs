@@ -291,7 +291,7 @@ impl Receiving {
         match resumed {
             Ok(point) => Ok(point.filter(|_| unchanged).map(|point| point.continuation)),
             Err(_) if self.link.shared.closed().is_some() => Err(self.link.closed()),
-            Err(_) => Err(Error::misuse("the entity came to its end while it waited".into())),
+            Err(_) => Err(Error::Ended("the entity came to its end while it waited")),
         }
     }
 
@@ -364,13 +364,8 @@ impl Receiving {
                 }
                 Some(Body::Spooled(spool)) => {
                     let read = spool.read(READ_SIZE, self.offset);
-                    let piece = read.map_err(|error| {
-                        self.give_up(core::Error::new(
-                            penstock_wire::ErrorKind::Io,
-                            ErrorCode::InternalError,
-                            format!("cannot read the payload back: {error}"),
-                        ))
-                    })?;
+                    let unavailable = |error: std::io::Error| core::Unavailable::Payload { reason: error.to_string() };
+                    let piece = read.map_err(|error| self.give_up(unavailable(error).into()))?;
                     self.offset = self.offset.saturating_add(piece.len() as u64);
                     return Ok((!piece.is_empty()).then_some(piece));
                 }
@@ -404,7 +399,7 @@ impl Receiving {
 
     /// The payload is wrong: the session learns it, the stream is stopped.
     fn give_up(&mut self, error: core::Error) -> Error {
-        let reason = Reason { code: error.code(), message: error.message().to_owned() };
+        let reason = Reason { code: error.code(), message: error.message() };
         self.decided = true;
         self.stop(reason.code);
         self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
@@ -420,9 +415,9 @@ impl Receiving {
         match end {
             StreamEnd::Reset(code) => {
                 self.link.commands.tell(Command::StreamReset { stream, attempt: self.attempt, code }).await;
-                core::Error::violation(ErrorCode::from_code(code), "the peer reset the entity's stream").into()
+                core::Error::from(core::Violation::StreamReset(ErrorCode::from_code(code))).into()
             }
-            StreamEnd::Stopped(code) => core::Error::violation(code, "the entity has failed meanwhile").into(),
+            StreamEnd::Stopped(code) => core::Error::from(core::Violation::StreamStopped(code)).into(),
             StreamEnd::Lost => self.link.closed(),
         }
     }

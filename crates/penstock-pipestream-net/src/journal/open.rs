@@ -213,7 +213,7 @@ fn key(folder: &Path) -> Result<[u8; 32]> {
     let failed = |error: io::Error| Error::file("cannot use", &path, error);
     match fs::read(&path) {
         Ok(bytes) => {
-            let wrong = |_| Error::misuse(format!("{} is no key: it has 32 bytes", path.display()));
+            let wrong = |_| Error::content(format!("{} is no key: it has 32 bytes", path.display()));
             return <[u8; 32]>::try_from(bytes).map_err(wrong);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -148,7 +148,7 @@ impl RemoteSink {
         let address = inner.address;
         let failed = |error: &ConnectionError| lost(address, error);
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
-        let bytes = serde_json::to_vec(request).map_err(|error| Error::misuse(error.to_string()))?;
+        let bytes = serde_json::to_vec(request).map_err(|error| Error::content(error.to_string()))?;
         let written = send.write_all(&bytes).await;
         // An error is the connection's, and that of the answer says why.
         let mut answer = Answer { stream, address };

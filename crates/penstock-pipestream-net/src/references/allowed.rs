@@ -8,10 +8,9 @@ use object_store::{GetOptions, ObjectStore};
 use penstock_io::DriverError as _;
 use penstock_io::storage::{Place, StorageOptions};
 use penstock_pipestream::reference::{Expected, Location, Provider};
-use penstock_pipestream::{self as core, ErrorCode};
+use penstock_pipestream::{self as core, LimitError, ObjectError};
 use tokio::task::spawn_blocking;
 
-use super::check::integrity;
 use super::object::{Object, file_error, store_error};
 use crate::{Error, Result};
 
@@ -31,7 +30,7 @@ enum Source {
 
 impl Allowed {
     pub(super) fn open(url: &str, storage: &StorageOptions) -> Result<Self> {
-        let prefix = Location::parse(url).map_err(|error| Error::misuse(error.message().to_owned()))?;
+        let prefix = Location::parse(url).map_err(|error| Error::misuse(error.message()))?;
         let source = match prefix.provider {
             Provider::Files => Source::Files(FilePath::new("/").join(&prefix.key)),
             Provider::S3 | Provider::Gcs | Provider::Azure => {
@@ -53,19 +52,17 @@ impl Allowed {
         }?;
         let length = object.len();
         if length > max {
-            let message = format!("the object {at} has {length} bytes; the limit is {max}");
-            return Err(core::Error::limit(ErrorCode::EntityTooLarge, message));
+            return Err(LimitError::ObjectLength { name: at.to_string(), length, limit: max }.into());
         }
         if let Some(size) = expected.size.filter(|size| *size != length) {
-            return Err(integrity(format!("the object {at} has {length} bytes, the reference says {size}")));
+            return Err(ObjectError::Size { name: at.to_string(), length, size }.into());
         }
         Ok(object)
     }
 
     async fn find_file(&self, root: &FilePath, at: &Location, expected: &Expected) -> core::Result<Object> {
         if expected.etag.is_some() || expected.version.is_some() {
-            let message = "a file has no entity tag and no version";
-            return Err(core::Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(ObjectError::NoTag.into());
         }
         let way = at.key.strip_prefix(self.prefix.key.as_str()).unwrap_or_default().trim_start_matches('/').to_owned();
         let (root, name) = (root.to_owned(), at.to_string());
@@ -103,9 +100,8 @@ fn no_link(error: rustix::io::Errno) -> io::Error {
 }
 
 async fn find_object(store: &Arc<dyn ObjectStore>, at: &Location, expected: &Expected) -> core::Result<Object> {
-    let invalid = |error: object_store::path::Error| {
-        core::Error::violation(ErrorCode::EntityInvalid, format!("the key of {at}: {error}"))
-    };
+    let invalid =
+        |error: object_store::path::Error| ObjectError::Key { name: at.to_string(), reason: error.to_string() };
     let path = Path::parse(&at.key).map_err(invalid)?;
     let name = at.to_string();
     let options = GetOptions { head: true, version: expected.version.clone(), ..GetOptions::default() };
@@ -113,7 +109,7 @@ async fn find_object(store: &Arc<dyn ObjectStore>, at: &Location, expected: &Exp
     if let Some(etag) = &expected.etag
         && meta.e_tag.as_deref().map(bare) != Some(bare(etag))
     {
-        return Err(integrity(format!("the object {at} has another entity tag than the reference says")));
+        return Err(ObjectError::Tag(at.to_string()).into());
     }
     Ok(Object::stored(name, Arc::clone(store), path, &meta, expected))
 }

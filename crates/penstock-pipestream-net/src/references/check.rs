@@ -1,4 +1,4 @@
-use penstock_pipestream::{self as core, ErrorCode, PayloadCheck};
+use penstock_pipestream::{self as core, ObjectError, PayloadCheck};
 use sha2::{Digest as _, Sha256};
 
 /// Whether bytes are those that were promised: by a header, or by a reference.
@@ -37,7 +37,7 @@ impl Check {
             Self::Object(check) => {
                 check.seen = check.seen.saturating_add(bytes.len() as u64);
                 if check.seen > check.length {
-                    return Err(changed(check.length));
+                    return Err(ObjectError::Length(check.length).into());
                 }
                 check.hash.update(bytes);
                 Ok(())
@@ -51,22 +51,14 @@ impl Check {
             Self::Payload(check) => check.finish(),
             Self::Object(ObjectCheck { length, sha256, seen, hash }) => {
                 if seen != length {
-                    return Err(changed(length));
+                    return Err(ObjectError::Length(length).into());
                 }
                 let digest = hash.finalize().into();
                 if sha256.is_some_and(|expected| expected != digest) {
-                    return Err(integrity("the object's SHA-256 is not that of the reference"));
+                    return Err(ObjectError::Digest.into());
                 }
                 Ok(digest)
             }
         }
     }
-}
-
-fn changed(length: u64) -> core::Error {
-    integrity(format!("the object has not {length} bytes any more"))
-}
-
-pub(super) fn integrity(message: impl Into<String>) -> core::Error {
-    core::Error::violation(ErrorCode::IntegrityError, message)
 }

@@ -73,8 +73,7 @@ impl References {
         };
         let location = reference.location()?;
         let Some(place) = allowed.iter().find(|allowed| location.is_below(allowed.prefix())) else {
-            let message = format!("{location} is not below any prefix that this server fetches from");
-            return Err(core::Error::violation(core::ErrorCode::EntityInvalid, message));
+            return Err(core::ObjectError::Forbidden(location.to_string()).into());
         };
         let object = place.find(&location, reference.expected(), *max_bytes).await?;
         Ok((Referred::new(&reference, Stored::Object, message), Some(object)))

@@ -7,10 +7,10 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use penstock_io::storage::plain;
 use penstock_pipestream::reference::Expected;
-use penstock_pipestream::{self as core, ErrorCode};
+use penstock_pipestream::{self as core, ObjectError, Unavailable};
 use tokio::task::spawn_blocking;
 
-use super::check::{Check, integrity};
+use super::check::Check;
 
 /// What is asked of a store at a time: one request has a minute.
 const RANGE: u64 = 8 << 20;
@@ -83,7 +83,7 @@ impl Object {
             }
         };
         if piece.is_empty() {
-            return Err(integrity(format!("the object {} became shorter while it was read", self.name)));
+            return Err(ObjectError::Shortened(self.name.to_string()).into());
         }
         self.offset = self.offset.saturating_add(piece.len() as u64);
         Ok(Some(piece))
@@ -107,7 +107,7 @@ pub(super) fn store_error(name: &str, error: &object_store::Error) -> core::Erro
         return missing(name);
     }
     if matches!(error, object_store::Error::Precondition { .. }) {
-        return integrity(format!("the object {name} was replaced while it was read"));
+        return ObjectError::Replaced(name.to_owned()).into();
     }
     tracing::warn!(object = name, error = plain(error), "an object that an entity refers to cannot be fetched");
     unavailable(name)
@@ -124,10 +124,9 @@ pub(super) fn file_error(name: &str, error: &io::Error) -> core::Error {
 }
 
 fn missing(name: &str) -> core::Error {
-    core::Error::violation(ErrorCode::EntityInvalid, format!("there is no object {name}"))
+    ObjectError::Missing(name.to_owned()).into()
 }
 
 fn unavailable(name: &str) -> core::Error {
-    let message = format!("the object {name} cannot be fetched; the server's log says why");
-    core::Error::new(penstock_wire::ErrorKind::Io, ErrorCode::InternalError, message)
+    Unavailable::Object(name.to_owned()).into()
 }

@@ -68,7 +68,7 @@ impl From<io::Error> for Failure {
 impl Failure {
     fn reason(self) -> Reason {
         match self {
-            Self::Wrong(error) => Reason { code: error.code(), message: error.message().to_owned() },
+            Self::Wrong(error) => Reason { code: error.code(), message: error.message() },
             Self::Disk(error) => {
                 Reason { code: ErrorCode::InternalError, message: format!("the sink cannot store it: {error}") }
             }
@@ -195,7 +195,7 @@ impl Job {
     }
 
     pub(super) fn verify(&mut self) -> Result<[u8; 32], Failure> {
-        let check = self.check.take().ok_or_else(|| core::Error::misuse("verified already"))?;
+        let check = self.check.take().ok_or_else(|| core::Error::from(core::Misuse::VerifiedTwice))?;
         Ok(check.finish()?)
     }
 

@@ -252,8 +252,7 @@ impl FolderSink {
 /// Why a sink has no place for a session.
 fn cannot_open(place: &Path, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
-        let message = error.to_string();
-        return Error::Protocol(core::Error::limit(ErrorCode::EntityInvalid, message));
+        return Error::Protocol(core::LimitError::SessionFolder { reason: error.to_string() }.into());
     }
     Error::file("cannot make the session's folder", place, error)
 }

@@ -72,6 +72,5 @@ async fn message(body: Body) -> Result<Bytes, Failure> {
 }
 
 fn too_long() -> Failure {
-    let message = format!("a FileStorageReference is above the limit of {MAX_MESSAGE} bytes");
-    Failure::Wrong(core::Error::limit(ErrorCode::EntityTooLarge, message))
+    Failure::Wrong(core::LimitError::ReferencePayload.into())
 }

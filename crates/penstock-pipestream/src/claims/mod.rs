@@ -19,10 +19,10 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use penstock_wire::{ErrorKind, FastMap};
+use penstock_wire::FastMap;
 
 pub use self::record::ClaimRecord;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Deadline, Error, LimitError, Misuse, Result, Violation};
 use crate::messages::{ClaimCheck, StoppingPointValidation};
 use crate::session_id::SessionId;
 use crate::status::Status;
@@ -187,8 +187,8 @@ impl ClaimBook {
     pub fn issue(&mut self, now: Now, terms: &ClaimTerms, random: u64) -> Result<Option<Claim>> {
         self.handle_timeout(now);
         if self.claims.len() >= self.limits.max_claims {
-            let message = format!("{} claim checks are known, which is max_claims", self.claims.len());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(terms.scope), terms.entity));
+            let limit = LimitError::ClaimChecks { count: self.claims.len() };
+            return Err(Error::from(limit).at(u32::from(terms.scope), terms.entity));
         }
         if random == 0 || self.claims.contains_key(&random) {
             return Ok(None);
@@ -229,7 +229,7 @@ impl ClaimBook {
     /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND when it is not known, is another session's, or was redeemed already.
     pub fn redeem(&mut self, now: Now, id: u64, session: SessionId, by: SessionId) -> Result<Claim> {
         self.check_redeem(now, id, session)?;
-        let Some(claim) = self.claims.get_mut(&id) else { return Err(not_found(id, "is not known")) };
+        let Some(claim) = self.claims.get_mut(&id) else { return Err(Violation::UnknownClaim { id }.into()) };
         claim.state = ClaimState::Redeemed { by };
         let claim = claim.clone();
         self.records.push_back(ClaimRecord::Redeemed { id, by });
@@ -244,13 +244,12 @@ impl ClaimBook {
     /// Those of [`redeem`](Self::redeem).
     pub fn check_redeem(&self, now: Now, id: u64, session: SessionId) -> Result<()> {
         let known = self.claims.get(&id).filter(|claim| claim.session == session);
-        let Some(claim) = known else { return Err(not_found(id, "is not known")) };
+        let Some(claim) = known else { return Err(Violation::UnknownClaim { id }.into()) };
         if claim.is_expired(now) {
-            let message = format!("claim check {id:016x} has expired");
-            return Err(Error::new(ErrorKind::Deadline, ErrorCode::ClaimExpired, message));
+            return Err(Deadline::ClaimExpired { id }.into());
         }
         if claim.state != ClaimState::Open {
-            return Err(not_found(id, "was redeemed before"));
+            return Err(Violation::RedeemedClaim { id }.into());
         }
         Ok(())
     }
@@ -263,7 +262,7 @@ impl ClaimBook {
     /// terminal.
     pub fn settle(&mut self, id: u64, by: SessionId, status: Status) -> Result<()> {
         if !status.is_terminal() {
-            return Err(Error::misuse(format!("{status} settles no claim check")));
+            return Err(Misuse::ClaimStatus(status).into());
         }
         match self.claims.get_mut(&id).map(|claim| &mut claim.state) {
             Some(state @ ClaimState::Redeemed { .. }) if *state == (ClaimState::Redeemed { by }) => {
@@ -273,7 +272,7 @@ impl ClaimBook {
             }
             Some(ClaimState::Settled { by: settled, .. }) if *settled == by => Ok(()),
             Some(ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. }) | None => {
-                Err(not_found(id, "is not this session's"))
+                Err(Violation::ForeignClaim { id }.into())
             }
         }
     }
@@ -365,8 +364,4 @@ impl ClaimBook {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn not_found(id: u64, what: &str) -> Error {
-    Error::violation(ErrorCode::ClaimNotFound, format!("claim check {id:016x} {what}"))
 }

@@ -18,7 +18,7 @@ use penstock_wire::{Reader, Writer};
 use prost::Message;
 
 use super::{Claim, ClaimState};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{ClaimRecordError, Result};
 use crate::messages::{StoppingPointValidation, decode_message};
 use crate::session_id::SessionId;
 use crate::status::Status;
@@ -117,11 +117,11 @@ impl ClaimRecord {
             REDEEMED => Self::Redeemed { id, by: session(&mut reader)? },
             SETTLED => Self::Settled { id, by: session(&mut reader)?, status: terminal(&mut reader)? },
             VOIDED => Self::Voided { id },
-            other => return Err(invalid(format!("{other} is no kind of claim record"))),
+            other => return Err(ClaimRecordError::Kind(other).into()),
         };
         match reader.remaining() {
             0 => Ok(record),
-            more => Err(invalid(format!("{more} bytes after a claim record"))),
+            bytes => Err(ClaimRecordError::Trailing { bytes }.into()),
         }
     }
 }
@@ -146,18 +146,18 @@ fn state(reader: &mut Reader<'_>) -> Result<ClaimState> {
         0 => Ok(ClaimState::Open),
         1 => Ok(ClaimState::Redeemed { by: session(reader)? }),
         2 => Ok(ClaimState::Settled { by: session(reader)?, status: terminal(reader)? }),
-        other => Err(invalid(format!("{other} is no state of a claim check"))),
+        other => Err(ClaimRecordError::State(other).into()),
     }
 }
 
 fn session(reader: &mut Reader<'_>) -> Result<SessionId> {
     let bytes = reader.take(16)?;
-    bytes.try_into().map(SessionId::new).map_err(|_| invalid("a session ID is cut off"))
+    bytes.try_into().map(SessionId::new).map_err(|_| ClaimRecordError::SessionId.into())
 }
 
 fn terminal(reader: &mut Reader<'_>) -> Result<Status> {
     let status = Status::try_from(reader.u8()?)?;
-    if status.is_terminal() { Ok(status) } else { Err(invalid(format!("{status} settles no claim check"))) }
+    if status.is_terminal() { Ok(status) } else { Err(ClaimRecordError::Status(status).into()) }
 }
 
 fn validation(reader: &mut Reader<'_>) -> Result<Option<Box<StoppingPointValidation>>> {
@@ -166,10 +166,6 @@ fn validation(reader: &mut Reader<'_>) -> Result<Option<Box<StoppingPointValidat
     }
     match reader.u8()? {
         1 => decode_message(reader.take(reader.remaining())?).map(|validation| Some(Box::new(validation))),
-        other => Err(invalid(format!("marker {other} before a validation"))),
+        other => Err(ClaimRecordError::Validation(other).into()),
     }
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::malformed(ErrorCode::EntityInvalid, message)
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::ErrorCode;
 
 const SECOND: u64 = 1_000_000;
 
@@ -59,7 +60,7 @@ fn a_claim_check_is_redeemed_once_in_another_session_and_queried_to_its_end() {
     book.settle(7, session(2), Status::Complete).expect("its own");
     book.settle(7, session(2), Status::Failed).expect("the first one stands");
     assert_eq!(book.query(at(3), 7).found.map(|found| found.status), Some(Status::Complete));
-    assert_eq!(book.settle(7, session(2), Status::Pending).expect_err("not terminal").kind(), ErrorKind::Misuse);
+    assert_eq!(book.settle(7, session(2), Status::Pending), Err(Misuse::ClaimStatus(Status::Pending).into()));
 }
 
 #[test]

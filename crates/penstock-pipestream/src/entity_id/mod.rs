@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Misuse, Result, Violation};
 
 /// All arithmetic on entity IDs is modulo this number (section 9.1).
 pub const MODULUS: u32 = 0xFFFF_FFFD;
@@ -101,14 +101,12 @@ impl EntityIdSpace {
     pub fn with_start(max_window: u32, last_assigned: u32, cursor: u32) -> Result<Self> {
         let mut space = Self::new(max_window);
         if !is_assignable(cursor) || !(last_assigned == 0 || is_assignable(last_assigned)) {
-            return Err(Error::misuse(format!("cursor {cursor} or last ID {last_assigned} is not assignable")));
+            return Err(Misuse::CursorStart { cursor, last: last_assigned }.into());
         }
         let next = next_id(last_assigned);
         // The distance to the last ID, not to the next one: a full window is a legal start.
         if next != cursor && distance(cursor, last_assigned) >= space.max_window {
-            return Err(Error::misuse(format!(
-                "cursor {cursor} and last ID {last_assigned} are further apart than the window {max_window}"
-            )));
+            return Err(Misuse::WindowStart { cursor, last: last_assigned, window: max_window }.into());
         }
         space.in_flight = ordinal_distance(cursor, next);
         space.resolved.resize(space.in_flight.div_ceil(WORD_BITS) as usize, 0);
@@ -149,10 +147,7 @@ impl EntityIdSpace {
         if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
             return Ok(());
         }
-        Err(Error::violation(
-            ErrorCode::EntityInvalid,
-            format!("cursor {value} is not within {} to {}", self.cursor, self.next_id()),
-        ))
+        Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())
     }
 
     /// Moves the cursor to where the peer says it is, which resolves every ID before it, and says whether it moved.

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::ErrorCode;
 
 /// Reserved: stands for a scope as a whole.
 const SCOPE_MARKER: u32 = 0xFFFF_FFFE;

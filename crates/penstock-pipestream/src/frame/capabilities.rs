@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Misuse, Result, Violation};
 use crate::messages::{CapabilitiesMessage, decode_message};
 
 pub(super) const TYPE: u8 = 0x80;
@@ -63,10 +63,10 @@ impl Capabilities {
     /// What `self`, our own capabilities, and those of the peer have in common (decision 1).
     pub fn negotiate(&self, peer: &Self) -> Result<Agreement> {
         if !self.layer0 {
-            return Err(Error::misuse("there is no session without layer 0"));
+            return Err(Misuse::NoLayer0.into());
         }
         if !peer.layer0 {
-            return Err(Error::violation(ErrorCode::LayerUnsupported, "the peer does not have layer 0"));
+            return Err(Violation::NoLayer0.into());
         }
         // Layer 2 without layer 1: both off.
         let layer1 = self.layer1 && peer.layer1;
@@ -120,6 +120,7 @@ impl Capabilities {
 mod tests {
     use super::super::Frame;
     use super::*;
+    use crate::error::ErrorCode;
 
     fn layers(layer1: bool, layer2: bool) -> Capabilities {
         Capabilities { layer1, layer2, ..Capabilities::default() }

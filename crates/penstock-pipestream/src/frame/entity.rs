@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use penstock_wire::Reader;
 use prost::Message;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{EntityError, Error, LimitError, Misuse, Result};
 use crate::header_key;
 use crate::messages::{ChunkInfo as ChunkInfoMessage, CompletionPolicy, EntityHeaderMessage, decode_message};
 use crate::pipe_doc::{DOC, PipeDoc};
@@ -24,8 +24,8 @@ pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
 pub(crate) const DEHYDRATED: &str = "pipestream.dehydrated";
 pub(crate) const CHILD_SCOPE: &str = "pipestream.child-scope";
 
-const CHECKSUM_LENGTH: usize = 32;
-const MAX_DATA_LAYER: u32 = 3;
+pub(crate) const CHECKSUM_LENGTH: usize = 32;
+pub(crate) const MAX_DATA_LAYER: u32 = 3;
 
 /// What an entity stream carries, before its payload. What is not set is 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -124,21 +124,17 @@ impl EntityHeader {
     /// valid, metadata that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
         let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
-        let violation = |message: String| refused(Error::violation(ErrorCode::EntityInvalid, message));
         if self.layer > MAX_DATA_LAYER {
-            return violation(format!("data layer {} is above {MAX_DATA_LAYER}", self.layer));
+            return refused(EntityError::DataLayer(self.layer).into());
         }
         if self.checksum.len() != CHECKSUM_LENGTH {
-            return violation(format!("the checksum has {} bytes, not {CHECKSUM_LENGTH}", self.checksum.len()));
+            return refused(EntityError::ChecksumLength(self.checksum.len()).into());
         }
         if self.payload_length > max_payload {
-            return refused(Error::limit(
-                ErrorCode::EntityTooLarge,
-                format!("a payload of {} bytes is above the limit of {max_payload}", self.payload_length),
-            ));
+            return refused(LimitError::PayloadLength { length: self.payload_length, limit: max_payload }.into());
         }
-        if let Err(message) = self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
-            return violation(message);
+        if let Err(error) = self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
+            return refused(error.into());
         }
         header_key::check_open(self).or_else(refused)?;
         self.document().map_or_else(refused, |_| Ok(()))
@@ -149,8 +145,8 @@ impl EntityHeader {
     pub fn check_metadata(&self, max_metadata: usize) -> Result<()> {
         let bytes: usize = self.metadata.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
         if bytes > max_metadata {
-            let message = format!("metadata of {bytes} bytes is above the limit of {max_metadata}");
-            return Err(Error::limit(ErrorCode::EntityTooLarge, message).at(self.scope_id, self.entity_id));
+            let limit = LimitError::Metadata { bytes, limit: max_metadata };
+            return Err(Error::from(limit).at(self.scope_id, self.entity_id));
         }
         Ok(())
     }
@@ -184,18 +180,18 @@ pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
 impl ChunkInfo {
     /// Decision 15, as far as one header shows it. A chunk may be empty only if the payload is, so there are no more
     /// chunks than bytes; this also bounds what [`ChunkTracker`](crate::ChunkTracker) keeps.
-    fn check(&self, payload_length: u64) -> std::result::Result<(), String> {
+    fn check(&self, length: u64) -> Result<(), EntityError> {
         if self.total_chunks == 0 {
-            return Err("total_chunks is 0".into());
+            return Err(EntityError::NoChunks);
         }
         if self.chunk_index >= self.total_chunks {
-            return Err(format!("chunk {} of {}", self.chunk_index, self.total_chunks));
+            return Err(EntityError::ChunkIndex { index: self.chunk_index, total: self.total_chunks });
         }
-        if u64::from(self.total_chunks) > payload_length.max(1) {
-            return Err(format!("{} chunks for a payload of {payload_length} bytes", self.total_chunks));
+        if u64::from(self.total_chunks) > length.max(1) {
+            return Err(EntityError::ChunkCount { total: self.total_chunks, length });
         }
-        if self.chunk_offset > payload_length {
-            return Err(format!("a chunk at {} of a payload of {payload_length} bytes", self.chunk_offset));
+        if self.chunk_offset > length {
+            return Err(EntityError::ChunkOffset { offset: self.chunk_offset, length });
         }
         Ok(())
     }
@@ -232,7 +228,7 @@ impl HeaderDecoder {
     /// [`take_rest`](Self::take_rest) has what came of that, and no further push is allowed. An error is final.
     pub fn push(&mut self, mut bytes: Bytes) -> Result<Option<EntityHeader>> {
         if self.complete {
-            return Err(Error::misuse("what comes after a header is payload"));
+            return Err(Misuse::Payload.into());
         }
         if self.buffer.is_empty() {
             let length = header_length(&bytes, self.max_length)?;
@@ -278,10 +274,7 @@ impl HeaderDecoder {
 fn header_length(bytes: &[u8], max_length: u32) -> Result<usize> {
     let Ok(length) = Reader::new(bytes).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
     if length > max_length {
-        return Err(Error::limit(
-            ErrorCode::EntityTooLarge,
-            format!("a header of {length} bytes is above the limit of {max_length}"),
-        ));
+        return Err(LimitError::HeaderLength { length, limit: max_length }.into());
     }
     Ok(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(EntityHeader::LENGTH_FIELD))
 }
@@ -289,6 +282,7 @@ fn header_length(bytes: &[u8], max_length: u32) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{ErrorCode, Malformed, Violation};
 
     fn header() -> EntityHeader {
         EntityHeader {
@@ -354,8 +348,7 @@ mod tests {
         let policy = CompletionPolicy { mode: Some(5), ..CompletionPolicy::default() };
         let bytes = EntityHeader { completion_policy: Some(policy), ..header() }.encode();
         let error = HeaderDecoder::new().push(bytes).expect_err("unknown");
-        assert_eq!(error.code(), ErrorCode::EntityInvalid);
-        assert!(error.message().contains("CompletionPolicy.mode"), "{error}");
+        assert_eq!(error, Malformed::EnumValue { field: "CompletionPolicy.mode", value: 5 }.into());
     }
 
     #[test]
@@ -378,7 +371,9 @@ mod tests {
         for bad in [doc("", 7).to_entry(), doc("d", 8).to_entry(), "no base64".to_owned(), "/w==".to_owned()] {
             let error = with(bad).check(100).expect_err("refused");
             assert_eq!((error.code(), error.entity()), (ErrorCode::EntityInvalid, Some(7)));
-            assert!(error.message().starts_with(DOC), "{error}");
+            let is_of_document =
+                |violation: &Violation| matches!(violation, Violation::Entity(EntityError::Document(_)));
+            assert!(matches!(&error, Error::Violation(violation, _) if is_of_document(violation)), "{error}");
         }
     }
 

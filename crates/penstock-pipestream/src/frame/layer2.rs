@@ -6,8 +6,7 @@ use std::convert::Infallible;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::invalid;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Malformed, Result, Violation};
 use crate::messages::{
     ClaimCheck, ClaimQueryMessage, ClaimRedeemMessage, ClaimResponseMessage, CompletionPolicy, EntityStatus,
     ResumeMessage, SessionMessage, decode_message,
@@ -166,9 +165,7 @@ impl Layer2Frame {
             RESUME => {
                 let message: ResumeMessage = decode_message(payload)?;
                 let scope = message.scope_id.unwrap_or_default();
-                let scope_id = u16::try_from(scope).map_err(|_| {
-                    Error::violation(ErrorCode::ScopeInvalid, format!("scope {scope} of a RESUME is above 65535"))
-                })?;
+                let scope_id = u16::try_from(scope).map_err(|_| Violation::ResumeScopeId { scope })?;
                 Ok(Self::Resume {
                     scope_id,
                     entity_id: message.entity_id.unwrap_or_default(),
@@ -180,11 +177,11 @@ impl Layer2Frame {
                 let session = SessionId::parse(message.session_id.as_deref().unwrap_or_default())?;
                 let (received, sent) = (message.received, message.sent);
                 if sent.is_some() && received.is_none() {
-                    return Err(invalid("a SESSION that goes on does not say what was received"));
+                    return Err(Malformed::NoReceived.into());
                 }
                 Ok(Self::Session(SessionFrame { session, received, sent, policy: message.completion_policy }))
             }
-            other => Err(invalid(format!("0x{other:02X} is no frame of layer 2"))),
+            other => Err(Malformed::Layer2Type(other).into()),
         }
     }
 }
@@ -196,11 +193,11 @@ impl ClaimResponse {
             (false, None) => None,
             (true, Some(check)) => {
                 let code = message.status.unwrap_or(EntityStatus::Unspecified.into());
-                let code = u8::try_from(code).map_err(|_| invalid("a status below 0 in a CLAIM_RESPONSE"))?;
+                let code = u8::try_from(code).map_err(|_| Malformed::ClaimStatus)?;
                 Some(FoundClaim { check, status: Status::try_from(code)?, file: message.file })
             }
-            (true, None) => return Err(invalid("a CLAIM_RESPONSE has found a claim check and does not carry it")),
-            (false, Some(_)) => return Err(invalid("a CLAIM_RESPONSE carries a claim check that it has not found")),
+            (true, None) => return Err(Malformed::NoClaimCheck.into()),
+            (false, Some(_)) => return Err(Malformed::UnexpectedClaimCheck.into()),
         };
         Ok(Self { claim_id: message.claim_id.unwrap_or_default(), found })
     }

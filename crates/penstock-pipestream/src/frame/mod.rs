@@ -33,14 +33,15 @@ pub use self::barrier::Barrier;
 pub use self::capabilities::{Agreement, Capabilities};
 pub use self::checkpoint::Checkpoint;
 pub use self::decoder::FrameDecoder;
-pub(crate) use self::entity::{CHILD_SCOPE, DEHYDRATED, decimal_scope};
+pub(crate) use self::entity::{CHECKSUM_LENGTH, CHILD_SCOPE, DEHYDRATED, MAX_DATA_LAYER, decimal_scope};
 pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
 pub use self::error_frame::ErrorFrame;
 pub use self::layer2::{ClaimResponse, FoundClaim, Layer2Frame, SessionFrame};
 pub use self::scope_digest::ScopeDigest;
+pub(crate) use self::status::MAX_DEPTH;
 pub use self::status::{Extension, StatusFrame, YieldReason};
 use crate::entity_id::CONNECTION_LEVEL;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{LimitError, Malformed, Result};
 use crate::status::Status;
 
 /// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).
@@ -170,8 +171,8 @@ fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
         capabilities::TYPE | checkpoint::TYPE | error_frame::TYPE => Ok(variable_length(bytes)?.map(whole)),
         _ if layers == Layers::UpTo2 && Layer2Frame::has_type(frame_type) => Ok(variable_length(bytes)?.map(whole)),
         0xC1..=0xFF => Ok(variable_length(bytes)?.map(|payload| Extent::Skipped { frame_type, payload })),
-        0x00..=0x4F => Err(invalid(format!("0x{frame_type:02X} is no frame type"))),
-        0x51..=0x53 | 0x56..=0x7F | 0x82..=0xBF => Err(invalid(format!("frame type 0x{frame_type:02X} is reserved"))),
+        0x00..=0x4F => Err(Malformed::FrameType(frame_type).into()),
+        0x51..=0x53 | 0x56..=0x7F | 0x82..=0xBF => Err(Malformed::ReservedType(frame_type).into()),
     }
 }
 
@@ -180,10 +181,7 @@ fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
     let mut head = Reader::new(bytes);
     let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
     if length > MAX_FRAME_LENGTH {
-        return Err(Error::limit(
-            ErrorCode::EntityTooLarge,
-            format!("frame 0x{frame_type:02X} has a length of {length}, above the limit of {MAX_FRAME_LENGTH}"),
-        ));
+        return Err(LimitError::FrameLength { frame_type, length }.into());
     }
     Ok(usize::try_from(length).ok())
 }
@@ -201,7 +199,7 @@ fn parse(whole: &Bytes) -> Result<Frame> {
         Some(frame_type) if Layer2Frame::has_type(frame_type) => {
             Layer2Frame::parse(frame_type, payload()).map(Frame::Layer2)
         }
-        other => Err(invalid(format!("no frame of type {other:?}"))),
+        other => Err(Malformed::NoFrame(other).into()),
     }
 }
 
@@ -218,8 +216,4 @@ fn to_vec(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
     let mut out = BytesMut::new();
     encode(&mut out);
     out.into()
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::malformed(ErrorCode::EntityInvalid, message)
 }

@@ -13,8 +13,8 @@
 use bytes::{Bytes, BytesMut};
 use penstock_wire::{Reader, Writer};
 
-use super::{MAX_FRAME_LENGTH, invalid};
-use crate::error::{Error, Result};
+use super::MAX_FRAME_LENGTH;
+use crate::error::{Error, Malformed, Misuse, Result};
 use crate::status::Status;
 
 pub(super) const TYPE: u8 = 0x50;
@@ -28,7 +28,7 @@ const CLAIM_LENGTH: usize = 16;
 const HEARTBEAT_ENTITY: u32 = 0xFFFF_FFFF;
 
 /// The deepest scope that D can name.
-const MAX_DEPTH: u8 = 7;
+pub(crate) const MAX_DEPTH: u8 = 7;
 
 /// An entity's new status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,10 +108,7 @@ impl TryFrom<u8> for YieldReason {
     type Error = Error;
 
     fn try_from(code: u8) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|reason| reason.code() == code)
-            .ok_or_else(|| invalid(format!("yield reason 0x{code:02X} is reserved")))
+        Self::ALL.into_iter().find(|reason| reason.code() == code).ok_or(Malformed::YieldReason(code).into())
     }
 }
 
@@ -143,20 +140,18 @@ impl StatusFrame {
     /// too long.
     pub fn check(&self) -> Result<()> {
         if self.depth > MAX_DEPTH {
-            return Err(Error::misuse(format!("depth {} is above {MAX_DEPTH}", self.depth)));
+            return Err(Misuse::StatusDepth(self.depth).into());
         }
         match (self.status, &self.extension) {
             (Status::Yielded, Some(Extension::Yield { token, .. })) if token_length(token).is_none() => {
-                Err(Error::misuse(format!("a yield token of {} bytes is above {MAX_FRAME_LENGTH}", token.len())))
+                Err(Misuse::TokenLength { length: token.len() }.into())
             }
             (Status::Yielded, Some(Extension::Yield { .. })) | (Status::Deferred, Some(Extension::Claim { .. })) => {
                 Ok(())
             }
-            (Status::Yielded | Status::Deferred, _) => {
-                Err(Error::misuse(format!("{} goes with an extension of its own", self.status)))
-            }
+            (Status::Yielded | Status::Deferred, _) => Err(Misuse::OtherExtension(self.status).into()),
             (_, None) => Ok(()),
-            (_, Some(_)) => Err(Error::misuse(format!("{} has no extension", self.status))),
+            (_, Some(_)) => Err(Misuse::Extension(self.status).into()),
         }
     }
 
@@ -265,8 +260,8 @@ impl Head {
         let depth = (high & 0b0011) << 1 | low >> 7;
         let wants_extension = matches!(status, Status::Yielded | Status::Deferred);
         match (has_extension, wants_extension) {
-            (true, false) => Err(invalid(format!("STATUS {status} with E=1, but it has no extension"))),
-            (false, true) => Err(invalid(format!("STATUS {status} with E=0, but it needs its extension"))),
+            (true, false) => Err(Malformed::UnexpectedExtension(status).into()),
+            (false, true) => Err(Malformed::MissingExtension(status).into()),
             (true, true) | (false, false) => Ok(Self { status, depth, has_cursor, has_extension }),
         }
     }
@@ -303,10 +298,13 @@ mod tests {
 
     #[test]
     fn an_extension_goes_with_its_status_only() {
-        for (head, text) in [([0x38, 0], "E=1"), ([0x80, 0], "E=0"), ([0x94, 0], "E=0"), ([0xD0, 0], "reserved")] {
-            let error = decoded(&[0x50, head[0], head[1], 0]).expect_err("refused by its head");
-            assert_eq!(error.code(), ErrorCode::EntityInvalid);
-            assert!(error.message().contains(text), "{error}");
+        for (head, malformed) in [
+            ([0x38, 0], Malformed::UnexpectedExtension(Status::Complete)),
+            ([0x80, 0], Malformed::MissingExtension(Status::Yielded)),
+            ([0x94, 0], Malformed::MissingExtension(Status::Deferred)),
+            ([0xD0, 0], Malformed::Status(0xD)),
+        ] {
+            assert_eq!(decoded(&[0x50, head[0], head[1], 0]), Err(malformed.into()));
         }
     }
 
@@ -314,7 +312,7 @@ mod tests {
     fn a_reserved_yield_reason_is_refused_before_its_token_comes() {
         let mut bytes = vec![0x50, 0x88, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         bytes.extend([6, 0xFF, 0xFF, 0xFF]);
-        assert_eq!(decoded(&bytes).expect_err("reserved").message(), "yield reason 0x06 is reserved");
+        assert_eq!(decoded(&bytes), Err(Malformed::YieldReason(6).into()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The heap's nodes: an arena with u32 links, a free list and generations.
 
 use super::children::Children;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{LimitError, Result};
 
 /// No node.
 pub(super) const NIL: u32 = u32::MAX;
@@ -73,9 +73,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
             *node = new(node.generation.wrapping_add(1));
             return Ok(Handle { index, generation: node.generation });
         }
-        let index = u32::try_from(self.nodes.len()).ok().filter(|index| *index != NIL).ok_or_else(|| {
-            Error::limit(ErrorCode::WindowExceeded, "the heap holds 4294967295 items and takes no more")
-        })?;
+        let index = u32::try_from(self.nodes.len()).ok().filter(|index| *index != NIL).ok_or(LimitError::Heap)?;
         self.nodes.push(new(1));
         Ok(Handle { index, generation: 1 })
     }

@@ -41,12 +41,12 @@ mod tests;
 
 use std::hint::select_unpredictable;
 
-use crate::error::{Error, Result};
-
 pub use self::arena::Handle;
 use self::arena::{Arena, NIL};
 use self::children::{Blocks, INLINE};
 use self::roots::{Root, Roots};
+
+use crate::error::{Misuse, Result};
 
 /// The heap; see the module's documentation.
 #[derive(Debug, Clone)]
@@ -103,9 +103,9 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
 
     /// Lowers an item's key. A stale handle and a key above the item's own are refused, and nothing changes.
     pub fn decrease_key(&mut self, handle: Handle, key: K) -> Result<()> {
-        let node = self.arena.find_mut(handle).ok_or_else(|| Error::misuse("the heap's handle is stale"))?;
+        let node = self.arena.find_mut(handle).ok_or(Misuse::StaleHandle)?;
         if key > node.key {
-            return Err(Error::misuse("a key in the heap can only be lowered"));
+            return Err(Misuse::HigherKey.into());
         }
         node.key = key;
         let (parent, bound, rank) = (node.parent, node.bound, node.rank);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::entity_id::{id_after, is_assignable, ordinal_distance};
-use crate::error::{Error, Result};
+use crate::error::{Misuse, Result};
 use crate::status::Status;
 
 /// What adding or completing a child did.
@@ -58,7 +58,7 @@ impl Children {
     /// Adds a child or records the status of one. A terminal status stands.
     pub(super) fn set(&mut self, child: u32, status: Option<Status>) -> Result<Change> {
         if !is_assignable(child) {
-            return Err(Error::misuse(format!("entity ID {child} is reserved and cannot be a child's")));
+            return Err(Misuse::ReservedChild(child).into());
         }
         if self.len() == 0 {
             self.first = child;

@@ -27,7 +27,7 @@ use penstock_wire::FastMap;
 use serde::{Deserialize, Serialize};
 
 use crate::entity_id::is_assignable;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, LimitError, Misuse, Result, Violation};
 use crate::heap::{FibonacciHeap, Handle};
 use crate::policy::Policy;
 use crate::status::Status;
@@ -141,12 +141,12 @@ impl Manifest {
     /// `max_entries`; a misuse if it is open already.
     pub fn open(&mut self, now: Now, key: EntryKey) -> Result<()> {
         if self.by_key.contains_key(&key) {
-            return Err(misuse(key, key.entity, "the manifest has an entry for this parent already"));
+            return Err(misuse(key, key.entity, Misuse::EntryTwice));
         }
         if self.by_key.len() >= self.limits.max_entries.min(NIL as usize) {
             self.counters.entries_refused += 1;
-            let message = format!("the manifest holds {} entries, which is max_entries", self.by_key.len());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(key.scope), key.entity));
+            let limit = LimitError::ManifestEntries { count: self.by_key.len() };
+            return Err(Error::from(limit).at(u32::from(key.scope), key.entity));
         }
         let mut children = Children::new();
         for (child, status) in self.orphans.adopt(key) {
@@ -175,7 +175,7 @@ impl Manifest {
         let slot = self.slot(key);
         let entry = entry_mut(&mut self.slots, slot).ok_or_else(|| no_entry(key))?;
         if entry.sealed.is_some() && !entry.children.contains(child) {
-            return Err(misuse(key, child, "the entry is sealed and takes no more children"));
+            return Err(misuse(key, child, Misuse::EntrySealed));
         }
         match entry.children.set(child, status)? {
             Change::Added if !is_terminal(status) => entry.unresolved += 1,
@@ -190,7 +190,7 @@ impl Manifest {
     /// know is ENTITY_INVALID.
     pub fn complete_child(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
         if !status.is_terminal() {
-            return Err(misuse(key, child, &format!("{status} completes no child")));
+            return Err(misuse(key, child, Misuse::ChildStatus(status)));
         }
         let slot = self.slot(key);
         let Some(entry) = entry_mut(&mut self.slots, slot) else {
@@ -198,8 +198,8 @@ impl Manifest {
         };
         if entry.sealed.is_some() && !entry.children.contains(child) {
             self.counters.strangers_refused += 1;
-            let message = format!("the sealed entry of entity {} has no such child", key.entity);
-            return Err(Error::violation(ErrorCode::EntityInvalid, message).at(u32::from(key.scope), child));
+            let violation = Violation::NoSuchChild { parent: key.entity };
+            return Err(Error::from(violation).at(u32::from(key.scope), child));
         }
         match entry.children.set(child, Some(status))? {
             Change::Added => Ok(Completion::Applied),
@@ -325,7 +325,7 @@ impl Manifest {
 
     fn keep_orphan(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
         if !is_assignable(child) {
-            return Err(misuse(key, child, "a reserved ID cannot be a child's"));
+            return Err(misuse(key, child, Misuse::ReservedOrphan));
         }
         if self.orphans.contains(key, child) {
             self.counters.repeated += 1;
@@ -333,8 +333,8 @@ impl Manifest {
         }
         if self.orphans.len() >= self.limits.max_orphans {
             self.counters.orphans_refused += 1;
-            let message = format!("{} completions wait for their parents, which is max_orphans", self.orphans.len());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(key.scope), child));
+            let limit = LimitError::Orphans { count: self.orphans.len() };
+            return Err(Error::from(limit).at(u32::from(key.scope), child));
         }
         self.orphans.keep(key, child, status, now.instant);
         self.counters.orphans_kept += 1;
@@ -462,10 +462,10 @@ fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<Order, u32>) -> Resu
     }
 }
 
-fn misuse(key: EntryKey, entity: u32, message: &str) -> Error {
-    Error::misuse(message).at(u32::from(key.scope), entity)
+fn misuse(key: EntryKey, entity: u32, misuse: Misuse) -> Error {
+    Error::from(misuse).at(u32::from(key.scope), entity)
 }
 
 fn no_entry(key: EntryKey) -> Error {
-    misuse(key, key.entity, "the manifest has no entry for this parent")
+    misuse(key, key.entity, Misuse::NoEntry)
 }

@@ -1,15 +1,14 @@
 use std::fmt;
 
-use super::invalid;
 use super::location::cut;
-use crate::error::{Error, Result};
+use crate::error::{Misuse, ReferenceError, Result};
 use crate::messages::EncryptionMetadata;
 
 /// The algorithms of section 7.3, with what their initialization vectors may have in bytes.
 const ALGORITHMS: [(&str, &[usize]); 2] = [("AES-256-GCM", &[12, 16]), ("AES-256-CBC", &[16])];
 /// A key of 256 bits has 32 bytes. Every approved wrapping adds to it; AES key wrap, the shortest, 8.
-const SHORTEST_WRAPPED: usize = 40;
-const LONGEST_WRAPPED: usize = 16 << 10;
+pub(crate) const SHORTEST_WRAPPED: usize = 40;
+pub(crate) const LONGEST_WRAPPED: usize = 16 << 10;
 const MAX_KEY_ID: usize = 2048;
 
 /// The key providers that are approved, and which of their keys (section 10.9). By default there are none.
@@ -26,7 +25,7 @@ impl KeyProviders {
             let entry = entry.as_ref();
             let (provider, key) = entry.split_once('=').map_or((entry, None), |(name, key)| (name, Some(key)));
             if provider.is_empty() || key.is_some_and(str::is_empty) {
-                return Err(Error::misuse(format!("{entry:?} is no key provider: PROVIDER or PROVIDER=KEY")));
+                return Err(Misuse::KeyProvider(entry.to_owned()).into());
             }
             Ok((provider.to_owned(), key.map(str::to_owned)))
         };
@@ -40,21 +39,16 @@ impl KeyProviders {
         self.check_key(&provider, &key_id)?;
         let algorithm = text(&encryption.algorithm);
         let Some((_, vectors)) = ALGORITHMS.iter().find(|(name, _)| *name == algorithm) else {
-            let message = format!("the algorithm {:?} is none of AES-256-GCM and AES-256-CBC", cut(&algorithm));
-            return Err(invalid(message));
+            return Err(ReferenceError::Algorithm(cut(&algorithm).to_owned()).into());
         };
         if let Some(iv) = &encryption.iv
             && !vectors.contains(&iv.len())
         {
-            return Err(invalid(format!("an initialization vector of {} bytes is none of {algorithm}", iv.len())));
+            return Err(ReferenceError::Vector { length: iv.len(), algorithm }.into());
         }
         match encryption.wrapped_key.as_ref().map(bytes::Bytes::len) {
-            Some(length) if length < SHORTEST_WRAPPED => Err(invalid(format!(
-                "a wrapped key of {length} bytes is not wrapped: with an approved envelope it has {SHORTEST_WRAPPED} or more"
-            ))),
-            Some(length) if length > LONGEST_WRAPPED => {
-                Err(invalid(format!("a wrapped key of {length} bytes is above the limit of {LONGEST_WRAPPED}")))
-            }
+            Some(length) if length < SHORTEST_WRAPPED => Err(ReferenceError::BareKey { length }.into()),
+            Some(length) if length > LONGEST_WRAPPED => Err(ReferenceError::WrappedLength { length }.into()),
             Some(_) | None => Ok(()),
         }
     }
@@ -62,14 +56,18 @@ impl KeyProviders {
     fn check_key(&self, provider: &str, key_id: &str) -> Result<()> {
         if !self.0.iter().any(|(name, _)| name == provider) {
             let known: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-            let known = if known.is_empty() { "none is".to_owned() } else { format!("approved: {}", known.join(", ")) };
-            return Err(invalid(format!("the key provider {:?} is not approved ({known})", cut(provider))));
+            let approved =
+                if known.is_empty() { "none is".to_owned() } else { format!("approved: {}", known.join(", ")) };
+            return Err(ReferenceError::KeyProvider { name: cut(provider).to_owned(), approved }.into());
         }
         if key_id.is_empty() || key_id.len() > MAX_KEY_ID || key_id.chars().any(char::is_control) {
-            return Err(invalid(format!("the key ID names no key of {provider}")));
+            return Err(ReferenceError::KeyId { provider: provider.to_owned() }.into());
         }
         if let Some(other) = provider_of(key_id).filter(|other| *other != provider) {
-            return Err(invalid(format!("the key ID {:?} is one of {other}, not of {provider}", cut(key_id))));
+            return {
+                let (key, provider) = (cut(key_id).to_owned(), provider.to_owned());
+                Err(ReferenceError::OtherProvider { key, other, provider }.into())
+            };
         }
         let is_approved = |(name, key): &(String, Option<String>)| {
             name == provider && key.as_deref().is_none_or(|key| is_version_of(key_id, key))
@@ -77,7 +75,7 @@ impl KeyProviders {
         if self.0.iter().any(is_approved) {
             return Ok(());
         }
-        Err(invalid(format!("the key {:?} is not approved of {provider}", cut(key_id))))
+        Err(ReferenceError::Key { key: cut(key_id).to_owned(), provider: provider.to_owned() }.into())
     }
 }
 

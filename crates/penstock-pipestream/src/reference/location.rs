@@ -1,11 +1,10 @@
 use std::fmt;
 
-use super::invalid;
-use crate::error::Result;
+use crate::error::{ReferenceError, Result};
 use crate::messages::FileStorageReference;
 
 /// The longest key in bytes: that of a path, which is above those of the stores.
-const MAX_KEY: usize = 4096;
+pub(crate) const MAX_KEY: usize = 4096;
 const MAX_BUCKET: usize = 255;
 const AZURE_HOST: &str = "dfs.core.windows.net";
 
@@ -54,10 +53,7 @@ impl Location {
     pub(super) fn of(message: &FileStorageReference) -> Result<Self> {
         let name = message.provider.as_deref().unwrap_or_default();
         let Some(provider) = Provider::of(name) else {
-            return Err(invalid(format!(
-                "the reference's provider {:?} is none of s3, gcs, azure and file",
-                cut(name)
-            )));
+            return Err(ReferenceError::Provider(cut(name).to_owned()).into());
         };
         let mut bucket = message.bucket.clone().unwrap_or_default();
         if let (Provider::Azure, Some(account)) = (provider, message.attrs.get("account")) {
@@ -67,7 +63,7 @@ impl Location {
         }
         let location = Self { provider, bucket, key: message.key.clone().unwrap_or_default() };
         location.check()?;
-        if location.key.is_empty() { Err(invalid("the reference has no key")) } else { Ok(location) }
+        if location.key.is_empty() { Err(ReferenceError::Missing { field: "key" }.into()) } else { Ok(location) }
     }
 
     /// Reads a URL: of an object, or of a prefix, which may end with a slash and may be all of a bucket.
@@ -77,13 +73,13 @@ impl Location {
     ///  file:///PATH
     /// ```
     pub fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid(format!("{:?} is no URL", cut(url))))?;
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| ReferenceError::Url(cut(url).to_owned()))?;
         let provider = match scheme {
             "s3" | "s3a" => Provider::S3,
             "gs" | "gcs" => Provider::Gcs,
             "abfs" | "abfss" | "az" => Provider::Azure,
             "file" => Provider::Files,
-            _ => return Err(invalid(format!("{:?} is no URL of s3, gs, abfs, abfss, az or file", cut(url)))),
+            _ => return Err(ReferenceError::Scheme(cut(url).to_owned()).into()),
         };
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
         let bucket = match (provider, authority.split_once('@')) {
@@ -99,7 +95,7 @@ impl Location {
     fn check(&self) -> Result<()> {
         match (self.provider, self.bucket.split_once('@')) {
             (Provider::Files, _) if self.bucket.is_empty() => {}
-            (Provider::Files, _) => return Err(invalid("a file has no bucket, and no host: file:///PATH")),
+            (Provider::Files, _) => return Err(ReferenceError::FileHost.into()),
             (Provider::Azure, Some((container, account))) => {
                 check_bucket(container)?;
                 check_bucket(account)?;
@@ -154,21 +150,21 @@ fn check_bucket(bucket: &str) -> Result<()> {
     let plain = |character: char| character.is_ascii_alphanumeric() || "._-$".contains(character);
     let dots = bucket.starts_with('.') || bucket.ends_with('.') || bucket.contains("..");
     if bucket.is_empty() || bucket.len() > MAX_BUCKET || dots || !bucket.chars().all(plain) {
-        return Err(invalid(format!("{:?} is no name of a bucket", cut(bucket))));
+        return Err(ReferenceError::Bucket(cut(bucket).to_owned()).into());
     }
     Ok(())
 }
 
 fn check_key(key: &str) -> Result<()> {
-    let wrong = |why: &str| Err(invalid(format!("the key {:?} {why}", cut(key))));
+    let shown = || cut(key).to_owned();
     if key.len() > MAX_KEY {
-        return wrong(&format!("is longer than {MAX_KEY} bytes"));
+        return Err(ReferenceError::KeyLength { key: shown() }.into());
     }
     if key.chars().any(char::is_control) {
-        return wrong("has control characters");
+        return Err(ReferenceError::KeyControl { key: shown() }.into());
     }
     if key.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-        return wrong("has an empty segment, \".\" or \"..\"");
+        return Err(ReferenceError::KeySegment { key: shown() }.into());
     }
     Ok(())
 }

@@ -25,9 +25,11 @@ use bytes::{Buf, Bytes};
 use prost::Message as _;
 
 pub use self::keys::{KeyProviders, split_key_id};
+pub(crate) use self::keys::{LONGEST_WRAPPED, SHORTEST_WRAPPED};
+pub(crate) use self::location::MAX_KEY;
 pub use self::location::{Location, Provider};
 pub use self::secrets::check_no_data_key;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{LimitError, ReferenceError, Result};
 use crate::messages::{EncryptionMetadata, FileStorageReference, decode_message};
 
 /// The content type of an entity whose payload is a FileStorageReference.
@@ -63,8 +65,7 @@ impl Reference {
     pub fn decode(bytes: impl Buf) -> Result<Self> {
         let length = bytes.remaining();
         if length > MAX_MESSAGE {
-            let message = format!("a FileStorageReference of {length} bytes is above the limit of {MAX_MESSAGE}");
-            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+            return Err(LimitError::ReferenceLength { length }.into());
         }
         Self::new(decode_message(bytes)?)
     }
@@ -73,7 +74,7 @@ impl Reference {
     pub fn new(message: FileStorageReference) -> Result<Self> {
         for (field, value) in [("provider", &message.provider), ("key", &message.key)] {
             if value.as_deref().is_none_or(str::is_empty) {
-                return Err(invalid(format!("the reference has no {field}")));
+                return Err(ReferenceError::Missing { field }.into());
             }
         }
         check_no_data_key("the reference's attribute", &message.attrs)?;
@@ -117,31 +118,25 @@ impl Reference {
     pub fn encode(&self) -> Result<Bytes> {
         let length = self.message.encoded_len();
         if length > MAX_MESSAGE {
-            let message = format!("a FileStorageReference of {length} bytes is above the limit of {MAX_MESSAGE}");
-            return Err(Error::limit(ErrorCode::EntityTooLarge, message));
+            return Err(LimitError::ReferenceLength { length }.into());
         }
         Ok(self.message.encode_to_vec().into())
     }
 }
 
-fn invalid(message: impl Into<String>) -> Error {
-    Error::violation(ErrorCode::EntityInvalid, message)
-}
-
 fn decimal(text: &str) -> Result<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or_else(|| invalid("the reference's attribute size is no number of bytes"))
+    text.parse().ok().filter(|_| digits).ok_or(ReferenceError::Size.into())
 }
 
 fn digest(text: &str) -> Result<[u8; 32]> {
-    let wrong = || invalid("the reference's attribute sha256 is not 64 digits of lower-case hex");
     let mut bytes = [0; 32];
     let (pairs, odd) = text.as_bytes().as_chunks();
     if pairs.len() != bytes.len() || !odd.is_empty() {
-        return Err(wrong());
+        return Err(ReferenceError::Digest.into());
     }
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = nibble(*high).zip(nibble(*low)).map(|(high, low)| high << 4 | low).ok_or_else(wrong)?;
+        *byte = nibble(*high).zip(nibble(*low)).map(|(high, low)| high << 4 | low).ok_or(ReferenceError::Digest)?;
     }
     Ok(bytes)
 }

@@ -1,21 +1,17 @@
 use std::collections::BTreeMap;
 
-use super::invalid;
 use super::location::cut;
-use crate::error::Result;
+use crate::error::{ReferenceError, Result};
 
 /// Refuses metadata with a data encryption key that is not wrapped (section 10.9): an entry whose name says so and
 /// whose value has the form of a key of 256 bits, as the approved algorithms have, in hex or base64; and any private
 /// key in PEM.
 ///
-/// `what` the entries are, for the error, which says nothing of the value.
-pub fn check_no_data_key(what: &str, entries: &BTreeMap<String, String>) -> Result<()> {
+/// `place` says what the entries are, for the error, which says nothing of the value.
+pub fn check_no_data_key(place: &'static str, entries: &BTreeMap<String, String>) -> Result<()> {
     match entries.iter().find(|(name, value)| is_private_key(value) || (has_key_form(value) && names_data_key(name))) {
         None => Ok(()),
-        Some((name, _)) => {
-            let name = cut(name);
-            Err(invalid(format!("{what} {name:?} has a key that is not wrapped: wrap it by an approved provider")))
-        }
+        Some((name, _)) => Err(ReferenceError::DataKey { place, name: cut(name).to_owned() }.into()),
     }
 }
 

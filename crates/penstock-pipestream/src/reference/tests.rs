@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use penstock_wire::ErrorKind;
 use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
+use crate::error::{ErrorCode, Misuse};
 use penstock_testkit::vectors::Hex;
 
 #[derive(Deserialize)]
@@ -57,23 +57,29 @@ fn encryption() -> EncryptionMetadata {
     }
 }
 
-fn refused(encryption: &EncryptionMetadata, approved: &[&str], why: &str) {
-    let error = KeyProviders::parse(approved).unwrap().check(encryption).unwrap_err();
-    assert_eq!((error.kind(), error.code()), (ErrorKind::Violation, ErrorCode::EntityInvalid));
-    assert!(error.message().contains(why), "{error}");
+fn refused(encryption: &EncryptionMetadata, approved: &[&str], why: ReferenceError) {
+    assert_eq!(KeyProviders::parse(approved).unwrap().check(encryption), Err(why.into()));
 }
 
 #[test]
 fn a_key_must_be_of_an_approved_provider() {
-    refused(&encryption(), &[], "the key provider \"vault\" is not approved (none is)");
-    refused(&encryption(), &["aws-kms"], "not approved (approved: aws-kms)");
-    refused(&encryption(), &["vault=transit/keys/other"], "the key \"transit/keys/docs:v2\" is not approved");
-    refused(&encryption(), &["vault=transit/keys/doc"], "is not approved");
+    let provider = |approved: &str| ReferenceError::KeyProvider { name: "vault".into(), approved: approved.into() };
+    refused(&encryption(), &[], provider("none is"));
+    refused(&encryption(), &["aws-kms"], provider("approved: aws-kms"));
+    let key = || ReferenceError::Key { key: "transit/keys/docs:v2".into(), provider: "vault".into() };
+    refused(&encryption(), &["vault=transit/keys/other"], key());
+    refused(&encryption(), &["vault=transit/keys/doc"], key());
     let foreign = EncryptionMetadata { key_id: Some("arn:aws:kms:eu-west-1:1:key/a".into()), ..encryption() };
-    refused(&foreign, &["vault"], "is one of aws-kms, not of vault");
-    refused(&EncryptionMetadata { key_id: None, ..encryption() }, &["vault"], "names no key");
+    let other = ReferenceError::OtherProvider {
+        key: "arn:aws:kms:eu-west-1:1:key/a".into(),
+        other: "aws-kms",
+        provider: "vault".into(),
+    };
+    refused(&foreign, &["vault"], other);
+    let none = ReferenceError::KeyId { provider: "vault".into() };
+    refused(&EncryptionMetadata { key_id: None, ..encryption() }, &["vault"], none);
     for wrong in ["", "=x", "vault="] {
-        assert_eq!(KeyProviders::parse([wrong]).unwrap_err().kind(), ErrorKind::Misuse);
+        assert_eq!(KeyProviders::parse([wrong]), Err(Misuse::KeyProvider(wrong.into()).into()));
     }
 }
 
@@ -104,14 +110,17 @@ fn a_key_that_was_rotated_is_still_approved() {
 fn an_envelope_that_is_none_is_refused() {
     let approved = ["vault"];
     KeyProviders::parse(approved).unwrap().check(&encryption()).unwrap();
-    refused(&EncryptionMetadata { algorithm: Some("DES".into()), ..encryption() }, &approved, "algorithm \"DES\"");
-    refused(&EncryptionMetadata { algorithm: None, ..encryption() }, &approved, "algorithm \"\"");
-    refused(&EncryptionMetadata { iv: Some(vec![0; 3].into()), ..encryption() }, &approved, "vector of 3 bytes");
-    for (length, why) in
-        [(0, "is not wrapped"), (16, "is not wrapped"), (32, "is not wrapped"), (20_000, "above the limit")]
-    {
-        refused(&EncryptionMetadata { wrapped_key: Some(vec![1; length].into()), ..encryption() }, &approved, why);
+    let algorithm = |name: &str| ReferenceError::Algorithm(name.into());
+    refused(&EncryptionMetadata { algorithm: Some("DES".into()), ..encryption() }, &approved, algorithm("DES"));
+    refused(&EncryptionMetadata { algorithm: None, ..encryption() }, &approved, algorithm(""));
+    let vector = ReferenceError::Vector { length: 3, algorithm: "AES-256-GCM".into() };
+    refused(&EncryptionMetadata { iv: Some(vec![0; 3].into()), ..encryption() }, &approved, vector);
+    for length in [0, 16, 32] {
+        let bare = ReferenceError::BareKey { length };
+        refused(&EncryptionMetadata { wrapped_key: Some(vec![1; length].into()), ..encryption() }, &approved, bare);
     }
+    let long = ReferenceError::WrappedLength { length: 20_000 };
+    refused(&EncryptionMetadata { wrapped_key: Some(vec![1; 20_000].into()), ..encryption() }, &approved, long);
 }
 
 #[test]
@@ -150,8 +159,8 @@ fn a_data_key_that_is_not_wrapped_is_refused_in_metadata_and_never_told() {
         ("a", pem),
     ] {
         let error = one(name, value).unwrap_err();
-        assert_eq!(error.code(), ErrorCode::EntityInvalid);
-        assert!(error.message().contains(name) && !error.message().contains(value), "{error}");
+        assert_eq!(error, ReferenceError::DataKey { place: "metadata", name: name.into() }.into());
+        assert!(!error.message().contains(value), "{error}");
     }
     for (name, value) in [
         ("data-key", "orders"),

@@ -21,7 +21,7 @@ use super::owner::Outbound;
 use super::resilience::ticket_again;
 use super::types::{EntityKey, Event, Layer2Event, Reason};
 use super::{Session, State};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{ErrorCode, Misuse, Result};
 use crate::messages::CompletionPolicy;
 use crate::policy::Fate;
 use crate::status::Status;
@@ -101,7 +101,7 @@ impl Session {
         let depth = self.outbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         let layer2 = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut()).filter(|layer2| layer2.failed);
         let (Some(policy), Some(layer2)) = (policy, layer2) else {
-            return Err(Error::misuse("the entity has not failed, or was given up"));
+            return Err(Misuse::NotFailed.into());
         };
         let due = now.instant.checked_add(policy.retry_delay).unwrap_or(now.instant);
         layer2.failed = false;
@@ -207,7 +207,7 @@ impl Session {
         self.named()?;
         self.note(Some(now), || Input::Abandon { key, reason: reason.clone() });
         if !self.role.owns(key.scope) {
-            return Err(Error::misuse("an entity is abandoned by its owner; a receiver fails it with IDLE_TIMEOUT"));
+            return Err(Misuse::NotOwner.into());
         }
         Ok(self.give_up_as(now, key, Status::Abandoned, reason))
     }
@@ -220,7 +220,7 @@ impl Session {
     pub fn resume(&mut self, key: EntityKey, token: &Bytes) -> Result<()> {
         self.named()?;
         self.note(None, || Input::Resume { key, token: token.clone() });
-        let entity = self.outbound_mut(key).ok_or_else(|| Error::misuse("the entity is not an open one of ours"))?;
+        let entity = self.outbound_mut(key).ok_or(Misuse::NotOurs)?;
         let layer2 = entity.layer2_mut();
         layer2.resuming += 1;
         layer2.token.take_if(|(_, kept)| kept == token);

@@ -18,7 +18,7 @@
 use penstock_wire::FastMap;
 
 use super::receiver::Inbound;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Result, Violation};
 use crate::scope::Scope;
 
 /// Depths that STATUS frames can name.
@@ -193,23 +193,16 @@ impl Unbound {
     pub(super) fn check(&self, depth: Option<u8>, id: Option<u32>) -> Result<()> {
         let of_id = id.and_then(|id| self.by_id.get(&id));
         if self.all.is_short() || of_id.is_some_and(|of_id| of_id.all.is_short()) {
-            let message = match id {
-                Some(id) => format!("no open entity {id} that is DEHYDRATING is without a scope of its own"),
-                None => "no open entity that is DEHYDRATING is without a scope of its own".to_owned(),
-            };
-            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+            return Err(Violation::NoParent { id }.into());
         }
         let at = depth.map(usize::from);
         let is_short =
             |balances: &[Balance; DEPTHS]| at.and_then(|at| balances.get(at)).is_some_and(|balance| balance.is_short());
         if is_short(&self.by_depth) || of_id.is_some_and(|of_id| is_short(&of_id.by_depth)) {
-            let message = "STATUS frames put the scope at a depth at which no entity can be its parent";
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::ParentDepth.into());
         }
         if self.is_short_together() {
-            let message = "the depths that STATUS frames name and the parents that BARRIERs name leave a scope without a \
-                           parent";
-            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+            return Err(Violation::NoParents.into());
         }
         Ok(())
     }
@@ -225,6 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::error::ErrorCode;
 
     fn clues(depth: impl Into<Option<u8>>, parent_id: impl Into<Option<u32>>) -> Clues {
         Clues { depth: depth.into(), parent_id: parent_id.into() }

@@ -9,7 +9,7 @@ use super::Session;
 use super::journal::Input;
 use super::seen::Limit;
 use super::types::{EntityKey, Event};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, LimitError, Misuse, Result, Violation};
 use crate::manifest::EntryKey;
 use crate::time::Now;
 use crate::{Checkpoint, Frame};
@@ -104,7 +104,7 @@ impl Session {
     pub fn checkpoint(&mut self, now: Now, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<u64> {
         self.agreed()?;
         if self.is_closed() {
-            return Err(Error::misuse("the session is closed"));
+            return Err(Misuse::Closed.into());
         }
         self.note(Some(now), || Input::Checkpoint { scope, entity, timeout });
         Ok(self.ask_checkpoint(scope, entity, timeout))
@@ -132,24 +132,15 @@ impl Session {
             return Ok(());
         }
         let at = |error: Error| error.at(frame.scope_id, frame.checkpoint_entity_id);
-        let unknown = || {
-            Error::violation(
-                ErrorCode::ScopeInvalid,
-                format!("CHECKPOINT for scope {}, which is not open", frame.scope_id),
-            )
-        };
+        let unknown = || Error::from(Violation::CheckpointScope { scope: frame.scope_id });
         let Ok(scope_id) = u16::try_from(frame.scope_id) else { return Err(at(unknown())) };
         if self.layer() == 0 && scope_id > 1 {
-            return Err(at(Error::violation(
-                ErrorCode::LayerUnsupported,
-                format!("CHECKPOINT for scope {scope_id} at layer 0"),
-            )));
+            return Err(at(Violation::Layer1Checkpoint { scope: scope_id.into() }.into()));
         }
         let bytes = self.checkpoints.open_bytes + frame.checkpoint_id.len();
         if self.checkpoints.open.len() >= self.config.max_open_checkpoints || bytes > MAX_OPEN_BYTES {
             self.counters.exceeded(Limit::Checkpoints, 1);
-            let message = format!("more than {} checkpoints are open", self.config.max_open_checkpoints);
-            return Err(at(Error::limit(ErrorCode::WindowExceeded, message)));
+            return Err(at(LimitError::Checkpoints { limit: self.config.max_open_checkpoints }.into()));
         }
         let covers = match self.role.owns(scope_id) {
             true => self.outbound.get(&scope_id).map(|scope| scope.covered_by(frame.checkpoint_entity_id)),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::journal::Input;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role};
 use super::{Session, State};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Early, ErrorCode, LimitError, Misuse, Result, Violation};
 use crate::messages::CompletionPolicy;
 use crate::policy::Policy;
 use crate::session_id::SessionId;
@@ -93,7 +93,7 @@ impl Session {
     /// The name that goes into tokens, and with it whether frames of layer 2 may be sent.
     pub(super) fn named(&self) -> Result<SessionId> {
         let name = self.resilience.name.filter(|_| self.state != State::Closed);
-        name.ok_or_else(|| Error::misuse("layer 2 was not agreed on, or the session has no name yet"))
+        name.ok_or(Misuse::NotNamed.into())
     }
 
     /// Layer 2 is agreed on: a client says its name first (decision 18).
@@ -113,11 +113,11 @@ impl Session {
     }
 
     /// No other frame of layer 2 comes before SESSION (decision 18).
-    pub(super) fn check_named(&self, what: &str) -> Result<()> {
+    pub(super) fn check_named(&self, what: Early) -> Result<()> {
         if self.resilience.heard {
             return Ok(());
         }
-        Err(Error::violation(ErrorCode::EntityInvalid, format!("{what} came before SESSION")))
+        Err(Violation::BeforeSession { what }.into())
     }
 
     pub(super) fn handle_layer2(&mut self, now: Now, frame: Layer2Frame) -> Result<()> {
@@ -127,7 +127,7 @@ impl Session {
         if let Layer2Frame::Session(session) = frame {
             return self.handle_session(now, session);
         }
-        self.check_named(&format!("frame type 0x{:02X}", frame.frame_type()))?;
+        self.check_named(Early::Frame(frame.frame_type()))?;
         match frame {
             Layer2Frame::Session(_) => Ok(()),
             Layer2Frame::ClaimQuery { claim_id } => self.handle_ask(ClaimAsk::Query { claim_id }),
@@ -138,7 +138,6 @@ impl Session {
     }
 
     fn handle_session(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
-        let invalid = |message: &str| Err(Error::violation(ErrorCode::EntityInvalid, message));
         if !self.survival.is_up() {
             return self.handle_session_again(now, frame);
         }
@@ -151,12 +150,12 @@ impl Session {
                     self.note(Some(now), || Input::Acknowledged { received });
                     self.hear_received(received)
                 }
-                Some(_) | None => invalid("a second SESSION came"),
+                Some(_) | None => Err(Violation::SecondSession.into()),
             };
         }
         match (self.role, self.resilience.name) {
-            (Role::Client, Some(ours)) if ours != name => return invalid("SESSION names another session than ours"),
-            (Role::Client, _) if frame.sent.is_some() => return invalid("SESSION goes on with a session that begins"),
+            (Role::Client, Some(ours)) if ours != name => return Err(Violation::OtherSession.into()),
+            (Role::Client, _) if frame.sent.is_some() => return Err(Violation::EarlyResumption.into()),
             (Role::Client, _) => {
                 self.settle_survival(frame.received)?;
                 self.govern_roots(frame.policy)?;
@@ -180,7 +179,7 @@ impl Session {
         let Some(said) = said else { return Ok(()) };
         let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
         if self.role == Role::Client && ours != Some(said) {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION has another policy than ours"));
+            return Err(Violation::SessionPolicy.into());
         }
         let policy = Policy::of(&said)?;
         let root = self.role.root_scope();
@@ -208,8 +207,7 @@ impl Session {
         self.named()?;
         let limit = self.max_claim_requests();
         if self.resilience.asked.len() >= limit {
-            let message = format!("{limit} questions about claim checks are open");
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::OwnQuestions { limit }.into());
         }
         self.resilience.asked.push_back(ask);
         self.send_frame(&Frame::Layer2(match ask {
@@ -226,8 +224,7 @@ impl Session {
     fn handle_ask(&mut self, ask: ClaimAsk) -> Result<()> {
         let limit = self.max_claim_requests();
         if self.resilience.asking.len() >= limit {
-            let message = format!("more than {limit} questions about claim checks are open");
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::Questions { limit }.into());
         }
         self.resilience.next_request += 1;
         let request = self.resilience.next_request;
@@ -245,7 +242,7 @@ impl Session {
     pub fn answer_claim(&mut self, request: u64, answer: Result<ClaimResponse, Reason>) -> Result<()> {
         self.note(None, || Input::AnswerClaim { request, answer: answer.clone() });
         let open = self.resilience.asking.iter_mut().find(|open| open.request == request && open.answer.is_none());
-        let Some(open) = open else { return Err(Error::misuse(format!("question {request} is not open"))) };
+        let Some(open) = open else { return Err(Misuse::Question(request).into()) };
         open.answer = Some(answer);
         while let Some(Question { ask, answer: Some(answer), .. }) =
             self.resilience.asking.pop_front_if(|first| first.answer.is_some())
@@ -281,8 +278,7 @@ impl Session {
     fn handle_claim_response(&mut self, response: ClaimResponse) -> Result<()> {
         let front = self.resilience.asked.pop_front_if(|ask| ask.claim_id() == response.claim_id);
         let Some(ask) = front else {
-            let message = format!("a CLAIM_RESPONSE for {:016x}, which is not asked for", response.claim_id);
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::UnaskedClaim { id: response.claim_id }.into());
         };
         self.tell(Layer2Event::ClaimAnswered { ask, answer: Ok(response) });
         self.advance_close();

@@ -4,7 +4,7 @@
 use super::journal::Input;
 use super::types::{EntityKey, Event, Reason, Role, Transmit};
 use super::{Session, State};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Malformed, Result, StreamEnd, Violation};
 use crate::status::Status;
 use crate::time::Now;
 
@@ -63,10 +63,10 @@ impl Session {
         if self.state == State::Closed {
             return Ok(());
         }
-        let what = if reset { "reset" } else { "finished" };
-        let error = match self.decoder.is_mid_frame() {
-            true => Error::malformed(ErrorCode::EntityInvalid, format!("stream 0 was {what} inside a frame")),
-            false => Error::violation(ErrorCode::ControlReset, format!("stream 0 was {what}")),
+        let how = if reset { StreamEnd::Reset } else { StreamEnd::Finished };
+        let error: Error = match self.decoder.is_mid_frame() {
+            true => Malformed::ControlEnd { how }.into(),
+            false => Violation::ControlEnd { how }.into(),
         };
         self.guard(Err(error))
     }
@@ -76,7 +76,7 @@ impl Session {
             return;
         }
         self.events.push_back(Event::Error {
-            reason: Reason { code: error.code(), message: error.message().to_owned() },
+            reason: Reason { code: error.code(), message: error.message() },
             scope: error.scope(),
             entity: error.entity(),
             by_peer: false,

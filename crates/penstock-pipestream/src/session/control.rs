@@ -8,7 +8,7 @@ use super::survival::Link;
 use super::types::{EntityKey, Event, Reason, Role};
 use super::{Session, State};
 use crate::entity_id::{CONNECTION_LEVEL, is_assignable};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Early, Error, ErrorCode, Result, Violation};
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
@@ -29,10 +29,7 @@ fn is_about(frame: &Frame, key: EntityKey) -> bool {
 impl Session {
     pub(super) fn handle_frame(&mut self, now: Now, frame: Frame) -> Result<()> {
         if self.agreement.is_none() && !matches!(frame, Frame::Capabilities(_)) {
-            return Err(Error::violation(
-                ErrorCode::EntityInvalid,
-                format!("frame type 0x{:02X} came before CAPABILITIES", frame.frame_type()),
-            ));
+            return Err(Violation::BeforeCapabilities { frame_type: frame.frame_type() }.into());
         }
         let counted = self.count_frame(&frame)?;
         // Between PENDING and its DEHYDRATING there may be the beginning of another connection.
@@ -72,7 +69,7 @@ impl Session {
             return self.handle_capabilities_again(theirs);
         }
         if self.agreement.is_some() {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "a second CAPABILITIES came"));
+            return Err(Violation::SecondCapabilities.into());
         }
         let agreement = self.config.capabilities.negotiate(theirs)?;
         if self.role == Role::Server {
@@ -105,7 +102,7 @@ impl Session {
         }
         let (scope, entity) = (u32::from(frame.scope_id), frame.entity_id);
         if !is_assignable(entity) {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "a reserved entity ID").at(scope, entity));
+            return Err(Error::from(Violation::ReservedEntity).at(scope, entity));
         }
         let outcome = if self.role.owns(frame.scope_id) {
             self.handle_status_of_ours(now, frame)
@@ -118,25 +115,23 @@ impl Session {
     /// Frames of a layer that was not negotiated (decision 3).
     fn check_layer(&self, frame: &StatusFrame) -> Result<()> {
         let layer = self.agreed()?.layer;
-        let unsupported = |what: String| {
-            Err(Error::violation(ErrorCode::LayerUnsupported, what).at(u32::from(frame.scope_id), frame.entity_id))
-        };
+        let unsupported =
+            |violation: Violation| Err(Error::from(violation).at(u32::from(frame.scope_id), frame.entity_id));
         if layer < 2 && frame.status.is_layer2() {
-            return unsupported(format!("STATUS {} without layer 2", frame.status));
+            return unsupported(Violation::Layer2Status { status: frame.status });
         }
         if frame.status.is_layer2() {
-            self.check_named(&format!("STATUS {}", frame.status))?;
+            self.check_named(Early::Status(frame.status))?;
         }
         if layer < 1 && (frame.depth != 0 || frame.scope_id > 1) {
-            return unsupported(format!("STATUS with depth {} in scope {} at layer 0", frame.depth, frame.scope_id));
+            return unsupported(Violation::Layer1Status { depth: frame.depth, scope: frame.scope_id });
         }
         Ok(())
     }
 
-    fn check_child_scope_layer(&self, scope: u16, what: &str) -> Result<()> {
+    fn check_child_scope_layer(&self, scope: u16, frame: &'static str) -> Result<()> {
         if self.layer() < 1 && scope > 1 {
-            let message = format!("{what} for scope {scope} at layer 0");
-            return Err(Error::violation(ErrorCode::LayerUnsupported, message).at(u32::from(scope), 0));
+            return Err(Error::from(Violation::Layer1Frame { frame, scope }).at(u32::from(scope), 0));
         }
         Ok(())
     }
@@ -159,11 +154,11 @@ impl Session {
             (true, true) => self.handle_release(now, barrier),
             (false, false) => self.handle_end_of_scope(now, barrier),
             (true, false) => {
-                Err(Error::violation(ErrorCode::ScopeInvalid, "BARRIER S=0 for a scope that is not the sender's")
-                    .at(u32::from(barrier.barrier_id), barrier.parent_id))
+                Err(Error::from(Violation::ForeignBarrier).at(u32::from(barrier.barrier_id), barrier.parent_id))
             }
-            (false, true) => Err(Error::violation(ErrorCode::EntityInvalid, "BARRIER S=1 by the scope's own owner")
-                .at(u32::from(barrier.barrier_id), barrier.parent_id)),
+            (false, true) => {
+                Err(Error::from(Violation::OwnRelease).at(u32::from(barrier.barrier_id), barrier.parent_id))
+            }
         }
     }
 
@@ -199,8 +194,7 @@ impl Session {
     /// 0xC1 to 0xC5 belong to layer 2; the rest of the private-use range is skipped (decision 3).
     pub(super) fn handle_private(&mut self, frame_type: u8) -> Result<()> {
         if (0xC1..=0xC5).contains(&frame_type) && self.layer() < 2 {
-            let message = format!("frame type 0x{frame_type:02X} without layer 2");
-            return Err(Error::violation(ErrorCode::LayerUnsupported, message));
+            return Err(Violation::Layer2Frame { frame_type }.into());
         }
         self.counters.skipped_frames += 1;
         Ok(())

@@ -12,7 +12,7 @@ use super::owner::entry;
 use super::receiver::Payload;
 use super::seen::Limit;
 use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Result, Violation};
 use crate::manifest::{EntryKey, Resolution, ResolutionState};
 use crate::status::Status;
 use crate::time::Now;
@@ -73,30 +73,27 @@ impl Orphans {
 impl Session {
     /// Binds a child scope to its parent, once: one scope for each parent, one parent for each scope (decision 10).
     pub(super) fn bind_scope(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
-        let invalid = |message: String| {
-            Err(Error::violation(ErrorCode::ScopeInvalid, message).at(u32::from(scope_id), parent.entity))
-        };
+        let invalid = |violation: Violation| Err(Error::from(violation).at(u32::from(scope_id), parent.entity));
         if scope_id < 2 || self.role.owns(scope_id) {
-            return invalid(format!("scope {scope_id} cannot be a child scope of the peer's"));
+            return invalid(Violation::ChildScope { scope: scope_id });
         }
         match self.inbound(parent).map(|entity| entity.child) {
             Some(Some(bound)) if bound == scope_id => return Ok(()),
-            Some(Some(bound)) => return invalid(format!("the parent is bound to scope {bound}, not to {scope_id}")),
+            Some(Some(bound)) => return invalid(Violation::ParentBound { bound, scope: scope_id }),
             Some(None) => {}
             None => return Ok(()),
         }
         if !self.inbound.contains_key(&scope_id) && self.peer_scopes.is_released(scope_id) {
-            return invalid(format!("scope {scope_id} was released and is used again before the IDs have wrapped"));
+            return invalid(Violation::ScopeReused { scope: scope_id });
         }
         let depth = self.inbound.get(&parent.scope).and_then(|scope| scope.depth).unwrap_or(0) + 1;
         let clues = self.inbound.get(&scope_id).map(Clues::of);
         let Some(scope) = self.scope_or_unbound(scope_id) else { return Ok(()) };
         if let Some(other) = scope.parent {
-            return invalid(format!("scope {scope_id} is bound to entity {} already", other.entity));
+            return invalid(Violation::ScopeBound { scope: scope_id, entity: other.entity });
         }
         if scope.depth.is_some_and(|claimed| claimed != depth) {
-            let message = format!("STATUS frames put scope {scope_id} at another depth than {depth}");
-            return Err(Error::violation(ErrorCode::EntityInvalid, message).at(u32::from(scope_id), 0));
+            return Err(Error::from(Violation::ScopeDepth { scope: scope_id, depth }).at(u32::from(scope_id), 0));
         }
         scope.depth = Some(depth);
         scope.parent = Some(parent);
@@ -177,15 +174,12 @@ impl Session {
         let scope_id = barrier.barrier_id;
         let at = |error: Error| error.at(u32::from(scope_id), barrier.parent_id);
         if self.peer_scopes.is_released(scope_id) && !self.inbound.contains_key(&scope_id) {
-            return Err(at(Error::violation(
-                ErrorCode::ScopeInvalid,
-                format!("BARRIER for scope {scope_id}, which was released"),
-            )));
+            return Err(at(Violation::LateBarrier { scope: scope_id }.into()));
         }
         let before = self.inbound.get(&scope_id).map(Clues::of);
         let Some(scope) = self.scope_or_unbound(scope_id) else { return Ok(()) };
         if scope.is_ended() {
-            return Err(at(Error::violation(ErrorCode::EntityInvalid, "a second BARRIER for a scope")));
+            return Err(at(Violation::SecondBarrier.into()));
         }
         scope.awaited_barrier = Some(barrier.parent_id);
         if scope.is_bound() {
@@ -205,8 +199,8 @@ impl Session {
         let Some(named) = scope.awaited_barrier.take() else { return Ok(()) };
         let parent = scope.parent;
         if named != parent.map_or(0, |parent| parent.entity) {
-            let message = format!("BARRIER names entity {named} as the parent of scope {scope_id}");
-            return Err(Error::violation(ErrorCode::ScopeInvalid, message).at(u32::from(scope_id), named));
+            let violation = Violation::BarrierParent { entity: named, scope: scope_id };
+            return Err(Error::from(violation).at(u32::from(scope_id), named));
         }
         scope.ended = true;
         if let Some(parent) = parent.filter(|parent| self.gathering.contains(entry(*parent))) {

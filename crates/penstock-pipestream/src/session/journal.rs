@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::Session;
 use super::binding::Unbound;
 use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role, SentOpen, SessionConfig, Ticket};
-use crate::error::{Error, Result};
+use crate::error::{Misuse, Result};
 use crate::manifest::Manifest;
 use crate::messages::CompletionPolicy;
 use crate::scope::Scope;
@@ -250,7 +250,7 @@ impl Session {
     ) -> Result<Restored> {
         config.check()?;
         if !config.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.journal) {
-            return Err(Error::misuse("a session is restored under a configuration that stores it"));
+            return Err(Misuse::NotStored.into());
         }
         let mut restoring: Option<(Self, Duration)> = None;
         for record in records {
@@ -285,7 +285,7 @@ impl Session {
         now: Now,
     ) -> Result<(Self, Duration)> {
         if from.take::<Role>()? != role {
-            return Err(Error::misuse("the session was that of the other end"));
+            return Err(Misuse::OtherRole.into());
         }
         let unix_micros: u64 = from.take()?;
         let age = Duration::from_micros(now.unix_micros.saturating_sub(unix_micros));
@@ -298,7 +298,7 @@ impl Session {
         (session.counters, session.survival) = from.take()?;
         let configured = config.layer2.as_ref().and_then(|layer2| layer2.session);
         if configured.is_some() && configured != session.resilience.name() {
-            return Err(Error::misuse("the stored session has another name than the configured one"));
+            return Err(Misuse::OtherName.into());
         }
         if !from.bytes.is_empty() {
             return Err(invalid("bytes after a snapshot"));
@@ -325,7 +325,7 @@ impl Session {
             self.tell_again(now, input)?;
             self.forget_outputs();
             if self.is_closed() {
-                return Err(Error::misuse("the stored session has ended"));
+                return Err(Misuse::SessionEnded.into());
             }
         }
         Ok(last)

@@ -56,7 +56,7 @@ pub use types::{
     Role, ScopeKey, SentOpen, SessionConfig, Ticket, Transmit,
 };
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Deadline, Error, ErrorCode, Misuse, Result};
 use crate::manifest::Manifest;
 use crate::scope::Scope;
 use crate::status::Status;
@@ -139,7 +139,7 @@ impl Session {
         config.check()?;
         let unnamed = config.layer2.as_ref().is_some_and(|layer2| layer2.session.is_none());
         if role == Role::Client && config.capabilities.layer2 && unnamed {
-            return Err(Error::misuse("a client that offers layer 2 names the session"));
+            return Err(Misuse::NoSessionName.into());
         }
         let manifest = Manifest::new(config.manifest);
         let sent = Manifest::new(config.manifest.for_sent());
@@ -288,8 +288,7 @@ impl Session {
         if self.survival.link != Link::Down
             && self.config.idle_timeout.is_some_and(|after| now.instant >= self.last_control_received + after)
         {
-            let error =
-                Error::new(penstock_wire::ErrorKind::Deadline, ErrorCode::IdleTimeout, "nothing came on stream 0");
+            let error = Error::from(Deadline::Silence);
             self.close_with(&error);
             return;
         }
@@ -332,7 +331,7 @@ impl Session {
     }
 
     fn agreed(&self) -> Result<Agreement> {
-        self.agreement.ok_or_else(|| Error::misuse("capabilities have not been negotiated yet"))
+        self.agreement.ok_or(Misuse::NotAgreed.into())
     }
 
     fn layer(&self) -> u8 {

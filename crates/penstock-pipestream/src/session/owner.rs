@@ -17,7 +17,7 @@ use super::journal::Input;
 use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey, Ticket};
 use super::{Session, State};
 use crate::entity_id::distance;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, LimitError, Misuse, Result, Violation};
 use crate::manifest::{EntryKey, ResolutionState};
 use crate::messages::CompletionPolicy;
 use crate::policy::Policy;
@@ -111,13 +111,13 @@ impl Session {
         label: Bytes,
     ) -> Result<Option<Ticket>> {
         if label.len() > MAX_LABEL {
-            return Err(Error::misuse(format!("a label of {} bytes; {MAX_LABEL} are allowed", label.len())));
+            return Err(Misuse::LabelLength { length: label.len() }.into());
         }
         if policy.is_some() || !label.is_empty() {
             self.named()?;
         }
         if policy.is_some() && !dehydrate {
-            return Err(Error::misuse("a policy governs the children of a dehydrated entity"));
+            return Err(Misuse::WholePolicy.into());
         }
         let parsed = match policy {
             Some(policy) => Some((*policy, Policy::of(policy)?)),
@@ -140,29 +140,26 @@ impl Session {
         policy: Option<(CompletionPolicy, Policy)>,
     ) -> Result<Option<Ticket>> {
         if self.state != State::Open {
-            return Err(Error::misuse("entities can be announced only while the session is open"));
+            return Err(Misuse::NotOpen.into());
         }
         let agreement = self.agreed()?;
         let (scope_id, parent_id) = self.place_of_child(parent, dehydrate)?;
         let Some(scope) = self.outbound.get(&scope_id) else {
-            return Err(Error::misuse(format!("scope {scope_id} is not open")));
+            return Err(Misuse::ScopeNotOpen { scope: scope_id }.into());
         };
         let depth = scope.depth.unwrap_or(0);
         if scope.ended {
-            return Err(Error::misuse(format!("the announcements of scope {scope_id} have been ended")));
+            return Err(Misuse::ScopeEnded { scope: scope_id }.into());
         }
         if dehydrate && agreement.layer > 0 && depth >= agreement.max_scope_depth {
-            let message =
-                format!("an entity at depth {depth} cannot be dehydrated; the limit is {}", agreement.max_scope_depth);
-            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+            return Err(LimitError::OwnDepth { depth, limit: agreement.max_scope_depth }.into());
         }
         if scope.announced() >= u64::from(agreement.max_entities_per_scope) {
-            let message = format!("scope {scope_id} has had {} entities, all it may have", scope.announced());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::OwnScopeEntities { scope: scope_id, announced: scope.announced() }.into());
         }
         if agreement.layer == 0 && parent_id != 0 && distance(parent_id, scope.next_id()) >= agreement.max_window_size {
-            let message = format!("the parent has more children than the window of {}", agreement.max_window_size);
-            return Err(Error::limit(ErrorCode::WindowExceeded, message).at(u32::from(scope_id), parent_id));
+            let limit = LimitError::OwnChildren { window: agreement.max_window_size };
+            return Err(Error::from(limit).at(u32::from(scope_id), parent_id));
         }
         let full = scope.is_full(agreement.max_window_size) || self.open_owned >= self.config.max_open_entities;
         if full || self.is_unacknowledged() {
@@ -194,16 +191,13 @@ impl Session {
     fn place_of_child(&self, parent: Option<EntityKey>, dehydrate: bool) -> Result<(u16, u32)> {
         let root = self.role.root_scope();
         let Some(key) = parent else { return Ok((root, 0)) };
-        let known = self.outbound(key).ok_or_else(|| Error::misuse("the parent is not open"))?;
+        let known = self.outbound(key).ok_or(Misuse::ParentNotOpen)?;
         if !known.dehydrated || known.ended {
-            return Err(Error::misuse("the parent was not announced as dehydrated, or its children have been ended"));
+            return Err(Misuse::WholeParent.into());
         }
         match known.child {
             Some(child) => Ok((child.scope, key.entity)),
-            None if dehydrate => Err(Error::limit(
-                ErrorCode::LayerUnsupported,
-                "layer 0 has one level: an entity with a parent stays whole",
-            )),
+            None if dehydrate => Err(LimitError::OneLevel.into()),
             None => Ok((root, key.entity)),
         }
     }
@@ -220,7 +214,7 @@ impl Session {
         }
         let (child, dehydrated, parent_id) = (entity.child, entity.dehydrated, entity.parent_id);
         let Some(scope) = self.outbound.get_mut(&scope_id) else {
-            return Err(Error::misuse(format!("scope {scope_id} is not open")));
+            return Err(Misuse::ScopeNotOpen { scope: scope_id }.into());
         };
         let depth = scope.depth.unwrap_or(0);
         let parent = match scope.parent {
@@ -306,7 +300,7 @@ impl Session {
             Some(known) => known.child,
             // At layer 0 a parent fails without waiting for its children: nothing is left to end.
             None if self.layer() == 0 && self.outbound(parent).is_none() => return Ok(()),
-            None => return Err(Error::misuse("only an open, dehydrated entity has children to end")),
+            None => return Err(Misuse::NoChildren.into()),
         };
         if let Some(known) = self.outbound_mut(parent) {
             known.ended = true;
@@ -335,7 +329,7 @@ impl Session {
     fn end_scope(&mut self, scope_id: u16, parent_id: u32) -> Result<()> {
         let scope = self.outbound.get_mut(&scope_id).filter(|scope| !scope.ended);
         let Some(scope) = scope else {
-            return Err(Error::misuse(format!("the announcements of scope {scope_id} have been ended before")));
+            return Err(Misuse::EndedTwice { scope: scope_id }.into());
         };
         scope.ended = true;
         self.send_barrier(Barrier { released: false, barrier_id: scope_id, parent_id });
@@ -373,36 +367,30 @@ impl Session {
     /// A STATUS of the receiver about an entity of ours.
     pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         if matches!(frame.status, Status::Pending | Status::Dehydrating) {
-            let message = format!("STATUS {} in scope {}, which is not the sender's", frame.status, frame.scope_id);
-            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+            return Err(Violation::ForeignStatus { status: frame.status, scope: frame.scope_id }.into());
         }
         let Some(scope) = self.outbound.get_mut(&frame.scope_id) else {
             if self.own_scopes.was_used(frame.scope_id) {
                 self.counters.late_statuses += 1;
                 return Ok(());
             }
-            let message = format!("scope {} has not been opened", frame.scope_id);
-            return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+            return Err(Violation::UnopenedScope { scope: frame.scope_id }.into());
         };
         let depth = scope.depth.unwrap_or(0);
         if frame.depth != depth {
-            let message = format!("depth {} for a scope at depth {depth}", frame.depth);
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::Depth { depth: frame.depth, expected: depth }.into());
         }
         if let Some(cursor) = frame.cursor.filter(|cursor| !scope.accepts_cursor(*cursor)) {
-            let message = format!("cursor {cursor} does not lie from {} to {}", scope.cursor(), scope.next_id());
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::Cursor { cursor, first: scope.cursor(), next: scope.next_id() }.into());
         }
         let place = scope.place(frame.entity_id);
         if place == Place::Ahead {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "STATUS about an entity that was never announced"));
+            return Err(Violation::NotAnnounced.into());
         }
         let key = scope.entity_key(frame.entity_id);
         self.events.push_back(Event::Status { key, status: frame.status, depth, cursor: frame.cursor, by_peer: true });
         match frame.status {
-            Status::Retrying => {
-                Err(Error::violation(ErrorCode::EntityInvalid, "RETRYING by another than the entity's owner"))
-            }
+            Status::Retrying => Err(Violation::ForeignRetrying.into()),
             Status::Yielded | Status::Deferred if place == Place::Resolved => {
                 self.counters.late_statuses += 1;
                 Ok(())
@@ -453,16 +441,10 @@ impl Session {
             match entity.released {
                 Some(ResolutionState::Resolved | ResolutionState::Partial) => {}
                 Some(ResolutionState::Active | ResolutionState::Failed) => {
-                    return Err(Error::violation(
-                        ErrorCode::EntityInvalid,
-                        "COMPLETE for a parent whose children are not",
-                    ));
+                    return Err(Violation::IncompleteChildren.into());
                 }
                 None => {
-                    return Err(Error::violation(
-                        ErrorCode::EntityInvalid,
-                        "COMPLETE for a dehydrated entity before its barrier",
-                    ));
+                    return Err(Violation::EarlyComplete.into());
                 }
             }
         }
@@ -502,22 +484,13 @@ impl Session {
         let scope_id = theirs.scope_id;
         let at = |error: Error| error.at(u32::from(scope_id), 0);
         let Some(scope) = self.outbound.get_mut(&scope_id).filter(|_| self.role.owns(scope_id)) else {
-            return Err(at(Error::violation(
-                ErrorCode::ScopeInvalid,
-                format!("SCOPE_DIGEST for scope {scope_id}, which is not open"),
-            )));
+            return Err(at(Violation::DigestScope { scope: scope_id }.into()));
         };
         if !scope.ended || scope.open() > 0 {
-            return Err(at(Error::violation(
-                ErrorCode::EntityInvalid,
-                "SCOPE_DIGEST before every entity of the scope is terminal",
-            )));
+            return Err(at(Error::from(Violation::EarlyDigest)));
         }
         if scope.digest() != *theirs {
-            return Err(at(Error::violation(
-                ErrorCode::IntegrityError,
-                format!("the digest of scope {scope_id} differs from ours"),
-            )));
+            return Err(at(Violation::Digest { scope: scope_id }.into()));
         }
         scope.digest_agreed = true;
         Ok(())
@@ -528,16 +501,13 @@ impl Session {
         let scope_id = barrier.barrier_id;
         let at = |error: Error| error.at(u32::from(scope_id), barrier.parent_id);
         let Some(scope) = self.outbound.get_mut(&scope_id) else {
-            return Err(at(Error::violation(
-                ErrorCode::ScopeInvalid,
-                format!("BARRIER S=1 for scope {scope_id}, which is not open"),
-            )));
+            return Err(at(Violation::ReleasedScope { scope: scope_id }.into()));
         };
         if barrier.parent_id != scope.parent.map_or(0, |parent| parent.entity) {
-            return Err(at(Error::violation(ErrorCode::ScopeInvalid, "BARRIER S=1 names another parent")));
+            return Err(at(Error::from(Violation::ReleasedParent)));
         }
         if !scope.digest_agreed {
-            return Err(at(Error::violation(ErrorCode::EntityInvalid, "BARRIER S=1 before the scope's SCOPE_DIGEST")));
+            return Err(at(Error::from(Violation::EarlyRelease)));
         }
         scope.digest_agreed = false;
         let (key, parent, depth, digest) = (scope.key(), scope.parent, scope.depth.unwrap_or(0), scope.digest());

@@ -21,7 +21,7 @@ use super::types::{EntityKey, Event, Reason};
 use super::{Session, State};
 use crate::chunk::ChunkTracker;
 use crate::entity_id::distance;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{ErrorCode, LimitError, Result, Violation};
 use crate::policy::Policy;
 use crate::scope::{Place, Scope};
 use crate::status::Status;
@@ -106,16 +106,14 @@ impl Session {
         if opens {
             let (pending, scopes) = (frame.status == Status::Pending, &self.peer_scopes);
             if pending && scopes.is_released(frame.scope_id) {
-                let message = "a child was announced after its scope's BARRIER";
-                return Err(Error::violation(ErrorCode::EntityInvalid, message));
+                return Err(Violation::LateChild.into());
             }
             if !pending && scopes.was_released(frame.scope_id) {
                 self.counters.late_statuses += 1;
                 return Ok(());
             }
             if !pending {
-                let message = format!("scope {} is not known", frame.scope_id);
-                return Err(Error::violation(ErrorCode::ScopeInvalid, message));
+                return Err(Violation::UnknownScope { scope: frame.scope_id }.into());
             }
             self.open_unbound(frame.scope_id);
         }
@@ -128,15 +126,12 @@ impl Session {
             Status::Dehydrating => self.handle_dehydrating(now, frame, place),
             Status::Failed | Status::Skipped | Status::Abandoned => self.handle_owner_gave_up(now, frame, place),
             Status::Retrying => self.handle_retrying(now, frame, place),
-            Status::Complete => Err(Error::violation(ErrorCode::EntityInvalid, "COMPLETE by the entity's own owner")),
+            Status::Complete => Err(Violation::OwnComplete.into()),
             Status::Unspecified | Status::Processing | Status::Rehydrating | Status::Checkpoint => {
                 self.log_status(frame);
                 Ok(())
             }
-            Status::Yielded | Status::Deferred => {
-                let message = format!("STATUS {} by the entity's own owner", frame.status);
-                Err(Error::violation(ErrorCode::EntityInvalid, message))
-            }
+            Status::Yielded | Status::Deferred => Err(Violation::OwnStatus { status: frame.status }.into()),
         }
     }
 
@@ -144,21 +139,19 @@ impl Session {
     /// entity that was announced (PENDING excepted).
     fn check_status_of_theirs(&mut self, frame: &StatusFrame) -> Result<Place> {
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else {
-            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {} is not known", frame.scope_id)));
+            return Err(Violation::UnknownScope { scope: frame.scope_id }.into());
         };
         // The first STATUS of a scope that is not bound yet claims its depth; the binding checks it (decision 10).
         let depth = *scope.depth.get_or_insert(frame.depth);
         if depth != frame.depth {
-            let message = format!("depth {} for a scope at depth {depth}", frame.depth);
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::Depth { depth: frame.depth, expected: depth }.into());
         }
         if let Some(cursor) = frame.cursor.filter(|cursor| !scope.accepts_cursor(*cursor)) {
-            let message = format!("cursor {cursor} does not lie from {} to {}", scope.cursor(), scope.next_id());
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::Cursor { cursor, first: scope.cursor(), next: scope.next_id() }.into());
         }
         let place = scope.place(frame.entity_id);
         if place == Place::Ahead && frame.status != Status::Pending {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "STATUS about an entity that was never announced"));
+            return Err(Violation::NotAnnounced.into());
         }
         Ok(place)
     }
@@ -189,32 +182,26 @@ impl Session {
         let agreement = self.agreed()?;
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else { return Ok(()) };
         if place != Place::Ahead {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "an entity ID was announced twice"));
+            return Err(Violation::AnnouncedTwice.into());
         }
         if scope.is_ended() {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "a child was announced after its scope's BARRIER"));
+            return Err(Violation::LateChild.into());
         }
         if distance(scope.cursor(), frame.entity_id) >= agreement.max_window_size {
             self.counters.exceeded(Limit::Window, 1);
-            let message =
-                format!("PENDING outside the window of {} from cursor {}", agreement.max_window_size, scope.cursor());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            let (window, cursor) = (agreement.max_window_size, scope.cursor());
+            return Err(LimitError::Window { window, cursor }.into());
         }
         if frame.entity_id != scope.next_id() {
-            return Err(Error::violation(
-                ErrorCode::EntityInvalid,
-                format!("the next entity ID is {}", scope.next_id()),
-            ));
+            return Err(Violation::NextEntity { next: scope.next_id() }.into());
         }
         if scope.announced() >= u64::from(agreement.max_entities_per_scope) {
             self.counters.exceeded(Limit::ScopeEntities, 1);
-            let message = format!("more than {} entities in a scope", agreement.max_entities_per_scope);
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::ScopeEntities { limit: agreement.max_entities_per_scope }.into());
         }
         if self.open_received >= self.config.max_open_entities {
             self.counters.exceeded(Limit::OpenEntities, 1);
-            let message = format!("more than {} entities without a terminal status", self.config.max_open_entities);
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::OpenEntities { limit: self.config.max_open_entities }.into());
         }
         let key = scope.announce(Inbound::default());
         self.open_received += 1;
@@ -232,8 +219,7 @@ impl Session {
         let agreement = self.agreed()?;
         if agreement.layer > 0 && frame.depth >= agreement.max_scope_depth {
             self.counters.exceeded(Limit::Depth, 1);
-            let message = format!("DEHYDRATING at depth {}; the limit is {}", frame.depth, agreement.max_scope_depth);
-            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+            return Err(LimitError::Depth { depth: frame.depth, limit: agreement.max_scope_depth }.into());
         }
         self.log_status(frame);
         if place == Place::Resolved {
@@ -246,8 +232,7 @@ impl Session {
             && entity.header_seen
             && !entity.dehydrated
         {
-            let message = "DEHYDRATING came after the stream of an entity whose header does not say so";
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::LateDehydrating.into());
         }
         self.mark_dehydrated(now, key);
         Ok(())
@@ -274,7 +259,7 @@ impl Session {
             if error.code() == ErrorCode::WindowExceeded {
                 self.counters.exceeded(Limit::OpenParents, 1);
             }
-            self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
+            self.reject(now, key, Reason { code: error.code(), message: error.message() });
         }
     }
 

@@ -19,7 +19,7 @@ use super::receiver::{Inbound, Payload};
 use super::scopes::PeerScopes;
 use super::types::{EntityKey, Event, Layer2Event, Reason, Ticket};
 use super::{Session, State};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Misuse, Result, Violation};
 use crate::messages::StoppingPointValidation;
 use crate::policy::{Fate, Policy};
 use crate::scope::{Place, Scope};
@@ -189,7 +189,7 @@ impl Session {
         }
         let set_aside = self.inbound_mut(key).filter(|entity| entity.payload == Payload::SetAside);
         let Some(entity) = set_aside else {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "RETRYING of an entity that was not set aside"));
+            return Err(Violation::NotSetAside.into());
         };
         entity.payload = Payload::Awaited;
         self.start_timer(now, key, std::time::Duration::ZERO);
@@ -209,10 +209,7 @@ impl Session {
         match number {
             Some(number) if number < next => Ok(Attempt::Past),
             Some(number) if number == next => Ok(if set_aside { Attempt::Early } else { Attempt::Present }),
-            Some(_) | None => {
-                let message = format!("{} is {named:?}; the next attempt is {next}", super::owner::metadata::ATTEMPT);
-                Err(Error::violation(ErrorCode::EntityInvalid, message))
-            }
+            Some(_) | None => Err(Violation::Attempt { named: named.clone(), next }.into()),
         }
     }
 
@@ -269,12 +266,10 @@ impl Session {
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let number = self.resilience.yields + 1;
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
-        let token_key = token_key.ok_or_else(|| Error::misuse("layer 2 is not configured"))?;
+        let token_key = token_key.ok_or(Misuse::NoLayer2)?;
         let validation = self.stopping_point(key, point.validation.clone());
-        let entity = self
-            .inbound_mut(key)
-            .filter(|entity| entity.payload == Payload::Receiving)
-            .ok_or_else(|| Error::misuse("only an entity that is being received can wait"))?;
+        let entity =
+            self.inbound_mut(key).filter(|entity| entity.payload == Payload::Receiving).ok_or(Misuse::NotReceiving)?;
         let state_checksum = validation.state_checksum.clone().unwrap_or_default();
         let checkpoint = validation.checkpoint_ref.clone();
         let point = StoppingPoint { validation, ..point.clone() };
@@ -329,8 +324,7 @@ impl Session {
     /// 0xC4 RESUME of the owner: PROCESSING, or an 0xC0 that says why not. The entity lives on either way.
     pub(super) fn handle_resume(&mut self, now: Now, scope_id: u16, entity_id: u32, token: &Bytes) -> Result<()> {
         if self.role.owns(scope_id) {
-            return Err(Error::violation(ErrorCode::ScopeInvalid, "RESUME in a scope that is not the sender's")
-                .at(u32::from(scope_id), entity_id));
+            return Err(Error::from(Violation::ResumeScope).at(u32::from(scope_id), entity_id));
         }
         let key = EntityKey { scope: scope_id, scope_use: 0, entity: entity_id, entity_use: 0 };
         let key = self.inbound.get(&scope_id).map_or(key, |scope| scope.entity_key(entity_id));
@@ -347,7 +341,7 @@ impl Session {
                 self.tell(Layer2Event::Resumed { key, point: None });
             }
             Err(error) => {
-                self.send_error(key, &Reason { code: error.code(), message: error.message().to_owned() });
+                self.send_error(key, &Reason { code: error.code(), message: error.message() });
             }
         }
         Ok(())
@@ -357,12 +351,12 @@ impl Session {
     fn open_token(&mut self, key: EntityKey, token: &Bytes) -> Result<Option<StoppingPoint>> {
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
-        let token_key = token_key.ok_or_else(|| Error::misuse("layer 2 is not configured"))?;
+        let token_key = token_key.ok_or(Misuse::NoLayer2)?;
         let (number, point) = yield_token::open(&token_key, &place, token)?;
         let yielded = self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).map(|layer2| &mut layer2.yielded);
         let out = yielded.and_then(|yielded| yielded.take_if(|yielded| yielded.number == number));
         let Some(out) = out else {
-            return Err(Error::violation(ErrorCode::ClaimNotFound, "the yield token was used before, or is void"));
+            return Err(Violation::SpentToken.into());
         };
         let was = point.validation.state_checksum.as_deref().unwrap_or_default();
         let unchanged =
@@ -420,7 +414,7 @@ impl Session {
     fn ready_to_end(&self, key: EntityKey) -> Result<Option<Option<Reason>>> {
         let Some(entity) = self.inbound(key).filter(|_| self.state != State::Closed) else { return Ok(None) };
         if entity.dehydrated && entity.gathered.is_none() {
-            return Err(Error::misuse("its children are not all terminal"));
+            return Err(Misuse::ChildrenOpen.into());
         }
         Ok(Some(entity.reason.as_deref().cloned()))
     }

@@ -14,7 +14,7 @@ use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey,
 use super::{Session, State};
 use crate::chunk::ChunkTracker;
 use crate::entity_id::{distance, is_assignable};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, LimitError, Result, Violation};
 use crate::frame::decimal_scope;
 use crate::header_key::{Outside, check_open};
 use crate::scope::Place;
@@ -55,7 +55,7 @@ impl Session {
     /// The peer opened a unidirectional stream; its header is still to come.
     pub fn handle_stream_opened(&mut self, _now: Now) -> Result<()> {
         if self.role == Role::Server && self.agreement.is_none() && self.state != State::Closed {
-            let error = Error::violation(ErrorCode::EntityInvalid, "an entity stream came before CAPABILITIES");
+            let error = Error::from(Violation::EarlyStream);
             return self.guard(Err(error));
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Session {
 
     /// The peer opened a bidirectional stream other than stream 0 (decision 4).
     pub fn handle_bidirectional(&mut self, _now: Now) -> Result<()> {
-        let error = Error::violation(ErrorCode::EntityInvalid, "a bidirectional stream other than stream 0");
+        let error = Error::from(Violation::BidirectionalStream);
         self.guard(Err(error))
     }
 
@@ -106,8 +106,7 @@ impl Session {
         self.held.bytes += header.weight();
         if self.held.bytes > self.config.max_held_bytes {
             self.counters.exceeded(Limit::HeldHeaders, 1);
-            let message = format!("headers of more than {} bytes wait for their PENDING", self.config.max_held_bytes);
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::HeldHeaders { bytes: self.config.max_held_bytes }.into());
         }
         Ok(())
     }
@@ -119,23 +118,20 @@ impl Session {
             return Ok(Admission::Held);
         };
         let Ok(scope_id) = u16::try_from(header.scope_id) else {
-            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {} is above 65535", header.scope_id)));
+            return Err(Violation::HeaderScope { scope: header.scope_id }.into());
         };
         if agreement.layer == 0 && scope_id > 1 {
-            return Err(Error::violation(ErrorCode::LayerUnsupported, format!("scope {scope_id} at layer 0")));
+            return Err(Violation::Layer1Stream { scope: scope_id }.into());
         }
         if self.role.owns(scope_id) {
-            return Err(Error::violation(ErrorCode::ScopeInvalid, format!("scope {scope_id} is not the sender's")));
+            return Err(Violation::ForeignStream { scope: scope_id }.into());
         }
         if !is_assignable(header.entity_id) {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "a reserved entity ID"));
+            return Err(Violation::ReservedEntity.into());
         }
         let late = match self.inbound.get(&scope_id) {
             None if distance(1, header.entity_id) >= agreement.max_window_size => {
-                return Err(Error::violation(
-                    ErrorCode::WindowExceeded,
-                    "an entity stream outside the window of a new scope",
-                ));
+                return Err(Violation::NewScopeWindow.into());
             }
             None => self.peer_scopes.is_released(scope_id),
             Some(scope) => match scope.place(header.entity_id) {
@@ -151,9 +147,11 @@ impl Session {
                 Place::Open => false,
                 Place::Ahead => {
                     let outside = distance(scope.cursor(), header.entity_id) >= agreement.max_window_size;
-                    if outside || scope.is_ended() {
-                        let code = if outside { ErrorCode::WindowExceeded } else { ErrorCode::EntityInvalid };
-                        return Err(Error::violation(code, "an entity stream whose PENDING cannot come any more"));
+                    if outside {
+                        return Err(Violation::StreamWindow.into());
+                    }
+                    if scope.is_ended() {
+                        return Err(Violation::StreamBehindEnd.into());
                     }
                     false
                 }
@@ -239,7 +237,7 @@ impl Session {
                 } else if code == ErrorCode::EntityTooLarge {
                     self.counters.exceeded(Limit::Metadata, 1);
                 }
-                self.reject(now, key, Reason { code, message: error.message().to_owned() });
+                self.reject(now, key, Reason { code, message: error.message() });
                 Ok(Admission::Stopped(code))
             }
         }
@@ -299,17 +297,14 @@ impl Session {
                 outcome
             }
             (Streams::None | Streams::Whole(_) | Streams::Chunks { .. }, _) => {
-                return Err(Error::violation(
-                    ErrorCode::EntityInvalid,
-                    "a second stream for an entity without chunk_info",
-                ));
+                return Err(Violation::SecondStream.into());
             }
         };
         match outcome {
             Ok(()) => Ok(self.accepted(key, header.chunk_info.as_ref())),
             Err(error) => {
                 let code = error.code();
-                self.reject(now, key, Reason { code, message: error.message().to_owned() });
+                self.reject(now, key, Reason { code, message: error.message() });
                 Ok(Admission::Stopped(code))
             }
         }
@@ -317,14 +312,10 @@ impl Session {
 
     /// The header and the binding of its scope must agree (decision 10); at layer 0 the parent is in the same scope.
     fn check_parent(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
-        let invalid = |message: String| Err(Error::violation(ErrorCode::ScopeInvalid, message));
         let Some(scope) = self.inbound.get(&key.scope) else { return Ok(()) };
         if let Some(parent) = scope.parent {
             if header.parent_id != parent.entity {
-                return invalid(format!(
-                    "parent {} in the header, {} by the binding of the scope",
-                    header.parent_id, parent.entity
-                ));
+                return Err(Violation::HeaderParent { parent: header.parent_id, bound: parent.entity }.into());
             }
             if check_open(header).is_err() {
                 // Which scope it names is sealed; its entity fails.
@@ -333,7 +324,7 @@ impl Session {
             let named = header.metadata.get(metadata::PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
             return match named {
                 Some(named) if named == parent.scope => Ok(()),
-                _ => invalid(format!("{} does not name scope {}", metadata::PARENT_SCOPE, parent.scope)),
+                _ => Err(Violation::ParentScope { scope: parent.scope }.into()),
             };
         }
         if header.parent_id == 0 || self.layer() > 0 {
@@ -345,22 +336,19 @@ impl Session {
     fn check_parent_at_layer_zero(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let dehydrated = self.inbound(key).is_some_and(|entity| entity.dehydrated) || Outside::of(header).dehydrated;
         if dehydrated {
-            return Err(Error::violation(
-                ErrorCode::LayerUnsupported,
-                "DEHYDRATING of an entity with a parent at layer 0",
-            ));
+            return Err(Violation::Layer1Parent.into());
         }
         let Some(scope) = self.inbound.get_mut(&key.scope) else { return Ok(()) };
         let place = if is_assignable(header.parent_id) { scope.place(header.parent_id) } else { Place::Ahead };
         match place {
-            Place::Ahead => Err(Error::violation(ErrorCode::EntityInvalid, "the parent was never announced")),
+            Place::Ahead => Err(Violation::UnknownParent.into()),
             // The parent has failed already; at layer 0 that does not wait, and its children are still accepted.
             Place::Resolved => Ok(()),
             Place::Open => {
                 let parent = scope.entity_key(header.parent_id);
                 match scope.get(header.parent_id) {
                     Some(Inbound { dehydrated: true, .. }) => self.track_child(now, parent, key),
-                    _ => Err(Error::violation(ErrorCode::EntityInvalid, "the parent is not being dehydrated")),
+                    _ => Err(Violation::WholeParent.into()),
                 }
             }
         }
@@ -377,8 +365,7 @@ impl Session {
         let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         if agreement.layer > 0 && depth >= agreement.max_scope_depth {
             self.counters.exceeded(Limit::Depth, 1);
-            let message = format!("a dehydrated entity at depth {depth}; the limit is {}", agreement.max_scope_depth);
-            return Err(Error::limit(ErrorCode::DepthExceeded, message));
+            return Err(LimitError::HeaderDepth { depth, limit: agreement.max_scope_depth }.into());
         }
         self.mark_dehydrated(now, key);
         let original = header.metadata.get(metadata::ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
@@ -405,16 +392,14 @@ impl Session {
                     Ok(Some(policy)) => self.gathering.set_policy(super::owner::entry(key), policy),
                     Ok(None) => {}
                     Err(error) => {
-                        let message = error.message().to_owned();
+                        let message = error.message();
                         self.reject(now, key, Reason { code: error.code(), message });
                     }
                 }
                 Ok(())
             }
-            Some(None) => {
-                Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is malformed", metadata::CHILD_SCOPE)))
-            }
-            None => Err(Error::violation(ErrorCode::ScopeInvalid, format!("{} is missing", metadata::CHILD_SCOPE))),
+            Some(None) => Err(Violation::ChildScopeName.into()),
+            None => Err(Violation::NoChildScope.into()),
         }
     }
 
@@ -455,7 +440,7 @@ impl Session {
             Ok(()) if tracker.is_complete() => ChunkProgress::Whole,
             Ok(()) => ChunkProgress::Waiting,
             Err(error) => {
-                self.reject(now, key, Reason { code: error.code(), message: error.message().to_owned() });
+                self.reject(now, key, Reason { code: error.code(), message: error.message() });
                 ChunkProgress::Dropped
             }
         }

@@ -29,7 +29,7 @@ use super::journal::Input;
 use super::receiver::{Payload, Streams};
 use super::types::{EntityKey, Event, Layer2Event, Role, Ticket};
 use super::{Session, State};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{LimitError, Misuse, Result, Violation};
 use crate::frame::FrameDecoder;
 use crate::messages::CompletionPolicy;
 use crate::stored::{AsBytes, RecordWriter, written_as};
@@ -236,7 +236,7 @@ impl Session {
     /// Misuse unless the session is suspended, and for a server.
     pub fn reconnect(&mut self, now: Now) -> Result<()> {
         if self.role != Role::Client || !self.is_suspended() {
-            return Err(Error::misuse("only a client's session that is suspended reconnects"));
+            return Err(Misuse::NotSuspended.into());
         }
         self.survival.link = Link::Greeting { agreed: false };
         self.last_control_received = now.instant;
@@ -253,10 +253,10 @@ impl Session {
     /// something else than before, ENTITY_INVALID when the peer has forgotten what it had taken; these close the session.
     pub fn adopt(&mut self, now: Now, fresh: Self) -> Result<()> {
         let Link::Returning(frame) = fresh.survival.link else {
-            return Err(Error::misuse("the peer of the new connection has not named a session to go on with"));
+            return Err(Misuse::NotNamedByPeer.into());
         };
         if self.role != Role::Server || !self.is_suspended() || self.id() != Some(frame.session) {
-            return Err(Error::misuse("only a server's session that is suspended, and was named, goes on"));
+            return Err(Misuse::NotSuspendedHere.into());
         }
         self.last_control_received = now.instant;
         self.decoder = fresh.decoder;
@@ -275,8 +275,7 @@ impl Session {
     /// CLAIM_NOT_FOUND closes this one.
     pub fn refuse_return(&mut self, _now: Now) {
         if let Link::Returning(frame) = self.survival.link {
-            let message = format!("session {} is not known here", frame.session);
-            self.close_with(&Error::violation(ErrorCode::ClaimNotFound, message));
+            self.close_with(&Violation::UnknownSession(frame.session).into());
         }
     }
 
@@ -339,12 +338,8 @@ impl Session {
     pub(super) fn hear_received(&mut self, received: u64) -> Result<()> {
         let Some(kept) = &mut self.survival.kept else { return Ok(()) };
         if !kept.forget(received) {
-            let message = format!(
-                "SESSION has received {received} frames; {} were sent, and {} acknowledged",
-                kept.sent(),
-                kept.first
-            );
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            let (sent, acknowledged) = (kept.sent(), kept.first);
+            return Err(Violation::SessionReceived { received, sent, acknowledged }.into());
         }
         self.capacity_came_free();
         Ok(())
@@ -355,8 +350,7 @@ impl Session {
         if self.agreement == agreement {
             return Ok(());
         }
-        let message = "the session's first connection agreed on other capabilities than this one";
-        Err(Error::violation(ErrorCode::LayerUnsupported, message))
+        Err(Violation::Capabilities.into())
     }
 
     /// CAPABILITIES of a later connection, at a client.
@@ -372,7 +366,7 @@ impl Session {
     /// A client hears on a later connection that the session goes on.
     pub(super) fn handle_session_again(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         if self.resilience.name() != Some(frame.session) {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION names another session than ours"));
+            return Err(Violation::OtherSession.into());
         }
         self.go_on(now, frame)
     }
@@ -380,12 +374,10 @@ impl Session {
     /// Both counts are known: what the peer has missed is said again.
     pub(super) fn go_on(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         let (Some(received), Some(sent)) = (frame.received, frame.sent) else {
-            return Err(Error::violation(ErrorCode::EntityInvalid, "SESSION does not go on with the session"));
+            return Err(Violation::NoResumption.into());
         };
         if sent < self.survival.received {
-            let message =
-                format!("SESSION has sent {sent} frames, of which {} have come before", self.survival.received);
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::SessionSent { sent, received: self.survival.received }.into());
         }
         self.note(Some(now), || Input::GoOn { received, sent });
         self.hear_received(received)?;
@@ -418,8 +410,7 @@ impl Session {
             | (Link::Down | Link::Returning(_), _) => false,
         };
         if !fits {
-            let message = format!("frame type 0x{:02X} came before the session goes on", frame.frame_type());
-            return Err(Error::violation(ErrorCode::EntityInvalid, message));
+            return Err(Violation::BeforeResumption { frame_type: frame.frame_type() }.into());
         }
         let counted = !is_of_connection(frame);
         self.survival.received += u64::from(counted);
@@ -461,8 +452,7 @@ impl Session {
     pub(super) fn acknowledge(&mut self, bytes: usize) -> Result<()> {
         let Some(layer2) = self.config.layer2.as_ref().filter(|_| self.survival.kept.is_some()) else { return Ok(()) };
         if self.survival.kept_bytes() > layer2.max_unacknowledged {
-            let message = format!("the peer has not acknowledged {} bytes of stream 0", self.survival.kept_bytes());
-            return Err(Error::limit(ErrorCode::WindowExceeded, message));
+            return Err(LimitError::Unacknowledged { bytes: self.survival.kept_bytes() }.into());
         }
         if !self.survival.agreed || !self.survival.is_up() {
             return Ok(());
@@ -497,10 +487,7 @@ impl Session {
                 self.decoder = FrameDecoder::new();
                 Ok(true)
             }
-            Link::Returning(_) if self.decoder.buffered() > MAX_EARLY => {
-                let message = "more came before the session goes on than may";
-                Err(Error::limit(ErrorCode::WindowExceeded, message))
-            }
+            Link::Returning(_) if self.decoder.buffered() > MAX_EARLY => Err(LimitError::EarlyBytes.into()),
             Link::Returning(_) => Ok(true),
         }
     }
@@ -508,14 +495,10 @@ impl Session {
     /// A server's peer goes on with a session: the driver looks for it.
     pub(super) fn handle_return(&mut self, frame: SessionFrame) -> Result<()> {
         if self.survival.kept.is_none() {
-            let message = format!("session {} is not known here: sessions end with their connections", frame.session);
-            return Err(Error::violation(ErrorCode::ClaimNotFound, message));
+            return Err(Violation::ShortSession(frame.session).into());
         }
         if self.survival.received > 0 || self.counters.announced > 0 {
-            return Err(Error::violation(
-                ErrorCode::EntityInvalid,
-                "SESSION goes on with a session after other frames",
-            ));
+            return Err(Violation::LateResumption.into());
         }
         self.survival.link = Link::Returning(frame);
         self.tell(Layer2Event::Returns(frame.session));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{ErrorCode, Misuse, Result};
 use crate::frame::MAX_HEADER_LENGTH;
 use crate::manifest::{ManifestLimits, ResolutionState};
 use crate::messages::CompletionPolicy;
@@ -512,22 +512,22 @@ impl SessionConfig {
     /// Refuses settings that no session could work with.
     pub fn check(&self) -> Result<()> {
         if !self.capabilities.layer0 {
-            return Err(Error::misuse("capabilities.layer0 must be offered"));
+            return Err(Misuse::Layer0Offer.into());
         }
         if self.capabilities.layer2 && !self.capabilities.layer1 {
-            return Err(Error::misuse("capabilities.layer2 needs layer1"));
+            return Err(Misuse::Layer1Offer.into());
         }
         if self.capabilities.layer2 && self.layer2.is_none() {
-            return Err(Error::misuse("capabilities.layer2 needs what `layer2` configures"));
+            return Err(Misuse::Layer2Config.into());
         }
         if self.status_interval.is_some_and(|interval| interval < Duration::from_millis(1)) {
-            return Err(Error::misuse("status_interval is at least 1 ms"));
+            return Err(Misuse::StatusInterval.into());
         }
         if self.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.max_unacknowledged < 256 << 10) {
-            return Err(Error::misuse("layer2.max_unacknowledged is at least 256 KiB"));
+            return Err(Misuse::MaxUnacknowledged.into());
         }
         if self.max_header > MAX_HEADER_LENGTH {
-            return Err(Error::misuse(format!("max_header is at most {MAX_HEADER_LENGTH}")));
+            return Err(Misuse::MaxHeader.into());
         }
         Ok(())
     }

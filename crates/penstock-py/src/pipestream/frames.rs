@@ -6,6 +6,7 @@ use penstock_pipestream::{
     Barrier, Capabilities, Checkpoint, EntityHeader, Error, ErrorCode, Frame, HeaderDecoder, ScopeDigest, Status,
     StatusFrame,
 };
+use penstock_wire::ErrorKind;
 use prost::Message;
 use pyo3::prelude::*;
 
@@ -13,7 +14,7 @@ use super::fields::{
     AgreementFields, BarrierFields, CapabilitiesFields, CheckpointFields, ClaimFields, DigestFields, HeaderFields,
     PolicyFields, StatusFields,
 };
-use crate::error::IntoPyErr;
+use crate::error::{IntoPyErr, pipestream_error};
 
 /// Bytes of a STATUS frame, from the type byte on.
 #[pyfunction]
@@ -153,5 +154,5 @@ fn cut_short(what: &str, length: usize) -> PyErr {
 
 /// What stands at the end of a stream in the midst of a frame is ENTITY_INVALID (decision 3).
 fn invalid(message: String) -> PyErr {
-    Error::malformed(ErrorCode::EntityInvalid, message).into_py_err()
+    pipestream_error(message, ErrorCode::EntityInvalid, ErrorKind::Malformed)
 }

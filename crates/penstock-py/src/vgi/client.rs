@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Method, MethodKind};
-use penstock_vgi_net::{Check, ClientConnection};
+use penstock_io::DriverError as _;
+use penstock_vgi::{Answer, Batch, ErrorKind, Failure, Limits, Log, Method, MethodKind};
+use penstock_vgi_net::{Check, ClientConnection, Error};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -29,13 +30,23 @@ pub(crate) trait IntoVgiErr {
 
 impl IntoVgiErr for Error {
     fn into_vgi_err(self) -> PyErr {
-        python::VgiError::new_err((self.message().to_owned(), self.kind().name()))
+        vgi_error(self.to_string(), self.kind())
     }
+}
+
+impl IntoVgiErr for penstock_vgi::Error {
+    fn into_vgi_err(self) -> PyErr {
+        vgi_error(self.to_string(), self.kind())
+    }
+}
+
+pub(super) fn vgi_error(message: String, kind: ErrorKind) -> PyErr {
+    python::VgiError::new_err((message, kind.name()))
 }
 
 /// The caller's mistake.
 pub(crate) fn misuse(message: &str) -> PyErr {
-    Error::new(ErrorKind::Misuse, message).into_vgi_err()
+    vgi_error(message.to_owned(), ErrorKind::Misuse)
 }
 
 /// How long a call may take, as Python says it.
@@ -46,7 +57,7 @@ pub(super) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 
 /// Two threads want one connection.
 pub(crate) fn busy() -> Error {
-    Error::new(ErrorKind::Misuse, "another thread is using this connection; each thread needs its own")
+    Error::misuse("another thread is using this connection; each thread needs its own".to_owned())
 }
 
 /// What the server has sent as an error, as `RpcError`.
@@ -111,7 +122,7 @@ impl Shared {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi::Result<T> + Send,
+        work: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi_net::Result<T> + Send,
     ) -> PyResult<T> {
         let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
             Ok(mut connection) => work(&mut connection, check),
@@ -126,7 +137,7 @@ impl Shared {
     fn ask(
         &self,
         py: Python<'_>,
-        send: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi::Result<()> + Send,
+        send: impl FnOnce(&mut ClientConnection, Check<'_>) -> penstock_vgi_net::Result<()> + Send,
     ) -> PyResult<Answer> {
         let mut answer = self.with(py, |connection, check| {
             send(connection, check)?;
@@ -164,7 +175,7 @@ pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) ->
         Some(column) if batch.rows == 1 => values::to_python(py, column, field),
         _ => {
             let message = format!("the result of {} is not one row", method.name);
-            Err(Error::new(ErrorKind::Violation, message).into_vgi_err())
+            Err(vgi_error(message, ErrorKind::Violation))
         }
     }
 }
@@ -308,7 +319,7 @@ pub(crate) fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
         Answer::Batch(batch) => Ok(batch),
         Answer::Failed(failure) => Err(rpc_error(py, &failure)),
         Answer::Log(_) | Answer::End => {
-            Err(Error::new(ErrorKind::Violation, "the server has not answered the call").into_vgi_err())
+            Err(vgi_error("the server has not answered the call".to_owned(), ErrorKind::Violation))
         }
     }
 }

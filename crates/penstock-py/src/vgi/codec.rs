@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use penstock_vgi::ipc::{Decoder, Item, Output, read_schema as parse_schema, stream, write_schema};
-use penstock_vgi::{Batch, Dialect, Error, ErrorKind, Identity, Limits, Signer, Token};
+use penstock_vgi::{Batch, Dialect, ErrorKind, Identity, Limits, Signer, Token};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, schema as read_schema};
-use super::client::IntoVgiErr;
+use super::client::{IntoVgiErr, vgi_error};
 
 /// A whole IPC stream.
 #[pyfunction]
@@ -51,7 +51,7 @@ pub(crate) fn vgi_decode(
             Item::End => break,
         }
     }
-    let missing = || Error::new(ErrorKind::Malformed, "the bytes end before an IPC stream does").into_vgi_err();
+    let missing = || vgi_error("the bytes end before an IPC stream does".to_owned(), ErrorKind::Malformed);
     let schema = schema.ok_or_else(missing)?;
     Ok((PySchema::new(schema).into_pyarrow(py)?.unbind(), batches))
 }
@@ -95,7 +95,7 @@ pub(crate) fn vgi_token_open<'py>(
     ttl: u64,
     now: u64,
 ) -> PyResult<TokenFields<'py>> {
-    let refused = |why: penstock_vgi::Refused| Error::new(ErrorKind::Violation, why.message()).into_vgi_err();
+    let refused = |why: penstock_vgi::Refused| vgi_error(why.message().to_owned(), ErrorKind::Violation);
     let token = signer(key, dialect, ttl)?.open(token, &self::identity(identity), now).map_err(refused)?;
     let schema = |bytes: &[u8]| {
         let schema = parse_schema(bytes, &Limits::default()).map_err(IntoVgiErr::into_vgi_err)?;

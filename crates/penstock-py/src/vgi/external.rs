@@ -8,7 +8,8 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 use penstock_vgi::external::{Opened, Parcel, Pointer, pointer};
 use penstock_vgi::http::inflate;
-use penstock_vgi::{Batch, Error, ErrorKind, Failure, Limits};
+use penstock_vgi::{Batch, Failure, Limits};
+use penstock_vgi_net::Error;
 use penstock_vgi_net::external::{FetchOptions, Fetcher, ObjectStorage, Resolver};
 use penstock_vgi_net::http::Uploads;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -76,9 +77,9 @@ impl VgiFetcher {
             if !fetched.zstd {
                 return Ok(fetched.bytes);
             }
-            inflate(&fetched.bytes, self.fetcher.options().max_bytes)
+            Ok(inflate(&fetched.bytes, self.fetcher.options().max_bytes)?)
         });
-        let bytes = bytes.map_err(|error: Error| raised.unwrap_or_else(|| refused(error.message())))?;
+        let bytes = bytes.map_err(|error: Error| raised.unwrap_or_else(|| refused(&error.to_string())))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -99,19 +100,19 @@ impl VgiStore {
     #[new]
     fn new(uri: &str, options: BTreeMap<String, String>, expiry_seconds: u64) -> PyResult<Self> {
         let storage = ObjectStorage::open(uri, &options, Duration::from_secs(expiry_seconds));
-        Ok(Self { storage: storage.map_err(|error| refused(error.message()))? })
+        Ok(Self { storage: storage.map_err(|error| refused(&error.to_string()))? })
     }
 
     /// Puts an object, and gives the URL by which it is fetched.
     fn upload(&self, py: Python<'_>, name: &str, bytes: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
         let (url, raised) = waiting(py, |check| self.storage.upload(name, bytes, coding, check));
-        url.map_err(|error| raised.unwrap_or_else(|| refused(error.message())))
+        url.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 
     /// A URL to which an object may be put, and one by which it is fetched.
     fn upload_url(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
         let (urls, raised) = waiting(py, |check| self.storage.upload_url(name, check));
-        urls.map_err(|error| raised.unwrap_or_else(|| refused(error.message())))
+        urls.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 }
 
@@ -221,12 +222,12 @@ impl External {
     /// What lies behind a pointer; `None` for a batch that is none.
     fn resolve(&self, py: Python<'_>, batch: &Batch) -> Result<Option<Opened>, Fault> {
         let Some(pointer) = Pointer::of(batch) else { return Ok(None) };
-        let pointer = pointer.map_err(|error| Fault::Refused(error.message().to_owned()))?;
+        let pointer = pointer.map_err(|error| Fault::Refused(error.to_string()))?;
         self.allowed(py, &pointer.url).map_err(|error| Fault::of(py, error))?;
         let (opened, raised) = waiting(py, |check| self.resolver.resolve(&pointer, check));
         opened.map(Some).map_err(|error| match raised {
             Some(raised) => Fault::Raised(raised),
-            None => Fault::Refused(error.message().to_owned()),
+            None => Fault::Refused(error.to_string()),
         })
     }
 
@@ -252,7 +253,7 @@ impl External {
         let external = Arc::clone(self);
         let allowed = Box::new(move |url: &str| {
             Python::attach(|py| external.allowed(py, url).map_err(|error| error.value(py).to_string()))
-                .map_err(|message| Error::new(ErrorKind::Violation, message))
+                .map_err(Error::Location)
         });
         Uploads { fetcher: Arc::clone(&self.resolver.fetcher), allowed, threshold: self.threshold }
     }

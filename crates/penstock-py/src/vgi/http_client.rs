@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, Trust};
 use penstock_vgi::http::{Answered, Headers, Response, read_upload_urls};
-use penstock_vgi::{Answer, Batch, Error, ErrorKind, Limits, MethodKind};
-use penstock_vgi_net::Check;
+use penstock_vgi::{Answer, Batch, Limits, MethodKind};
 use penstock_vgi_net::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
+use penstock_vgi_net::{Check, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -64,14 +65,14 @@ impl HttpSender for PythonSender {
         body: Vec<u8>,
         _deadline: Option<Instant>,
         _check: Check<'_>,
-    ) -> penstock_vgi::Result<Response> {
+    ) -> penstock_vgi_net::Result<Response> {
         Python::attach(|py| {
             let fields: Vec<(&str, &str)> = headers.iter().collect();
             let answer = self.send.call1(py, (method, path, fields, PyBytes::new(py, &body)))?;
             let (status, fields, body) = answer.extract::<(u16, Vec<(String, String)>, Vec<u8>)>(py)?;
             Ok(Response { status, headers: fields.into_iter().collect(), body: vec![body.into()] })
         })
-        .map_err(|error: PyErr| Error::new(ErrorKind::Io, error.to_string()))
+        .map_err(|error: PyErr| Error::task(&error))
     }
 }
 
@@ -100,7 +101,7 @@ impl Shared {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&HttpClient, Check<'_>) -> penstock_vgi::Result<T> + Send,
+        work: impl FnOnce(&HttpClient, Check<'_>) -> penstock_vgi_net::Result<T> + Send,
     ) -> PyResult<T> {
         let (result, raised) = waiting(py, |check| work(&self.client, check));
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))

@@ -180,7 +180,7 @@ impl Shared {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut ServerConnection, penstock_vgi_net::Check<'_>) -> penstock_vgi::Result<T> + Send,
+        work: impl FnOnce(&mut ServerConnection, penstock_vgi_net::Check<'_>) -> penstock_vgi_net::Result<T> + Send,
     ) -> PyResult<T> {
         let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
             Ok(mut connection) => work(&mut connection, check),

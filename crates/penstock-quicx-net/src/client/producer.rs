@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use penstock_io::DriverError as _;
 use penstock_io::runtime::{self, PerProcess};
-use penstock_quicx::{Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket};
+use penstock_quicx::{
+    Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket, Violation,
+};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
@@ -243,7 +244,7 @@ impl Producer {
 }
 
 fn odd(answer: &Answer) -> Error {
-    Error::misuse(format!("another answer than the one that was asked for: {answer:?}"))
+    penstock_quicx::Error::from(Violation::Answer(Box::new(answer.clone()))).into()
 }
 
 /// Who waits for the answers to some requests in a row.

@@ -96,7 +96,7 @@ impl Peer {
                 self.name
             ));
         }
-        error.of(&self.name).into()
+        Error::Peer { name: self.name.clone(), source: error }
     }
 
     fn handshake(&self, error: &io::Error) -> Error {

@@ -45,7 +45,7 @@ impl Folder {
         let mut files = BTreeMap::new();
         for (number, file) in segments(path)? {
             let bytes = fs::read(&file).map_err(|error| Error::file("cannot read", &file, error))?;
-            let named = |error: penstock_quicx::Error| Error::misuse(format!("{}: {error}", file.display()));
+            let named = |source| Error::Journal { path: file.clone(), source };
             if recovery.scan(number, &bytes).map_err(named)? {
                 files.insert(number, file);
             } else {

@@ -2,7 +2,7 @@ use bytes::BufMut;
 use penstock_wire::{Reader, Truncated, Writer};
 
 use super::TaskId;
-use crate::{Error, Result};
+use crate::error::{Malformed, Result};
 
 /// A task on the dead list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,10 +65,10 @@ impl<'a> DeadTasks<'a> {
         Ok(Self { rest: reader.take(reader.remaining())? })
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<(), Malformed> {
         let mut tasks = *self;
         while !tasks.rest.is_empty() {
-            tasks.next().ok_or_else(|| Error::malformed("DEAD_TASKS ends inside of a task"))?;
+            tasks.next().ok_or(Malformed::DeadTasksEnd)?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use stats::StatsResponse;
 pub use subscribe::{Prefetch, Types};
 pub use task::{Submit, SubmitOnce, Task};
 
-use crate::{Error, Result};
+use crate::error::{Malformed, Misuse, Result};
 
 /// The byte that every frame begins with.
 pub const VERSION: u8 = 1;
@@ -112,7 +112,7 @@ impl<'a> Frame<'a> {
     /// Fails as a misuse where a field is longer than its length can say; nothing is appended then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
         self.check()?;
-        let length = u32::try_from(self.payload()).map_err(|_| Error::misuse("a frame has 4 GiB or more"))?;
+        let length = u32::try_from(self.payload()).map_err(|_| Misuse::FrameLength)?;
         let mut writer = Writer::new(out);
         header(self.opcode(), length, &mut writer);
         match self {
@@ -193,15 +193,12 @@ impl<'a> Frame<'a> {
     /// Reads the payload of a frame.
     ///
     /// Fails as malformed where it does not fit its layout (decision 3).
-    pub fn decode(opcode: Opcode, payload: &'a [u8]) -> Result<Self> {
+    pub fn decode(opcode: Opcode, payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
-        let frame = Self::read(opcode, &mut reader).map_err(|error| malformed(opcode, &error))?;
+        let frame = Self::read(opcode, &mut reader).map_err(|truncated| Malformed::Payload { opcode, truncated })?;
         if !reader.is_empty() {
-            return Err(Error::malformed(format!(
-                "{opcode} has {} bytes of payload, {} too many",
-                payload.len(),
-                reader.remaining()
-            )));
+            let (length, trailing) = (payload.len(), reader.remaining());
+            return Err(Malformed::Trailing { opcode, length, trailing });
         }
         match &frame {
             Self::Submit(submit) => submit.check_type()?,
@@ -230,7 +227,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    fn read(opcode: Opcode, reader: &mut Reader<'a>) -> std::result::Result<Self, Truncated> {
+    fn read(opcode: Opcode, reader: &mut Reader<'a>) -> Result<Self, Truncated> {
         Ok(match opcode {
             Opcode::Submit => Self::Submit(Submit::decode(reader)?),
             Opcode::Ok => Self::Ok(TaskId::decode(reader)?),
@@ -274,12 +271,9 @@ pub(crate) fn write_task(id: TaskId, content: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The type and payload that a block, or a journal's record, holds.
-pub(crate) fn submit_of(content: &[u8]) -> Result<Submit<'_>> {
-    let submit = Submit::decode(&mut Reader::new(content)).map_err(|error| malformed(Opcode::Submit, &error))?;
+pub(crate) fn submit_of(content: &[u8]) -> Result<Submit<'_>, Malformed> {
+    let truncated = |truncated| Malformed::Payload { opcode: Opcode::Submit, truncated };
+    let submit = Submit::decode(&mut Reader::new(content)).map_err(truncated)?;
     submit.check_type()?;
     Ok(submit)
-}
-
-fn malformed(opcode: Opcode, error: &Truncated) -> Error {
-    Error::malformed(format!("the payload of {opcode} is {error}"))
 }

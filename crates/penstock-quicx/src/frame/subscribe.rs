@@ -2,7 +2,7 @@ use bytes::BufMut;
 use penstock_wire::{Reader, Truncated, Writer};
 
 use super::task::check_type;
-use crate::{Error, Result};
+use crate::error::{Malformed, Misuse, Result};
 
 /// The payload of PREFETCH: how many tasks a worker holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,9 +12,9 @@ impl Prefetch {
     /// Bytes on the wire.
     pub const LENGTH: usize = 2;
 
-    pub(super) fn check(self) -> Result<()> {
+    pub(super) fn check(self) -> Result<(), Malformed> {
         match self.0 {
-            0 => Err(Error::malformed("PREFETCH of 0 tasks")),
+            0 => Err(Malformed::EmptyPrefetch),
             _ => Ok(()),
         }
     }
@@ -41,7 +41,7 @@ impl<'a> Types<'a> {
     pub fn collect(types: &[&[u8]], out: &'a mut Vec<u8>) -> Result<Self> {
         for kind in types {
             let length = u8::try_from(kind.len()).ok().filter(|length| *length > 0);
-            out.push(length.ok_or_else(|| Error::misuse("a task's type has 1 to 255 bytes"))?);
+            out.push(length.ok_or(Misuse::TypeLength(kind.len()))?);
             out.extend_from_slice(kind);
         }
         Ok(Self { rest: out })
@@ -55,10 +55,10 @@ impl<'a> Types<'a> {
         Ok(Self { rest: reader.take(reader.remaining())? })
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<(), Malformed> {
         let mut types = *self;
         while !types.rest.is_empty() {
-            check_type(types.next().ok_or_else(|| Error::malformed("SUBSCRIBE ends inside of a type"))?)?;
+            check_type(types.next().ok_or(Malformed::SubscribeEnd)?)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@ use bytes::BufMut;
 use penstock_wire::{Reader, Truncated, Writer};
 
 use super::TaskId;
-use crate::{Error, Result};
+use crate::error::{Malformed, Misuse, Result};
 
 /// The payload of SUBMIT, and what a block of the pool holds: a type and a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,13 @@ impl<'a> Submit<'a> {
 
     pub(super) fn check(&self) -> Result<()> {
         if self.kind.is_empty() || self.kind.len() > 255 {
-            return Err(Error::misuse(format!("a task's type has 1 to 255 bytes, not {}", self.kind.len())));
+            return Err(Misuse::TypeLength(self.kind.len()).into());
         }
         Ok(())
     }
 
     /// A type is not empty, and UTF-8 (decision 3).
-    pub(super) fn check_type(&self) -> Result<()> {
+    pub(super) fn check_type(&self) -> Result<(), Malformed> {
         check_type(self.kind)
     }
 
@@ -44,14 +44,11 @@ impl<'a> Submit<'a> {
     }
 }
 
-pub(super) fn check_type(kind: &[u8]) -> Result<()> {
+pub(super) fn check_type(kind: &[u8]) -> Result<(), Malformed> {
     if kind.is_empty() {
-        return Err(Error::malformed("a task's type is empty"));
+        return Err(Malformed::EmptyType);
     }
-    match std::str::from_utf8(kind) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::malformed("a task's type is not UTF-8")),
-    }
+    std::str::from_utf8(kind).map(drop).map_err(|_| Malformed::TypeEncoding)
 }
 
 /// The payload of SUBMIT_ONCE: a key of the producer's choice, and what SUBMIT has. However often a key comes, there is one

@@ -5,7 +5,8 @@ use penstock_wire::FastMap;
 
 use super::header::{BadSegment, Header, read_segment_header};
 use super::{Damage, Record, Records};
-use crate::{Error, Result, TaskId};
+use crate::error::{Limit, Malformed, Misuse, Result};
+use crate::frame::TaskId;
 
 /// A task that a journal holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,22 +45,18 @@ impl Recovery {
     /// Reads the segment that has this number by its name. False where the process died when it had just made it: it holds
     /// nothing. It may be torn or damaged, wherever: what is whole counts, and [`damage`](Self::damage) says what is not.
     ///
-    /// Fails as malformed where it is no segment, or of a format that is not known; as misuse where it is another one by its
-    /// content, or comes out of its order.
+    /// Fails as malformed where it is no segment, of a format that is not known, or another one by its content; as misuse where
+    /// it comes out of its order.
     pub fn scan(&mut self, number: u64, segment: &[u8]) -> Result<bool> {
         let header = match read_segment_header(segment, number) {
             Ok(header) => header,
             Err(BadSegment::Short) => return Ok(false),
-            Err(BadSegment::Foreign) => return Err(Error::malformed("the file is no segment of a journal")),
-            Err(BadSegment::Format(format)) => {
-                return Err(Error::malformed(format!("the journal has format {format}; this is for 1 to 3")));
-            }
-            Err(BadSegment::Number(found)) => {
-                return Err(Error::misuse(format!("the file is segment {found} by its content")));
-            }
+            Err(BadSegment::Foreign) => return Err(Malformed::Segment.into()),
+            Err(BadSegment::Format(format)) => return Err(Malformed::SegmentFormat(format).into()),
+            Err(BadSegment::Number(found)) => return Err(Malformed::SegmentNumber(found).into()),
         };
         if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
-            return Err(Error::misuse(format!("segment {number} comes behind a later one")));
+            return Err(Misuse::SegmentOrder(number).into());
         }
         let (mut records, mut read) = (Records::new(segment), 0);
         while let Some(record) = records.next() {
@@ -113,11 +110,9 @@ impl Recovery {
     /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
     pub fn check(&self, pool: &PoolConfig) -> Result<()> {
         let needed = pool.bytes_for(self.tasks.values().map(|task| task.bytes));
-        let needed = needed.map_err(|error| Error::limit(format!("a task of the journal has no class: {error}")))?;
+        let needed = needed.map_err(Limit::JournalTask)?;
         if needed > pool.bytes {
-            let count = self.tasks.len();
-            let message = format!("the journal's {count} tasks need a pool of {needed} bytes, not {}", pool.bytes);
-            return Err(Error::limit(message));
+            return Err(Limit::JournalPool { tasks: self.tasks.len(), needed, bytes: pool.bytes }.into());
         }
         Ok(())
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use penstock_pool::PoolConfig;
 
-use crate::{Error, Result};
+use crate::error::{Misuse, Result};
 
 /// How long a retry is put off at the most, whatever the back-off.
 const LONGEST_DELAY: Duration = Duration::from_secs(3_600);
@@ -48,16 +48,16 @@ impl Default for Policy {
 }
 
 impl Policy {
-    fn check(&self, of: &str) -> Result<()> {
-        let wrong = |what: &str| Err(Error::misuse(format!("{of}: {what}")));
+    fn check(&self, name: &str) -> Result<()> {
+        let policy = name.to_owned();
         if self.attempts == 0 {
-            return wrong("attempts is 1 or more");
+            return Err(Misuse::Attempts { policy }.into());
         }
         if !self.back_off.is_finite() || self.back_off < 1.0 {
-            return wrong("back-off is 1 or more");
+            return Err(Misuse::BackOff { policy }.into());
         }
         if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-            return wrong("rate is above 0");
+            return Err(Misuse::Rate { policy }.into());
         }
         Ok(())
     }
@@ -124,12 +124,12 @@ impl QueueConfig {
         self.default.check("the default policy")?;
         for (name, policy) in &self.policies {
             if name.is_empty() || name.len() > 255 {
-                return Err(Error::misuse(format!("a task's type has 1 to 255 bytes, not {}", name.len())));
+                return Err(Misuse::TypeLength(name.len()).into());
             }
             policy.check(name)?;
         }
         if self.types < self.policies.len() {
-            return Err(Error::misuse("there are more policies than types allowed"));
+            return Err(Misuse::PolicyCount.into());
         }
         Ok(())
     }
@@ -160,13 +160,14 @@ mod tests {
     #[test]
     fn a_policy_that_makes_no_sense_is_refused_by_name() {
         let config = |policy| QueueConfig { policies: [("mail".to_owned(), policy)].into(), ..QueueConfig::default() };
-        for policy in [
-            Policy { attempts: 0, ..Policy::default() },
-            Policy { back_off: 0.5, ..Policy::default() },
-            Policy { rate: Some(0.0), ..Policy::default() },
-            Policy { rate: Some(f64::NAN), ..Policy::default() },
+        let name = || "mail".to_owned();
+        for (policy, misuse) in [
+            (Policy { attempts: 0, ..Policy::default() }, Misuse::Attempts { policy: name() }),
+            (Policy { back_off: 0.5, ..Policy::default() }, Misuse::BackOff { policy: name() }),
+            (Policy { rate: Some(0.0), ..Policy::default() }, Misuse::Rate { policy: name() }),
+            (Policy { rate: Some(f64::NAN), ..Policy::default() }, Misuse::Rate { policy: name() }),
         ] {
-            assert!(config(policy).check().expect_err("refused").to_string().starts_with("mail: "));
+            assert_eq!(config(policy).check(), Err(misuse.into()));
         }
         assert!(config(Policy::default()).check().is_ok());
     }

@@ -53,9 +53,9 @@ impl Queue {
             frames += 1;
             match decoded {
                 Decoded::Frame(frame) => self.handle_frame(now, id, frame),
-                Decoded::Refused(refusal) => {
-                    self.refuse(id, refusal.code, &refusal.message);
-                    if refusal.close {
+                Decoded::Refused(malformed) => {
+                    self.refuse(id, malformed.code(), &malformed.to_string());
+                    if malformed.is_fatal() {
                         self.end(now, id);
                     }
                 }

@@ -40,9 +40,8 @@ use penstock_wire::FastMap;
 use task::{State, Task, Tasks, Tick};
 use time::Timer;
 
-use crate::{
-    Accepts, Damage, Error, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, Result, StatsResponse, TaskId, Write,
-};
+use crate::error::{Limit, Misuse, Result};
+use crate::{Accepts, Damage, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsResponse, TaskId, Write};
 
 /// A task queue in fixed memory.
 ///
@@ -126,7 +125,7 @@ impl Queue {
 
     fn build(began: Instant, config: QueueConfig, journal: Option<Journal>) -> Result<Self> {
         config.check()?;
-        let pool = Pool::new(&config.pool).map_err(|error| Error::misuse(error.to_string()))?;
+        let pool = Pool::new(&config.pool).map_err(Misuse::Pool)?;
         Ok(Self {
             began,
             pool,
@@ -169,9 +168,8 @@ impl Queue {
         };
         let submit = crate::frame::submit_of(type_and_payload)?;
         let kind = self.kinds.enter(submit.kind, &self.config);
-        let kind =
-            kind.ok_or_else(|| Error::limit(format!("the journal has more than {} types", self.config.types)))?;
-        let block = self.pool.alloc(content.len()).map_err(|error| Error::limit(error.to_string()))?;
+        let kind = kind.ok_or(Limit::JournalTypes { types: self.config.types })?;
+        let block = self.pool.alloc(content.len()).map_err(Limit::Block)?;
         if let Ok(bytes) = self.pool.get_mut(block) {
             bytes.copy_from_slice(content);
         }

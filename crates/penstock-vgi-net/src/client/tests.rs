@@ -37,7 +37,7 @@ fn a_server_that_drips_its_answer_does_not_prolong_its_time() {
     });
     let error = call(&mut client).expect_err("no answer");
     assert_eq!(
-        (error.kind(), error.message()),
+        (error.kind(), error.to_string().as_str()),
         (ErrorKind::Deadline, "the peer has not answered within the time-out of 0.2 s")
     );
     drop(client);
@@ -82,5 +82,5 @@ fn an_answer_that_is_a_pointer_without_a_segment_is_an_error() {
     ipc::stream(&schema, [&pointer], &mut out).expect("writable");
     far.write_all(&out.concat()).expect("written");
     let error = call(&mut client).expect_err("no empty batch");
-    assert!(error.message().contains("a pointer into shared memory"), "{error}");
+    assert!(matches!(error, Error::Pointer), "{error}");
 }

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use penstock_vgi::{Error, ErrorKind, Result};
 use reqwest::header::RANGE;
 use reqwest::{Client, StatusCode, Url};
 use tokio::time::sleep_until;
 
 use super::fetch::{FetchOptions, body, ok, sent, shown};
+use crate::{Error, Result};
 
 /// What is known of a part.
 #[derive(Default)]
@@ -127,7 +127,7 @@ async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));
     let response = ok(url, sent(url, request).await?)?;
-    let wrong = |why: String| Error::new(ErrorKind::Violation, format!("{}: {why}", shown(url)));
+    let wrong = |why: String| Error::Location(format!("{}: {why}", shown(url)));
     if response.status() != StatusCode::PARTIAL_CONTENT {
         return Err(wrong(format!("bytes {first} to {last} were asked for, and all of them came")));
     }

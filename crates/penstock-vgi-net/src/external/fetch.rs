@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::tls::public;
 use penstock_vgi::external::Fetched;
-use penstock_vgi::{Error, ErrorKind, Result};
 use reqwest::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 
 use super::guard::{Guard, Refused};
 use super::{chunks, file};
-use crate::Check;
+use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -94,7 +94,7 @@ impl Fetcher {
             Some("zstd") => true,
             Some(other) => {
                 let message = format!("{}: it is coded as {other:?}; zstd is understood", shown(&url));
-                return Err(Error::new(ErrorKind::Violation, message));
+                return Err(Error::Location(message));
             }
         };
         Ok(Fetched { bytes, zstd, took: begun.elapsed() })
@@ -117,7 +117,7 @@ impl Fetcher {
 
     /// A URL that may be asked.
     fn admitted(&self, url: &str) -> Result<Url> {
-        let refused = |why: String| Error::new(ErrorKind::Violation, why);
+        let refused = Error::Location;
         let parsed = Url::parse(url).map_err(|error| refused(format!("a location that is no URL: {error}")))?;
         if !matches!(parsed.scheme(), "https" | "http" | "file") {
             return Err(refused(format!("a location of the scheme {:?}, which nobody fetches", parsed.scheme())));
@@ -135,9 +135,7 @@ impl Fetcher {
         if let Some(Ok(client)) = kept.as_ref().map(PerProcess::get) {
             return Ok(client.clone());
         }
-        let misuse =
-            |error: &dyn fmt::Display| Error::new(ErrorKind::Misuse, format!("nothing can be fetched: {error}"));
-        let config = public().map_err(|error| misuse(&error))?;
+        let config = public().map_err(|error| Error::io("nothing can be fetched", error))?;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(config)
             .connect_timeout(CONNECT)
@@ -147,7 +145,7 @@ impl Fetcher {
             // A proxy would resolve names itself.
             builder = builder.no_proxy().dns_resolver(Guard);
         }
-        let client = builder.build().map_err(|error| misuse(&error))?;
+        let client = builder.build().map_err(|error| Error::io("nothing can be fetched", error))?;
         *kept = Some(PerProcess::new(client.clone()));
         Ok(client)
     }
@@ -157,11 +155,9 @@ impl Fetcher {
         let seconds = self.options.timeout.as_secs_f64();
         wait(future, Instant::now().checked_add(self.options.timeout), &mut ask).unwrap_or_else(|error| {
             Err(match error {
-                WaitError::Deadline => {
-                    Error::new(ErrorKind::Deadline, format!("a fetch took longer than {seconds} seconds"))
-                }
-                WaitError::Interrupted => Error::new(ErrorKind::Misuse, "the wait was interrupted"),
-                WaitError::Runtime(error) => Error::new(ErrorKind::Misuse, error.to_string()),
+                WaitError::Deadline => Error::deadline(format!("a fetch took longer than {seconds} seconds")),
+                WaitError::Interrupted => Error::Interrupted,
+                WaitError::Runtime(error) => error.into(),
             })
         })
     }
@@ -203,10 +199,7 @@ pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result
 }
 
 fn too_long(url: &Url, most: u64) -> Error {
-    Error::new(
-        ErrorKind::Limit,
-        format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)),
-    )
+    Error::Size(format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)))
 }
 
 /// Sends a request; the error is one that may pass, unless the address is refused.
@@ -216,14 +209,14 @@ pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response>
 
 fn failed(url: &Url, error: &reqwest::Error) -> Error {
     if let Some(refused) = Refused::within(error) {
-        return Error::new(ErrorKind::Violation, format!("{}: {refused}", shown(url)));
+        return Error::Location(format!("{}: {refused}", shown(url)));
     }
     // The innermost reason is the one that says something.
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {
         inner = source;
     }
-    Error::new(ErrorKind::Io, format!("{}: {inner}", shown(url)))
+    Error::io(shown(url), inner.to_string())
 }
 
 /// An answer that is one.
@@ -231,10 +224,10 @@ pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     let status = response.status();
     if status.is_redirection() {
         let message = format!("{} answers with a redirect (HTTP {status}), which is not followed", shown(url));
-        return Err(Error::new(ErrorKind::Violation, message));
+        return Err(Error::Location(message));
     }
     if !status.is_success() {
-        return Err(Error::new(ErrorKind::Io, format!("{}: HTTP {status}", shown(url))));
+        return Err(Error::io(shown(url), format!("HTTP {status}")));
     }
     Ok(response)
 }

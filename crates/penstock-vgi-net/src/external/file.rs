@@ -4,24 +4,26 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use penstock_vgi::{Error, ErrorKind, Result};
+use penstock_io::DriverError as _;
 use reqwest::Url;
+
+use crate::{Error, Result};
 
 /// Reads a file, if it lies below the folder and has no more than so many bytes.
 pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>> {
     let path = inside(root, url, |path| path.canonicalize())?;
-    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{url}: {error}"));
+    let failed = |error: std::io::Error| Error::io(url.as_str(), error);
     let file = File::open(&path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::new(ErrorKind::Violation, format!("{url} is no file")));
+        return Err(Error::Location(format!("{url} is no file")));
     }
     let mut bytes = Vec::new();
     if metadata.len() <= most {
         file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     }
     if metadata.len() > most || bytes.len() as u64 > most {
-        return Err(Error::new(ErrorKind::Limit, format!("{url} has more than the {most} bytes of max_fetch_bytes")));
+        return Err(Error::Size(format!("{url} has more than the {most} bytes of max_fetch_bytes")));
     }
     Ok(bytes)
 }
@@ -33,15 +35,15 @@ pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> 
         Ok(path.parent().ok_or(std::io::ErrorKind::InvalidInput)?.canonicalize()?.join(name))
     })?;
     let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(bytes));
-    written.map_err(|error| Error::new(ErrorKind::Io, format!("{url}: {error}")))
+    written.map_err(|error| Error::io(url.as_str(), error))
 }
 
 /// The path of a URL, without what leads out of the folder.
 fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
-    let refused = |why: &str| Error::new(ErrorKind::Violation, format!("{url}: {why}"));
+    let refused = |why: &str| Error::Location(format!("{url}: {why}"));
     let root = root.ok_or_else(|| refused("no files are read: they are where the storage is a FileStorage"))?;
     let path = url.to_file_path().map_err(|()| refused("it names no file of this machine"))?;
-    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{url}: {error}"));
+    let failed = |error: std::io::Error| Error::io(url.as_str(), error);
     let (root, path) = (root.canonicalize().map_err(failed)?, real(&path).map_err(failed)?);
     if !path.starts_with(&root) {
         return Err(refused("it lies outside the folder of the storage"));

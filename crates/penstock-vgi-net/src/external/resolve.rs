@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use penstock_vgi::Limits;
 use penstock_vgi::external::{Opened, Pointer};
-use penstock_vgi::{Error, ErrorKind, Limits, Result};
+use penstock_wire::ErrorKind;
 
 use super::fetch::Fetcher;
-use crate::Check;
+use crate::{Check, Error, Result};
 
 /// How often something is tried at most, whatever the options say (section 12).
 const TRIES: u32 = 3;
@@ -37,15 +38,15 @@ impl Resolver {
         let mut tried = 0;
         loop {
             let fetched = self.fetcher.fetch(&pointer.url, &mut *check);
-            let error = match fetched.and_then(|fetched| pointer.open(fetched, &self.limits, most)) {
+            let opened = fetched.and_then(|fetched| Ok(pointer.open(fetched, &self.limits, most)?));
+            let error = match opened {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
             tried += 1;
             let passes = matches!(error.kind(), ErrorKind::Io | ErrorKind::Deadline | ErrorKind::Malformed);
-            if !passes || tried >= tries {
-                let message = format!("an external batch cannot be had (tries: {tried}): {}", error.message());
-                return Err(Error::new(error.kind(), message));
+            if !passes || tried >= tries || matches!(error, Error::Interrupted) {
+                return Err(Error::External { tries: tried, source: Box::new(error) });
             }
             pause(self.retry_delay, &mut *check)?;
         }
@@ -55,7 +56,7 @@ impl Resolver {
 fn pause(delay: Duration, check: Check<'_>) -> Result<()> {
     let end = Instant::now().checked_add(delay);
     while let Some(left) = end.map(|end| end.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero()) {
-        check().map_err(|_| Error::new(ErrorKind::Misuse, "the wait was interrupted"))?;
+        check().map_err(|_| Error::Interrupted)?;
         sleep(left.min(SLICE));
     }
     Ok(())

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use object_store::signer::Method;
 use object_store::{Attribute, Attributes, PutOptions, PutPayload};
+use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, WaitError, wait};
 use penstock_io::storage::{Place, StorageOptions, plain};
-use penstock_vgi::{Error, ErrorKind, Result};
 
-use crate::Check;
+use crate::{Check, Error, Result};
 
 /// How long a store may take for one batch, retries and all.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -29,7 +29,7 @@ impl fmt::Debug for ObjectStorage {
 impl ObjectStorage {
     /// What a URI names, without a key; its URLs hold for so long. Nothing is asked of the store yet.
     pub fn open(uri: &str, options: &StorageOptions, expiry: Duration) -> Result<Self> {
-        let place = Place::open(uri, options).map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let place = Place::open(uri, options)?;
         Ok(Self { place, expiry })
     }
 
@@ -55,13 +55,13 @@ impl ObjectStorage {
     }
 
     async fn signed(&self, method: Method, name: &str) -> Result<String> {
-        let signer = self.place.signer().map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let signer = self.place.signer()?;
         let signed = signer.signed_url(method, &self.place.path(name), self.expiry).await;
         signed.map(String::from).map_err(|error| self.failed(&error))
     }
 
     fn failed(&self, error: &object_store::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("{}: {}", self.place.uri(), plain(error)))
+        Error::io(self.place.uri(), plain(error))
     }
 }
 
@@ -69,9 +69,9 @@ fn waited<T>(future: impl Future<Output = Result<T>>, check: Check<'_>) -> Resul
     let mut ask = || check().map_err(|_| Interrupted);
     wait(future, Instant::now().checked_add(PATIENCE), &mut ask).unwrap_or_else(|error| {
         Err(match error {
-            WaitError::Deadline => Error::new(ErrorKind::Deadline, "the object store has not answered for 300 seconds"),
-            WaitError::Interrupted => Error::new(ErrorKind::Misuse, "the wait was interrupted"),
-            WaitError::Runtime(error) => Error::new(error.kind(), error.to_string()),
+            WaitError::Deadline => Error::deadline("the object store has not answered for 300 seconds".to_owned()),
+            WaitError::Interrupted => Error::Interrupted,
+            WaitError::Runtime(error) => error.into(),
         })
     })
 }

@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
+use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::tls::{ClientTls, nobody};
 use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
-use penstock_vgi::{Answer, Batch, Error, ErrorKind, Failure, Limits, Log, Metadata, Result, external};
+use penstock_vgi::{Answer, Batch, Failure, Limits, Log, Metadata, external};
+use penstock_wire::ErrorKind;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method};
 
-use crate::Check;
 use crate::external::Fetcher;
+use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Where servers of the specification are, unless they say otherwise.
@@ -312,7 +314,7 @@ impl HttpClient {
         if retried.is_some_and(|retry| retry.status_codes.contains(&response.status)) {
             return Ok(transient(&response));
         }
-        core::read_answer(&response, asked, &self.options.limits)
+        Ok(core::read_answer(&response, asked, &self.options.limits)?)
     }
 
     /// Whether a body is to be put elsewhere before the server has refused it.
@@ -325,16 +327,16 @@ impl HttpClient {
 
     /// Puts a body where the server says, and gives the one that points there.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
-        let wrong = |message: String| Error::new(ErrorKind::Violation, message);
+        let wrong = Error::Location;
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
         let body = concat(pieces);
         if let Some(most) = self.state().large.upload.filter(|most| body.len() as u64 > *most) {
             let message = format!("the request has {} bytes, and the server takes {most}", body.len());
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::Size(message));
         }
         let answered = self.upload_urls(1, check)?;
         let url = answered.answers.into_iter().find_map(|answer| match answer {
-            Answer::Batch(batch) => Some(core::read_upload_urls(&batch)),
+            Answer::Batch(batch) => Some(core::read_upload_urls(&batch).map_err(Error::from)),
             Answer::Failed(failure) => Some(Err(wrong(failure.message))),
             Answer::Log(_) | Answer::End => None,
         });
@@ -354,7 +356,7 @@ impl HttpClient {
             let failure = Failure::new("NotSupported", "Server does not support upload URLs");
             return Ok(Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() });
         }
-        core::read_answer(&response, Asked::Call, &self.options.limits)
+        Ok(core::read_answer(&response, Asked::Call, &self.options.limits)?)
     }
 
     /// Sends a request. A redirect is an error: the credentials and the body would go where nobody has asked for.
@@ -367,7 +369,7 @@ impl HttpClient {
                     "{method} {path}: the server answers with a redirect (HTTP {}) to {shown:?}, which is not followed",
                     response.status
                 );
-                Err(Error::new(ErrorKind::Violation, message))
+                Err(Error::Location(message))
             }
             Some(_) | None => Ok(response),
         }
@@ -425,7 +427,7 @@ fn concat(pieces: &[Buffer]) -> Vec<u8> {
 
 /// A request that could not be put elsewhere. The server has not seen it.
 fn not_stored(error: &Error) -> Answered {
-    let failure = Failure::new("ExternalUploadFailed", error.message());
+    let failure = Failure::new("ExternalUploadFailed", &error.to_string());
     Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
 }
 
@@ -473,9 +475,9 @@ fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>,
     let mut ask = || check().map_err(|_| Interrupted);
     wait(future, deadline, &mut ask).unwrap_or_else(|error| {
         Err(match error {
-            WaitError::Deadline => Error::new(ErrorKind::Deadline, "the server has not answered within the time-out"),
-            WaitError::Interrupted => Error::new(ErrorKind::Deadline, "the wait was interrupted"),
-            WaitError::Runtime(error) => Error::new(error.kind(), error.to_string()),
+            WaitError::Deadline => Error::deadline("the server has not answered within the time-out".to_owned()),
+            WaitError::Interrupted => Error::Interrupted,
+            WaitError::Runtime(error) => error.into(),
         })
     })
 }
@@ -488,13 +490,11 @@ struct Wire {
 
 impl Wire {
     fn new(base_url: &str, tls: Option<&ClientTls>) -> Result<Self> {
-        let misuse = |message: String| Error::new(ErrorKind::Misuse, message);
-        let url = reqwest::Url::parse(base_url).map_err(|error| misuse(format!("{base_url}: {error}")))?;
+        let url = reqwest::Url::parse(base_url).map_err(|error| Error::misuse(format!("{base_url}: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(misuse(format!("{base_url} is neither http:// nor https://")));
+            return Err(Error::misuse(format!("{base_url} is neither http:// nor https://")));
         }
-        let config = tls.map_or_else(nobody, |tls| tls.config(b"http/1.1"));
-        let config = config.map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let config = tls.map_or_else(nobody, |tls| tls.config(b"http/1.1"))?;
         let mut builder = Client::builder()
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
@@ -505,7 +505,7 @@ impl Wire {
             // What is on this machine is reached by no proxy.
             builder = builder.no_proxy();
         }
-        let client = builder.build().map_err(|error| misuse(format!("{base_url}: {error}")))?;
+        let client = builder.build().map_err(|error| Error::io(base_url, error))?;
         Ok(Self { client: PerProcess::new(client), base: base_url.trim_end_matches('/').to_owned() })
     }
 
@@ -515,7 +515,7 @@ impl Wire {
         while let Some(source) = inner.source() {
             inner = source;
         }
-        Error::new(ErrorKind::Io, format!("{}: {inner}", self.base))
+        Error::io(self.base.as_str(), inner.to_string())
     }
 }
 
@@ -532,9 +532,9 @@ impl HttpSender for Wire {
         deadline: Option<Instant>,
         check: Check<'_>,
     ) -> Result<Response> {
-        let client = self.client.get().map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let client = self.client.get()?;
         let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| Error::new(ErrorKind::Misuse, format!("{method:?} is no method of HTTP")))?;
+            .map_err(|_| Error::misuse(format!("{method:?} is no method of HTTP")))?;
         let mut request = client.request(method, format!("{}{path}", self.base)).body(body);
         for (name, value) in headers.iter() {
             request = request.header(name, value);
@@ -551,10 +551,7 @@ impl HttpSender for Wire {
                 while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(error))? {
                     bytes.extend_from_slice(&chunk);
                     if bytes.len() as u64 > LONGEST {
-                        return Err(Error::new(
-                            ErrorKind::Limit,
-                            format!("{}: an answer of more than 2 GiB", self.base),
-                        ));
+                        return Err(Error::Size(format!("{}: an answer of more than 2 GiB", self.base)));
                     }
                 }
                 Ok(Response { status, headers, body: vec![bytes.into()] })

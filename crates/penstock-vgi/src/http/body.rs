@@ -2,20 +2,20 @@
 
 use std::io::{Read, Write};
 
-use crate::{Error, ErrorKind, Result};
+use crate::error::{Error, Malformed, Result};
 
 /// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
 const WINDOW: u32 = 27;
 
 /// The bytes of a zstd body. They are counted while they come, and those beyond the limit are an error.
 pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
-    let malformed = |error: std::io::Error| Error::malformed(format!("a zstd body that cannot be read: {error}"));
+    let malformed = |error: std::io::Error| Malformed::Zstd { reason: error.to_string() };
     let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(malformed)?;
     decoder.window_log_max(WINDOW).map_err(malformed)?;
     let mut inflated = Vec::new();
     decoder.take(limit.saturating_add(1)).read_to_end(&mut inflated).map_err(malformed)?;
     if inflated.len() as u64 > limit {
-        return Err(Error::new(ErrorKind::Limit, format!("a zstd body inflates to more than {limit} bytes")));
+        return Err(Error::Inflated { limit });
     }
     Ok(inflated)
 }
@@ -27,7 +27,7 @@ const GAIN: usize = 8;
 
 /// The pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
 pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
-    let failed = |error: std::io::Error| Error::misuse(format!("a body cannot be compressed: {error}"));
+    let failed = |error: std::io::Error| Error::Compression { reason: error.to_string() };
     let worth = |bytes: &[u8], of: usize| bytes.len() <= of.saturating_sub(of / GAIN);
     let largest = pieces.iter().max_by_key(|piece| piece.len()).copied().unwrap_or_default();
     if largest.len() > 2 * SAMPLE {
@@ -57,9 +57,10 @@ mod tests {
         assert!(bytes.len() < 100);
         let whole = inflate(&bytes, 1_010).expect("within its limit");
         assert_eq!((whole.len(), whole[999], whole[1_000]), (1_010, 7, 8));
-        assert_eq!(inflate(&bytes, 1_009).map_err(|error| error.kind()), Err(ErrorKind::Limit));
-        assert_eq!(inflate(&bytes[..20], 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
-        assert_eq!(inflate(b"no zstd", 5_000).map_err(|error| error.kind()), Err(ErrorKind::Malformed));
+        assert_eq!(inflate(&bytes, 1_009), Err(Error::Inflated { limit: 1_009 }));
+        for torn in [&bytes[..20], b"no zstd"] {
+            assert!(matches!(inflate(torn, 5_000), Err(Error::Malformed(Malformed::Zstd { .. }))));
+        }
     }
 
     #[test]

@@ -10,13 +10,13 @@ use super::config::Config;
 use super::service::Service;
 use super::uploads::{self, UploadUrl};
 use super::{Request, Response};
+use crate::error::{Misuse, Result};
 use crate::failure::{Failure, Log};
 use crate::ipc::{self, Batch, Encoder, Output};
 use crate::metadata::{Metadata, key};
 use crate::protocol::{Dialect, Method};
 use crate::request;
 use crate::token::{Identity, Token};
-use crate::{Error, Result};
 
 /// Which endpoint was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Call {
 
     /// Answers a unary call.
     pub fn reply(&mut self, result: &Batch) -> Result<Response> {
-        let State::Called = self.state else { return Err(answered()) };
+        let State::Called = self.state else { return Err(Misuse::Answered.into()) };
         let mut encoder = Encoder::new(&result.schema)?;
         self.write_logs(&mut encoder, &result.schema)?;
         encoder.batch(result, &mut self.out)?;
@@ -177,7 +177,7 @@ impl Call {
     /// Answers with URLs.
     pub fn reply_urls(&mut self, urls: &[UploadUrl]) -> Result<Response> {
         if self.kind != Kind::UploadUrls {
-            return Err(Error::misuse("nobody has asked for URLs"));
+            return Err(Misuse::NoUrlCall.into());
         }
         self.reply(&uploads::answer(urls))
     }
@@ -186,7 +186,7 @@ impl Call {
     pub fn fail(&mut self, params: bool, failure: &Failure) -> Result<Response> {
         let status = self.status(params, failure);
         match std::mem::replace(&mut self.state, State::Done) {
-            State::Done => Err(answered()),
+            State::Done => Err(Misuse::Answered.into()),
             State::Called => {
                 let schema = match (self.kind, self.method(), &self.resumed) {
                     (Kind::Unary, Some(method), _) => Arc::clone(&method.result),
@@ -234,7 +234,7 @@ impl Call {
         header: Option<&Batch>,
         producer: bool,
     ) -> Result<()> {
-        let State::Called = self.state else { return Err(answered()) };
+        let State::Called = self.state else { return Err(Misuse::Answered.into()) };
         if let Some(header) = header {
             let mut encoder = Encoder::new(&header.schema)?;
             self.write_logs(&mut encoder, &header.schema)?;
@@ -249,10 +249,10 @@ impl Call {
 
     /// The next batch of the answer.
     pub fn emit(&mut self, batch: Batch) -> Result<()> {
-        let State::Open(open) = &mut self.state else { return Err(Error::misuse("no stream is open")) };
+        let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if !open.producer {
             if open.held.is_some() {
-                return Err(Error::misuse("an input is answered with one batch"));
+                return Err(Misuse::TwoBatches.into());
             }
             open.held = Some(batch);
             return Ok(());
@@ -283,7 +283,7 @@ impl Call {
 
     /// Makes the token with which the client may go on; the batch of an exchange has it from here on.
     pub fn seal(&mut self, state: Vec<u8>, now: u64) -> Result<()> {
-        let State::Open(open) = &self.state else { return Err(Error::misuse("no stream is open")) };
+        let State::Open(open) = &self.state else { return Err(Misuse::NoStream.into()) };
         let (name, value) = self.token(state, &open.output, &open.input, now)?;
         let State::Open(open) = &mut self.state else { return Ok(()) };
         if let Some(held) = &mut open.held {
@@ -316,7 +316,7 @@ impl Call {
     /// Ends the answer.
     pub fn close(&mut self) -> Result<Response> {
         let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
-            return Err(Error::misuse("no stream is open"));
+            return Err(Misuse::NoStream.into());
         };
         let Open { mut encoder, output, held, token, .. } = *open;
         self.write_logs(&mut encoder, &output)?;
@@ -357,8 +357,4 @@ impl Call {
             Dialect::V0_10 => (key::STREAM_STATE_B64, STANDARD.encode(bytes).into_bytes()),
         })
     }
-}
-
-fn answered() -> Error {
-    Error::misuse("the call was answered")
 }

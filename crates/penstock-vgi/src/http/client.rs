@@ -7,11 +7,12 @@ use arrow_buffer::Buffer;
 use super::{Response, body};
 use crate::classify::Class;
 use crate::client::Answer;
+use crate::error::{Result, Violation};
 use crate::failure::Failure;
 use crate::ipc::{self, Batch, Item, Output};
 use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
-use crate::{Error, Result, request};
+use crate::request;
 
 /// How much of an answer that is no Arrow an error shows.
 const SHOWN: usize = 200;
@@ -121,7 +122,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
                 answered.header = Some(batch);
             }
             Item::Batch(batch) if batch.class() == Class::Shared => {
-                return Err(Error::violation("an answer over HTTP that lies in shared memory, of which there is none"));
+                return Err(Violation::HttpPointer.into());
             }
             Item::Batch(batch) => {
                 if !answered.push(batch, asked) {
@@ -131,7 +132,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
         }
     }
     if asked == Asked::Header && answered.header.is_none() {
-        return Err(Error::violation("the answer to a stream with a header has none"));
+        return Err(Violation::NoHttpHeader.into());
     }
     Ok(answered)
 }
@@ -147,6 +148,6 @@ fn plain(response: &Response, limits: &Limits) -> Result<Buffer> {
     match coding.map(str::trim) {
         None | Some("" | "identity") => Ok(bytes),
         Some("zstd") => Ok(body::inflate(&bytes, limits.body)?.into()),
-        Some(other) => Err(Error::violation(format!("an answer that is coded as {other:?}, which was not asked for"))),
+        Some(other) => Err(Violation::Coding(other.to_owned()).into()),
     }
 }

@@ -14,8 +14,10 @@ use super::{
     ARROW, Headers, MAX_REQUEST_BYTES, MAX_UPLOAD_BYTES, REQUEST_ID, RPC_ERROR, Request, Response, UPLOAD_URL,
     UPLOAD_URLS, body, pages, uploads,
 };
+use crate::ErrorKind;
 use crate::cast::conform;
 use crate::classify::Class;
+use crate::error::{Error, Malformed, Misuse, Result};
 use crate::failure::Failure;
 use crate::ids::id;
 use crate::ipc::{self, Batch, Item, Output};
@@ -23,7 +25,6 @@ use crate::metadata::{Metadata, key};
 use crate::protocol::{DESCRIBE, Dialect, MethodKind, Protocol};
 use crate::request::{self, Parsed, Rejected};
 use crate::token::{Identity, Refused, Signer, Token};
-use crate::{Error, ErrorKind, Result};
 
 /// Answers that are shorter are not worth compressing.
 const WORTH: usize = 1 << 10;
@@ -82,8 +83,7 @@ impl Service {
     pub fn new(protocol: Arc<Protocol>, config: Config) -> Result<Self> {
         let whole = config.prefix.is_empty() || (config.prefix.starts_with('/') && !config.prefix.ends_with('/'));
         if !whole {
-            let message = format!("the prefix {:?} begins with a slash and does not end with one", config.prefix);
-            return Err(Error::misuse(message));
+            return Err(Misuse::Prefix(config.prefix).into());
         }
         let signer = Signer::new(config.signing_key.clone(), config.dialect, config.token_ttl);
         Ok(Self { protocol, config, signer, requests: AtomicU64::new(0) })
@@ -474,7 +474,7 @@ impl Pending {
     /// The first batch of the body. Further ones are tolerated, as on a pipe.
     fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
         let refused =
-            |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", error.message()))) };
+            |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", &error.to_string()))) };
         let headers = &self.request.headers;
         let coding = headers.get("X-VGI-Content-Encoding").or_else(|| headers.get("Content-Encoding"));
         let bytes = std::mem::take(&mut self.request.body);
@@ -483,7 +483,7 @@ impl Pending {
             Some("zstd") => body::inflate(&bytes, self.service.max_body()).map_err(|error| -> Refusal {
                 // Too large is too large, whether it is seen before or after.
                 let status = if error.kind() == ErrorKind::Limit { 413 } else { 400 };
-                Box::new((status, None, Failure::new("ProtocolError", error.message())))
+                Box::new((status, None, Failure::new("ProtocolError", &error.to_string())))
             })?,
             Some(other) => {
                 let message = format!("the body is coded as {other:?}: \"zstd\" is understood");
@@ -495,7 +495,7 @@ impl Pending {
             Item::Batch(batch) => Some(batch),
             Item::Schema(_) | Item::End => None,
         });
-        batches.next().ok_or_else(|| refused(&Error::malformed("a request without a batch")))
+        batches.next().ok_or_else(|| refused(&Malformed::NoBatch.into()))
     }
 
     fn called(&self, batch: Batch) -> std::result::Result<Found, Refusal> {

@@ -7,10 +7,11 @@ use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
+use crate::error::{Result, Violation};
 use crate::failure::Failure;
 use crate::ipc::{Batch, Output};
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
-use crate::{Error, Result, request};
+use crate::request;
 
 /// The method that is asked for them.
 pub const UPLOAD_URL: &str = "__upload_url__";
@@ -80,14 +81,14 @@ pub(super) fn answer(urls: &[UploadUrl]) -> Batch {
 
 /// What an answer gives.
 pub fn read_upload_urls(batch: &Batch) -> Result<Vec<UploadUrl>> {
-    let wrong = || Error::violation("an answer with upload URLs that has no such columns");
-    let text = |name| batch.column(name).and_then(|column| column.as_string_opt::<i32>()).ok_or_else(wrong);
+    let text =
+        |name| batch.column(name).and_then(|column| column.as_string_opt::<i32>()).ok_or(Violation::UploadColumns);
     let (upload, download) = (text("upload_url")?, text("download_url")?);
     let expires = batch.column("expires_at").and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
-    let expires = expires.ok_or_else(wrong)?;
+    let expires = expires.ok_or(Violation::UploadColumns)?;
     let rows = upload.iter().zip(download).zip(expires);
     let rows = rows.map(|((upload, download), expires_at)| {
         Some(UploadUrl { upload: upload?.to_owned(), download: download?.to_owned(), expires_at: expires_at? })
     });
-    rows.collect::<Option<Vec<_>>>().ok_or_else(wrong)
+    rows.collect::<Option<Vec<_>>>().ok_or(Violation::UploadColumns.into())
 }

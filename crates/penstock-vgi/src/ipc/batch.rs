@@ -3,7 +3,8 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 
-use crate::{Error, Metadata, Result};
+use crate::Metadata;
+use crate::error::{Misuse, Result};
 
 /// A record batch with its custom metadata.
 ///
@@ -63,7 +64,7 @@ impl Batch {
         });
         let schema = Schema::new_with_metadata(relaxed.collect::<Vec<_>>(), self.schema.metadata().clone());
         RecordBatch::try_new_with_options(Arc::new(schema), self.columns.clone(), &options)
-            .map_err(|error| Error::misuse(format!("a batch that does not fit its schema: {error}")))
+            .map_err(|error| Misuse::BatchSchema { reason: error.to_string() }.into())
     }
 }
 

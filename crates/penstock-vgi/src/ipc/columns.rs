@@ -12,8 +12,8 @@ use arrow_schema::DataType;
 use flatbuffers::VectorIter;
 
 use super::schema::Column;
+use crate::error::{Error, Malformed, Result};
 use crate::limits::Limits;
-use crate::{Error, Result};
 
 /// The dictionaries of a stream, by their IDs.
 pub(super) type Dictionaries = HashMap<i64, ArrayRef>;
@@ -27,7 +27,7 @@ pub(super) fn read(
     limits: &Limits,
 ) -> Result<(Vec<ArrayRef>, usize)> {
     if batch.compression().is_some() {
-        return Err(Error::malformed("compressed IPC bodies are not read here"));
+        return Err(Malformed::CompressedBody.into());
     }
     let rows = count(batch.length(), limits)?;
     let mut reader = ColumnReader {
@@ -42,16 +42,16 @@ pub(super) fn read(
     for (column, array) in columns.iter().zip(&arrays) {
         if array.len() != rows {
             let length = array.len();
-            return Err(Error::malformed(format!("column {:?} has {length} rows, its batch {rows}", column.name)));
+            return Err(Malformed::ColumnLength { column: column.name.clone(), length, rows }.into());
         }
     }
     Ok((arrays, rows))
 }
 
 fn count(count: i64, limits: &Limits) -> Result<usize> {
-    let rows = u64::try_from(count).map_err(|_| Error::malformed("a negative row count"))?;
+    let rows = u64::try_from(count).map_err(|_| Malformed::RowCount)?;
     limits.rows().check(rows)?;
-    usize::try_from(rows).map_err(|_| Error::malformed("a row count beyond the memory of this machine"))
+    usize::try_from(rows).map_err(|_| Malformed::RowMemory.into())
 }
 
 struct ColumnReader<'a> {
@@ -66,23 +66,23 @@ struct ColumnReader<'a> {
 impl ColumnReader<'_> {
     /// The next buffer of the body.
     fn buffer(&mut self) -> Result<Buffer> {
-        let place = self.buffers.next().ok_or_else(|| Error::malformed("a batch with too few buffers"))?;
-        let outside = || Error::malformed("a buffer outside the body of its IPC message");
-        let offset = usize::try_from(place.offset()).map_err(|_| outside())?;
-        let length = usize::try_from(place.length()).map_err(|_| outside())?;
-        let end = offset.checked_add(length).ok_or_else(outside)?;
+        let place = self.buffers.next().ok_or(Malformed::FewBuffers)?;
+        let outside = Malformed::BufferPlace;
+        let offset = usize::try_from(place.offset()).map_err(|_| Malformed::BufferPlace)?;
+        let length = usize::try_from(place.length()).map_err(|_| Malformed::BufferPlace)?;
+        let end = offset.checked_add(length).ok_or(Malformed::BufferPlace)?;
         if end > self.body.len() {
-            return Err(outside());
+            return Err(outside.into());
         }
         Ok(self.body.slice_with_length(offset, length))
     }
 
     /// The next node: the length of an array, and its null count.
     fn node(&mut self) -> Result<(usize, usize)> {
-        let node = self.nodes.next().ok_or_else(|| Error::malformed("a batch with too few field nodes"))?;
+        let node = self.nodes.next().ok_or(Malformed::FewNodes)?;
         let length = count(node.length(), self.limits)?;
         let nulls = usize::try_from(node.null_count()).ok().filter(|nulls| *nulls <= length);
-        Ok((length, nulls.ok_or_else(|| Error::malformed("a null count above the length of its array"))?))
+        Ok((length, nulls.ok_or(Malformed::NullCount)?))
     }
 
     /// A validity bitmap, where there is a null.
@@ -92,13 +92,13 @@ impl ColumnReader<'_> {
             return Ok(None);
         }
         if bitmap.len() < length.div_ceil(8) {
-            return Err(Error::malformed("a validity bitmap shorter than its array"));
+            return Err(Malformed::Validity.into());
         }
         Ok(Some(bitmap))
     }
 
     fn column(&mut self, column: &Column) -> Result<ArrayRef> {
-        let named = |error: Error| Error::new(error.kind(), format!("column {:?}: {error}", column.name));
+        let named = |error| Error::Column { name: column.name.clone(), source: Box::new(error) };
         self.array(&column.data_type, column).map_err(named)
     }
 
@@ -129,7 +129,7 @@ impl ColumnReader<'_> {
             DataType::Utf8View | DataType::BinaryView => {
                 let more = self.views.pop_front().and_then(|count| usize::try_from(count).ok());
                 let more = more.filter(|count| *count <= self.buffers.len());
-                let more = more.ok_or_else(|| Error::malformed("a batch without the buffer counts of its views"))?;
+                let more = more.ok_or(Malformed::NoViewCounts)?;
                 let validity = self.validity(length, nulls)?;
                 let mut buffers = vec![whole(&self.buffer()?, length, size_of::<u128>())?];
                 for _ in 0..more {
@@ -158,7 +158,7 @@ impl ColumnReader<'_> {
     }
 
     fn child(&mut self, column: &Column) -> Result<ArrayData> {
-        let child = column.children.first().ok_or_else(|| Error::malformed("a list without a type of its values"))?;
+        let child = column.children.first().ok_or(Malformed::NoListType)?;
         Ok(self.column(child)?.to_data())
     }
 
@@ -166,9 +166,9 @@ impl ColumnReader<'_> {
         let validity = self.validity(length, nulls)?;
         let nulls = validity.map(|bitmap| NullBuffer::new(BooleanBuffer::new(bitmap, 0, length)));
         let children = column.children.iter().map(|child| self.column(child)).collect::<Result<Vec<_>>>()?;
-        let DataType::Struct(fields) = data_type else { return Err(Error::malformed("not a structure")) };
+        let DataType::Struct(fields) = data_type else { return Err(Malformed::NoStructure.into()) };
         let made = StructArray::try_new_with_length(fields.clone(), children, nulls, length);
-        Ok(Arc::new(made.map_err(|error| Error::malformed(error.to_string()))?))
+        Ok(Arc::new(made.map_err(|error| Malformed::Array { reason: error.to_string() })?))
     }
 
     /// The offsets of a list. Without values a writer may leave all of them out.
@@ -186,11 +186,11 @@ impl ColumnReader<'_> {
 /// So many values of one width: Arrow panics at half a value behind the last one.
 fn whole(buffer: &Buffer, count: usize, width: usize) -> Result<Buffer> {
     let bytes = count.checked_mul(width).filter(|bytes| *bytes <= buffer.len());
-    let bytes = bytes.ok_or_else(|| Error::malformed("a buffer shorter than its array"))?;
+    let bytes = bytes.ok_or(Malformed::BufferLength)?;
     Ok(buffer.slice_with_length(0, bytes))
 }
 
 fn build(builder: ArrayDataBuilder) -> Result<ArrayRef> {
-    let data = builder.align_buffers(true).build().map_err(|error| Error::malformed(error.to_string()))?;
+    let data = builder.align_buffers(true).build().map_err(|error| Malformed::Array { reason: error.to_string() })?;
     Ok(make_array(data))
 }

@@ -13,8 +13,9 @@ use super::columns::{self, Dictionaries};
 use super::flat::take_custom_metadata;
 use super::pool::{Body, Pool};
 use super::schema::{Column, Layout};
+use crate::Metadata;
+use crate::error::{Error, Malformed, Result};
 use crate::limits::Limits;
-use crate::{Error, Metadata, Result};
 
 /// Four bytes 0xFF, and four of the length of the head.
 const PREFIX: usize = 8;
@@ -158,9 +159,7 @@ impl Decoder {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
             State::Prefix if self.is_between_streams() => Ok(()),
-            State::Prefix | State::Head(_) | State::Body(_) => {
-                Err(Error::malformed("the connection ended within an IPC stream"))
-            }
+            State::Prefix | State::Head(_) | State::Body(_) => Err(Malformed::StreamEnd.into()),
         }
     }
 
@@ -181,7 +180,7 @@ impl Decoder {
                     let Some(prefix) = self.take(PREFIX) else { return Ok(None) };
                     let length = self.head_length(self.room.get(prefix).unwrap_or_default())?;
                     if length == 0 {
-                        self.stream.take().ok_or_else(|| Error::malformed("the end of a stream that never began"))?;
+                        self.stream.take().ok_or(Malformed::UnexpectedEnd)?;
                         return Ok(Some(Item::End));
                     }
                     self.state = State::Head(length);
@@ -216,12 +215,10 @@ impl Decoder {
 
     fn head_length(&self, prefix: &[u8]) -> Result<usize> {
         let Some((continuation, length)) = prefix.split_first_chunk::<4>() else {
-            return Err(Error::malformed("half a prefix"));
+            return Err(Malformed::Prefix.into());
         };
         if *continuation != CONTINUATION {
-            return Err(Error::malformed(format!(
-                "an IPC message begins with {continuation:02x?}, not with ff ff ff ff"
-            )));
+            return Err(Malformed::Continuation(*continuation).into());
         }
         let length = length.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
         self.limits.head().check(u64::from(length))?;
@@ -232,10 +229,9 @@ impl Decoder {
     fn message(&mut self, mut head: Vec<u8>) -> Result<Message> {
         let metadata = take_custom_metadata(&mut head, &self.limits)?;
         let length = parse(&head)?.bodyLength();
-        let length = u64::try_from(length).map_err(|_| Error::malformed("a body of negative length"))?;
+        let length = u64::try_from(length).map_err(|_| Malformed::BodyLength)?;
         self.limits.body().check(length)?;
-        let length =
-            usize::try_from(length).map_err(|_| Error::malformed("a body beyond the memory of this machine"))?;
+        let length = usize::try_from(length).map_err(|_| Malformed::BodyMemory)?;
         let mut body = self.pool.take(length);
         let here = self.end.saturating_sub(self.start).min(length);
         let end = self.start.saturating_add(here);
@@ -249,7 +245,7 @@ impl Decoder {
     /// Messages that lie whole in memory, up to the end of a stream or of the memory: their bodies stay where they are. Gives
     /// how many bytes they have.
     pub(super) fn in_place(&mut self, bytes: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
-        let outside = || Error::malformed("an IPC message ends behind its memory");
+        let outside = || Malformed::MessageEnd;
         let mut at = 0_usize;
         while at < bytes.len() {
             let rest = bytes.get(at..).unwrap_or_default();
@@ -276,60 +272,55 @@ impl Decoder {
         let parsed = parse(head)?;
         match parsed.header_type() {
             MessageHeader::Schema => {
-                let schema =
-                    parsed.header_as_schema().ok_or_else(|| Error::malformed("a schema message without schema"))?;
+                let schema = parsed.header_as_schema().ok_or(Malformed::NoSchema)?;
                 let layout = Layout::read(schema)?;
                 let schema = Arc::clone(&layout.schema);
                 self.stream = Some(Stream { layout, dictionaries: Dictionaries::new(), dictionary_bytes: 0 });
                 Ok(Some(Item::Schema(schema)))
             }
             MessageHeader::DictionaryBatch => {
-                let batch = parsed.header_as_dictionary_batch().ok_or_else(|| Error::malformed("no dictionary"))?;
-                let stream = self.stream.as_mut().ok_or_else(before_schema)?;
+                let batch = parsed.header_as_dictionary_batch().ok_or(Malformed::NoDictionary)?;
+                let stream = self.stream.as_mut().ok_or(Malformed::NoStream)?;
                 stream.dictionary(batch, body, &self.limits)?;
                 Ok(None)
             }
             MessageHeader::RecordBatch => {
-                let batch = parsed.header_as_record_batch().ok_or_else(|| Error::malformed("no record batch"))?;
-                let stream = self.stream.as_ref().ok_or_else(before_schema)?;
+                let batch = parsed.header_as_record_batch().ok_or(Malformed::NoRecordBatch)?;
+                let stream = self.stream.as_ref().ok_or(Malformed::NoStream)?;
                 let Stream { layout, dictionaries, .. } = stream;
                 let (columns, rows) = columns::read(batch, &layout.columns, body, dictionaries, &self.limits)?;
                 let bytes = body.len() as u64;
                 Ok(Some(Item::Batch(Batch { schema: Arc::clone(&layout.schema), columns, rows, metadata, bytes })))
             }
-            other => Err(Error::malformed(format!("an IPC stream with a message of type {other:?}"))),
+            other => Err(Malformed::MessageType(other).into()),
         }
     }
 }
 
-fn before_schema() -> Error {
-    Error::malformed("a batch before the schema of its stream")
-}
-
 fn parse(head: &[u8]) -> Result<fb::Message<'_>> {
-    root_as_message(head).map_err(|error| Error::malformed(format!("the head of an IPC message: {error}")))
+    root_as_message(head).map_err(|error| Malformed::Head { reason: error.to_string() }.into())
 }
 
 impl Stream {
     fn dictionary(&mut self, batch: fb::DictionaryBatch<'_>, body: &Buffer, limits: &Limits) -> Result<()> {
-        let unknown = || Error::malformed(format!("a dictionary with the unknown ID {}", batch.id()));
-        let column = self.layout.dictionary(batch.id()).ok_or_else(unknown)?;
-        let DataType::Dictionary(_, values) = &column.data_type else { return Err(unknown()) };
+        let unknown = Malformed::DictionaryId(batch.id());
+        let column = self.layout.dictionary(batch.id()).ok_or(Malformed::DictionaryId(batch.id()))?;
+        let DataType::Dictionary(_, values) = &column.data_type else { return Err(unknown.into()) };
         let values = Column {
             name: column.name.clone(),
             data_type: values.as_ref().clone(),
             dictionary: None,
             children: column.children.clone(),
         };
-        let data = batch.data().ok_or_else(|| Error::malformed("a dictionary without values"))?;
+        let data = batch.data().ok_or(Malformed::NoValues)?;
         self.dictionary_bytes = self.dictionary_bytes.saturating_add(body.len() as u64);
         limits.dictionaries().check(self.dictionary_bytes)?;
         let (mut arrays, _) = columns::read(data, std::slice::from_ref(&values), body, &self.dictionaries, limits)?;
-        let mut array = arrays.pop().ok_or_else(|| Error::malformed("a dictionary without values"))?;
+        let mut array = arrays.pop().ok_or(Malformed::NoValues)?;
         if let Some(before) = self.dictionaries.get(&batch.id()).filter(|_| batch.isDelta()) {
             let (before, more) = (before.to_data(), array.to_data());
             let mut both = MutableArrayData::new(vec![&before, &more], false, before.len().saturating_add(more.len()));
-            let overflow = |error: arrow_schema::ArrowError| Error::malformed(error.to_string());
+            let overflow = |error: arrow_schema::ArrowError| Malformed::DictionaryLength { reason: error.to_string() };
             both.try_extend(0, 0, before.len()).map_err(overflow)?;
             both.try_extend(1, 0, more.len()).map_err(overflow)?;
             array = make_array(both.freeze());

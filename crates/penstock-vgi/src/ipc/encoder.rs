@@ -7,7 +7,8 @@ use arrow_schema::Schema;
 use flatbuffers::FlatBufferBuilder;
 
 use super::batch::Batch;
-use crate::{Error, Metadata, Result};
+use crate::Metadata;
+use crate::error::{Malformed, Misuse, Result};
 
 /// The end of a stream (appendix A).
 pub const END: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
@@ -99,10 +100,10 @@ impl Encoder {
             let length = head_length(&prefix)?;
             let mut head = Vec::with_capacity(length);
             while head.len() < length {
-                head.extend_from_slice(&parts.next().ok_or_else(truncated)?);
+                head.extend_from_slice(&parts.next().ok_or(Malformed::MessageLength)?);
             }
-            let message = root_as_message(&head).map_err(|error| Error::misuse(error.to_string()))?;
-            let body = usize::try_from(message.bodyLength()).map_err(|_| truncated())?;
+            let message = root_as_message(&head).map_err(|error| Malformed::Head { reason: error.to_string() })?;
+            let body = usize::try_from(message.bodyLength()).map_err(|_| Malformed::MessageLength)?;
             match message.header_as_record_batch().filter(|_| !batch.metadata.is_empty()) {
                 Some(record) => self::head(&with_metadata(message, record, &batch.metadata), out),
                 None => {
@@ -112,7 +113,7 @@ impl Encoder {
             }
             let mut written = 0_usize;
             while written < body {
-                let part = parts.next().ok_or_else(truncated)?;
+                let part = parts.next().ok_or(Malformed::MessageLength)?;
                 written = written.saturating_add(part.len());
                 out.buffer(part);
             }
@@ -134,17 +135,13 @@ pub fn stream<'a>(schema: &Schema, batches: impl IntoIterator<Item = &'a Batch>,
     encoder.finish(out)
 }
 
-fn unwritable(error: arrow_schema::ArrowError) -> Error {
-    Error::misuse(format!("a batch that cannot be written: {error}"))
-}
-
-fn truncated() -> Error {
-    Error::misuse("a message that is shorter than its head says")
+fn unwritable(error: arrow_schema::ArrowError) -> Misuse {
+    Misuse::Batch { reason: error.to_string() }
 }
 
 fn head_length(prefix: &[u8]) -> Result<usize> {
     let length = prefix.get(4..).and_then(<[u8]>::first_chunk);
-    Ok(u32::from_le_bytes(*length.ok_or_else(truncated)?) as usize)
+    Ok(u32::from_le_bytes(*length.ok_or(Malformed::MessageLength)?) as usize)
 }
 
 /// A head behind its prefix, padded.

@@ -5,8 +5,9 @@
 
 use penstock_wire::Reader;
 
+use crate::Metadata;
+use crate::error::{Malformed, Result};
 use crate::limits::Limits;
-use crate::{Error, Metadata, Result};
 
 /// Where `Message.custom_metadata` stands in a vtable: two bytes for each of two sizes and four fields before it.
 const CUSTOM_METADATA: usize = 4 + 2 * 4;
@@ -64,8 +65,7 @@ fn field(message: &[u8], table: usize, slot: usize) -> Result<Option<usize>> {
 
 fn vtable(message: &[u8], table: usize) -> Result<usize> {
     let back = u32_at(message, table)?.cast_signed() as i64;
-    usize::try_from((table as i64).saturating_sub(back))
-        .map_err(|_| Error::malformed("a table outside its IPC message"))
+    usize::try_from((table as i64).saturating_sub(back)).map_err(|_| Malformed::Table.into())
 }
 
 /// Where the offset at `at` leads.
@@ -82,5 +82,5 @@ fn u32_at(message: &[u8], at: usize) -> Result<u32> {
 }
 
 fn reader_at(message: &[u8], at: usize) -> Result<Reader<'_>> {
-    message.get(at..).map(Reader::new).ok_or_else(|| Error::malformed("an offset leads out of its IPC message"))
+    message.get(at..).map(Reader::new).ok_or(Malformed::Offset.into())
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow_ipc::{self as fb, DateUnit, Endianness, IntervalUnit as FbInterval, Precision, TimeUnit as FbTime};
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit};
 
-use crate::{Error, Result};
+use crate::error::{Malformed, Result};
 
 /// How deep types may nest: beyond it is no data but an attack on the stack.
-const DEEPEST: usize = 32;
+pub(crate) const DEEPEST: usize = 32;
 
 /// A schema, and with it what reading its batches needs.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(super) struct Column {
 impl Layout {
     pub(super) fn read(schema: fb::Schema<'_>) -> Result<Self> {
         if schema.endianness() != Endianness::Little {
-            return Err(Error::malformed("a schema that is not little-endian"));
+            return Err(Malformed::Endianness.into());
         }
         let mut fields = Vec::new();
         let mut columns = Vec::new();
@@ -63,7 +63,7 @@ fn pairs(pairs: Option<Pairs<'_>>) -> std::collections::HashMap<String, String> 
 
 fn read_field(field: fb::Field<'_>, depth: usize) -> Result<(Field, Column)> {
     if depth > DEEPEST {
-        return Err(Error::malformed(format!("a schema nests deeper than {DEEPEST} types")));
+        return Err(Malformed::Nesting.into());
     }
     let name = field.name().unwrap_or_default().to_owned();
     let mut fields = Vec::new();
@@ -108,12 +108,13 @@ fn nullable(child: &Column, parent: &DataType) -> Field {
 
 fn index_type(int: Option<fb::Int<'_>>, name: &str) -> Result<DataType> {
     // Left out it is a signed integer of 32 bits.
-    int.map_or(Ok(DataType::Int32), |int| integer(int.bitWidth(), int.is_signed()))
-        .map_err(|error| Error::malformed(format!("field {name:?}: {error}")))
+    let Some(int) = int else { return Ok(DataType::Int32) };
+    let (bits, field) = (int.bitWidth(), || name.to_owned());
+    integer(bits, int.is_signed()).ok_or_else(|| Malformed::KeyWidth { field: field(), bits }.into())
 }
 
-fn integer(width: i32, signed: bool) -> Result<DataType> {
-    Ok(match (width, signed) {
+fn integer(width: i32, signed: bool) -> Option<DataType> {
+    Some(match (width, signed) {
         (8, true) => DataType::Int8,
         (8, false) => DataType::UInt8,
         (16, true) => DataType::Int16,
@@ -122,12 +123,12 @@ fn integer(width: i32, signed: bool) -> Result<DataType> {
         (32, false) => DataType::UInt32,
         (64, true) => DataType::Int64,
         (64, false) => DataType::UInt64,
-        _ => return Err(Error::malformed(format!("no integer has {width} bits"))),
+        _ => return None,
     })
 }
 
 fn data_type(field: fb::Field<'_>, name: &str, children: Vec<Field>) -> Result<DataType> {
-    let unknown = || Error::malformed(format!("field {name:?}: type {:?} is not read here", field.type_type()));
+    let unknown = || Malformed::FieldType { field: name.to_owned(), type_name: field.type_type() }.into();
     plain(field).or_else(|| numbers(field)).or_else(|| nested(field, children)).ok_or_else(unknown)
 }
 
@@ -153,7 +154,7 @@ fn numbers(field: fb::Field<'_>) -> Option<DataType> {
     Some(match field.type_type() {
         fb::Type::Int => {
             let int = field.type_as_int()?;
-            integer(int.bitWidth(), int.is_signed()).ok()?
+            integer(int.bitWidth(), int.is_signed())?
         }
         fb::Type::FloatingPoint => match field.type_as_floating_point()?.precision() {
             Precision::HALF => DataType::Float16,

@@ -7,8 +7,9 @@ use arrow_schema::{DataType, SchemaRef};
 use super::batch::Batch;
 use super::decoder::{Decoder, Item};
 use super::encoder::{END, Encoder, Output, stream};
+use crate::Metadata;
+use crate::error::{Malformed, Misuse, Result, Violation};
 use crate::limits::Limits;
-use crate::{Error, Metadata, Result};
 
 /// Whether a field at the top is a dictionary: that decides the form.
 fn has_dictionary(schema: &SchemaRef) -> bool {
@@ -35,7 +36,7 @@ pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     let bytes = whole.concat();
     let schema = write_schema(&batch.schema)?.len();
     let kept = bytes.get(schema..bytes.len().saturating_sub(END.len()));
-    out.bytes(kept.ok_or_else(|| Error::misuse("a stream without a schema"))?);
+    out.bytes(kept.ok_or(Misuse::NoSchema)?);
     Ok(())
 }
 
@@ -53,9 +54,9 @@ pub fn read_shared(bytes: Buffer, schema: &SchemaRef) -> Result<Batch> {
             batch.get_or_insert(read);
         }
     })?;
-    let batch = batch.ok_or_else(|| Error::malformed("shared memory without a batch"))?;
+    let batch = batch.ok_or(Malformed::NoSharedBatch)?;
     if batch.schema.fields() != schema.fields() {
-        return Err(Error::violation("a batch in shared memory whose schema is not that of its pointer"));
+        return Err(Violation::SharedSchema.into());
     }
     Ok(batch)
 }
@@ -66,7 +67,7 @@ pub fn read_schema(bytes: &[u8], limits: &Limits) -> Result<SchemaRef> {
     Decoder::new(limits.clone()).push(bytes, &mut items)?;
     match items.into_iter().next() {
         Some(Item::Schema(schema)) => Ok(schema),
-        Some(Item::Batch(_) | Item::End) | None => Err(Error::malformed("bytes that are no schema")),
+        Some(Item::Batch(_) | Item::End) | None => Err(Malformed::Schema.into()),
     }
 }
 
@@ -79,7 +80,7 @@ pub fn read_streams(bytes: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
         let rest = bytes.slice(at);
         at = at.saturating_add(decoder.in_place(&rest, &mut |item| items.push(item))?);
         if !matches!(items.last(), Some(Item::End)) {
-            return Err(Error::malformed("a body that ends within an IPC stream"));
+            return Err(Malformed::BodyEnd.into());
         }
     }
     Ok(items)

@@ -13,6 +13,7 @@
 
 use bytes::Bytes;
 use penstock_pimp::{Job, JobId};
+use penstock_wire::Limit;
 
 use super::Change;
 
@@ -86,8 +87,10 @@ pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
     }
 }
 
-fn too_long(_: std::num::TryFromIntError) -> penstock_pimp::Error {
-    penstock_pimp::Error::new(penstock_pimp::Code::TooLarge, "the bytes of a change are more than 4 GiB")
+/// Four bytes of a length, of a change or of a part of it.
+fn length_of(bytes: usize) -> penstock_pimp::Result<u32> {
+    Limit::new("the length of a change", u32::MAX.into()).check(bytes as u64)?;
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// Writes a change, but for its head.
@@ -95,17 +98,17 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
     let Change { job, chunks, .. } = change;
     let record = job.as_ref().map_or_else(|| Ok(Vec::new()), Job::encode)?;
     let length = chunks.iter().map(|(_, chunk)| CHUNK + chunk.len()).sum::<usize>() + record.len() + 32;
-    u32::try_from(length).map_err(too_long)?;
+    length_of(length)?;
     let mut bytes = Vec::with_capacity(HEAD + length + TAIL);
     bytes.extend_from_slice(&[0; HEAD]);
     bytes.extend_from_slice(id.bytes());
     bytes.extend_from_slice(&until.to_be_bytes());
-    bytes.extend_from_slice(&u32::try_from(record.len()).map_err(too_long)?.to_be_bytes());
+    bytes.extend_from_slice(&length_of(record.len())?.to_be_bytes());
     bytes.extend_from_slice(&record);
-    bytes.extend_from_slice(&u32::try_from(chunks.len()).map_err(too_long)?.to_be_bytes());
+    bytes.extend_from_slice(&length_of(chunks.len())?.to_be_bytes());
     let mut places = Vec::with_capacity(chunks.len());
     for (index, chunk) in &chunks {
-        let length = u32::try_from(chunk.len()).map_err(too_long)?;
+        let length = length_of(chunk.len())?;
         bytes.extend_from_slice(&index.to_be_bytes());
         bytes.extend_from_slice(&length.to_be_bytes());
         places.push(Chunk { index: *index, offset: bytes.len() as u64, length, sum: checksum(chunk) });

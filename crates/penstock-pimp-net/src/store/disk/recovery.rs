@@ -106,10 +106,10 @@ fn check_header(number: u64, path: &Path) -> Result<Option<u64>> {
     match record::read_header(&first_bytes(path)?) {
         Some(Header::Whole(found, before)) if found == number => Ok(Some(before)),
         Some(Header::Whole(found, _)) => {
-            Err(Error::misuse(format!("{} is segment {found} by its content", path.display())))
+            Err(Error::content(format!("{} is segment {found} by its content", path.display())))
         }
         Some(Header::Damaged) => Ok(None),
-        None => Err(Error::misuse(format!(
+        None => Err(Error::content(format!(
             "{} is no segment of a PIMP store of this version, or its first {HEADER} bytes are damaged: name it \
              {number:020}{DAMAGED} to go on without the chunks in it",
             path.display()
@@ -150,7 +150,7 @@ impl Recovery {
                 }
                 Scanned::Foreign => {
                     let path = path.display();
-                    return Err(Error::misuse(format!("{path} has a record of another version at byte {at}")));
+                    return Err(Error::content(format!("{path} has a record of another version at byte {at}")));
                 }
                 Scanned::Broken(owner, length) if bytes.len() - at >= length => {
                     let behind = at + length;

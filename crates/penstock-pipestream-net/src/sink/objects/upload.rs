@@ -157,7 +157,7 @@ impl Job {
         allowed: core::Result<()>,
         file: &str,
     ) -> Result<Arc<Referred>, Failure> {
-        let too_long = || core::Error::limit(ErrorCode::EntityTooLarge, "a FileStorageReference is above 65,536 bytes");
+        let too_long = || core::Error::from(core::LimitError::ReferencePayload);
         if self.length > MAX_MESSAGE as u64 {
             return Err(too_long().into());
         }
@@ -295,7 +295,7 @@ impl Job {
     }
 
     fn verify(&mut self) -> Result<[u8; 32], Failure> {
-        let check = self.check.take().ok_or_else(|| core::Error::misuse("verified already"))?;
+        let check = self.check.take().ok_or_else(|| core::Error::from(core::Misuse::VerifiedTwice))?;
         Ok(check.finish()?)
     }
 
@@ -319,7 +319,7 @@ impl Job {
                 return;
             }
             Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,
-            Err(Failure::Wrong(error)) => Reason { code: error.code(), message: error.message().to_owned() },
+            Err(Failure::Wrong(error)) => Reason { code: error.code(), message: error.message() },
             Err(Failure::Store(error)) => {
                 session.shared.counters.failed(&io::Error::other(error.as_str()));
                 Reason { code: ErrorCode::InternalError, message: format!("the sink cannot store it: {error}") }

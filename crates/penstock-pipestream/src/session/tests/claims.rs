@@ -2,6 +2,7 @@
 
 use super::resilience::{name, named_server, refused};
 use super::*;
+use crate::error::{LimitError, Violation};
 use crate::{ClaimResponse, Layer2Frame};
 
 #[test]
@@ -69,7 +70,7 @@ fn too_many_questions_and_an_answer_that_nobody_asked_for_are_refused() {
         peer.say(&Frame::Layer2(Layer2Frame::ClaimQuery { claim_id })).expect("room");
     }
     let one_more = Frame::Layer2(Layer2Frame::ClaimQuery { claim_id: 9 });
-    refused(peer.say(&one_more), ErrorCode::WindowExceeded, "questions about claim checks");
+    refused(peer.say(&one_more), LimitError::Questions { limit: 1_024 });
     let answer = Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id: 9, found: None }));
-    refused(named_server().say(&answer), ErrorCode::EntityInvalid, "not asked for");
+    refused(named_server().say(&answer), Violation::UnaskedClaim { id: 9 });
 }

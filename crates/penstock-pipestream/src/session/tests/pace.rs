@@ -2,6 +2,7 @@
 
 use super::resilience::{config2, name, point};
 use super::*;
+use crate::error::Misuse;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -187,5 +188,5 @@ fn an_idle_limit_counts_from_the_last_block_of_a_peer_that_lives() {
 fn an_interval_of_less_than_a_millisecond_is_misuse() {
     let config = SessionConfig { status_interval: Some(Duration::from_micros(999)), ..config(true, 100) };
     let refused = Session::new(Role::Client, config, start()).expect_err("too short");
-    assert!(refused.message().contains("status_interval"), "{refused}");
+    assert_eq!(refused, Misuse::StatusInterval.into());
 }

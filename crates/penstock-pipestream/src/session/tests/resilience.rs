@@ -1,6 +1,7 @@
 //! Layer 2 as dialogues: what its tests share, and the session's name and policy.
 
 use super::*;
+use crate::error::{Early, Error, Violation};
 use crate::manifest::ResolutionState;
 use crate::messages::{CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation};
 use crate::yield_token::{StoppingPoint, TokenKey};
@@ -130,10 +131,10 @@ pub(super) fn named_server() -> Peer {
     peer
 }
 
-pub(super) fn refused(outcome: Result<()>, code: ErrorCode, text: &str) {
-    let error = outcome.expect_err(text);
-    assert_eq!(error.code(), code, "{error}");
-    assert!(error.message().contains(text), "{error}");
+pub(super) fn refused(outcome: Result<()>, expected: impl Into<Error>) {
+    let (error, expected) = (outcome.expect_err("refused"), expected.into());
+    let expected = error.subject().map_or(expected.clone(), |subject| expected.at(subject.scope, subject.entity));
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -151,19 +152,19 @@ fn what_layer_2_needs_must_be_configured() {
 
 #[test]
 fn a_session_is_named_before_anything_else_of_layer_2_and_once() {
-    let invalid = ErrorCode::EntityInvalid;
-    refused(server().say(&Frame::Layer2(Layer2Frame::ClaimQuery { claim_id: 1 })), invalid, "before SESSION");
+    let early = |what| Violation::BeforeSession { what };
+    refused(server().say(&Frame::Layer2(Layer2Frame::ClaimQuery { claim_id: 1 })), early(Early::Frame(0xC1)));
     let mut peer = server();
     peer.status(Status::Pending, 0, 1).expect("a status of layer 0 does not wait");
-    refused(peer.status(Status::Skipped, 0, 1), invalid, "before SESSION");
+    refused(peer.status(Status::Skipped, 0, 1), early(Early::Status(Status::Skipped)));
     let mut peer = named_server();
-    refused(peer.say(&Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name())))), invalid, "second SESSION");
+    refused(peer.say(&Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name())))), Violation::SecondSession);
     let mut client =
         Peer { now: start(), session: Session::new(Role::Client, config2(Some(name())), start()).expect("client") };
     client.say(&Frame::Capabilities(config2(None).capabilities)).expect("capabilities");
     assert_eq!(client.session.id(), None, "the server has not answered");
     let other = Frame::Layer2(Layer2Frame::Session(SessionFrame::named(SessionId::new([4; 16]))));
-    refused(client.say(&other), invalid, "another session");
+    refused(client.say(&other), Violation::OtherSession);
 }
 
 #[test]
@@ -238,12 +239,13 @@ fn a_sessions_policy_is_in_force_only_if_both_ends_say_it() {
         let outcome = client.say(&Frame::Layer2(Layer2Frame::Session(answer)));
         match known {
             Some(known) => assert_eq!((outcome, client.session.root_policy().is_some()), (Ok(()), known)),
-            None => refused(outcome, ErrorCode::EntityInvalid, "another policy"),
+            None => refused(outcome, Violation::SessionPolicy),
         }
     }
     let impossible = CompletionPolicy { mode: Some(CompletionMode::Quorum.into()), ..CompletionPolicy::default() };
     let frame = SessionFrame { policy: Some(impossible), ..SessionFrame::named(name()) };
-    refused(server().say(&Frame::Layer2(Layer2Frame::Session(frame))), ErrorCode::EntityInvalid, "min_success_ratio");
+    let quorum = Violation::Quorum { ratio: "None".to_owned() };
+    refused(server().say(&Frame::Layer2(Layer2Frame::Session(frame))), quorum);
 }
 
 #[test]
@@ -265,16 +267,16 @@ fn commands_of_layer_2_are_misuse_where_it_was_not_agreed_on() {
 fn who_owns_an_entity_says_retrying_and_who_receives_it_says_yielded_and_deferred() {
     let mut peer = named_server();
     peer.status(Status::Pending, 0, 1).expect("announced");
-    refused(peer.status(Status::Retrying, 0, 1), ErrorCode::EntityInvalid, "not set aside");
+    refused(peer.status(Status::Retrying, 0, 1), Violation::NotSetAside);
     let claim = crate::Extension::Claim { claim_id: 1, expiry_micros: 2 };
     let mut peer = named_server();
     peer.status(Status::Pending, 0, 1).expect("announced");
     let frame = StatusFrame { extension: Some(claim), ..StatusFrame::new(Status::Deferred, 0, 1) };
-    refused(peer.say(&Frame::Status(frame)), ErrorCode::EntityInvalid, "by the entity's own owner");
+    refused(peer.say(&Frame::Status(frame)), Violation::OwnStatus { status: Status::Deferred });
     let mut peer = named_server();
     peer.session.announce(peer.now, None, false).expect("allowed").expect("window");
-    refused(peer.status(Status::Retrying, 1, 1), ErrorCode::EntityInvalid, "another than the entity's owner");
+    refused(peer.status(Status::Retrying, 1, 1), Violation::ForeignRetrying);
     let mut peer = named_server();
     let resume = Layer2Frame::Resume { scope_id: 1, entity_id: 1, token: Bytes::new() };
-    refused(peer.say(&Frame::Layer2(resume)), ErrorCode::ScopeInvalid, "not the sender's");
+    refused(peer.say(&Frame::Layer2(resume)), Violation::ResumeScope);
 }

@@ -1,11 +1,6 @@
-//! Errors and the registry of error codes (section 11.4).
+//! The registry of error codes (section 11.4).
 
 use std::fmt;
-
-use penstock_wire::{ErrorKind, Truncated};
-
-/// What this crate's fallible functions return.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A code of the "PipeStream Error Codes" registry (section 11.4), the same on CONNECTION_CLOSE, RESET_STREAM,
 /// STOP_SENDING (decision 21) and in a 0xC0 ERROR frame (decision 20).
@@ -111,95 +106,6 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// An error of the protocol: whose fault, which code of the registry, where, and what the user should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    code: ErrorCode,
-    scope: Option<u32>,
-    entity: Option<u32>,
-    message: String,
-}
-
-impl Error {
-    /// The peer's bytes do not parse.
-    pub fn malformed(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Malformed, code, message)
-    }
-
-    /// The peer broke a rule.
-    pub fn violation(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Violation, code, message)
-    }
-
-    /// A limit was exceeded; the message names the limit.
-    pub fn limit(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Limit, code, message)
-    }
-
-    /// The caller broke a rule; nothing was sent.
-    pub fn misuse(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Misuse, ErrorCode::InternalError, message)
-    }
-
-    /// An error of the given kind.
-    pub fn new(kind: ErrorKind, code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { kind, code, scope: None, entity: None, message: message.into() }
-    }
-
-    /// Names the scope and the entity that the error is about.
-    #[must_use]
-    pub fn at(mut self, scope: u32, entity: u32) -> Self {
-        self.scope = Some(scope);
-        self.entity = Some(entity);
-        self
-    }
-
-    /// Whose fault it is.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// The registry's code.
-    pub fn code(&self) -> ErrorCode {
-        self.code
-    }
-
-    /// The scope that it is about, if it is about one.
-    pub fn scope(&self) -> Option<u32> {
-        self.scope
-    }
-
-    /// The entity that it is about, if it is about one.
-    pub fn entity(&self) -> Option<u32> {
-        self.entity
-    }
-
-    /// What happened, without the code.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)?;
-        match (self.scope, self.entity) {
-            (Some(scope), Some(entity)) => write!(f, " (scope {scope}, entity {entity})"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<Truncated> for Error {
-    /// Bytes that end too early are ENTITY_INVALID (decision 3).
-    fn from(error: Truncated) -> Self {
-        Self::malformed(ErrorCode::EntityInvalid, error.to_string())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,12 +118,5 @@ mod tests {
         assert_eq!(ErrorCode::from_code(0x0C).name(), "PIPESTREAM_LAYER_UNSUPPORTED");
         assert_eq!(ErrorCode::from_code(0x40).name(), "PIPESTREAM_PRIVATE_USE");
         assert_eq!(ErrorCode::from_code(0x0D).name(), "PIPESTREAM_UNASSIGNED");
-    }
-
-    #[test]
-    fn an_error_names_its_code_and_its_place() {
-        let error = Error::violation(ErrorCode::ScopeInvalid, "scope 3 is ours").at(3, 7);
-        assert_eq!(error.to_string(), "PIPESTREAM_SCOPE_INVALID (0x09): scope 3 is ours (scope 3, entity 7)");
-        assert_eq!((error.kind(), error.scope(), error.entity()), (ErrorKind::Violation, Some(3), Some(7)));
     }
 }

@@ -1,9 +1,6 @@
 use std::fmt;
 
-use penstock_wire::{ErrorKind, LimitExceeded};
-
-/// What this crate's fallible functions return.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+use penstock_wire::ErrorKind;
 
 /// What went wrong, as callers tell errors apart. Those with a status are what a buffer answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,78 +114,6 @@ impl Code {
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// What went wrong, and what exactly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    code: Code,
-    message: String,
-}
-
-impl Error {
-    /// What went wrong, and what exactly.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    /// A request, an envelope or metadata is not well formed: 400.
-    pub(crate) fn malformed(message: impl Into<String>) -> Self {
-        Self::new(Code::Malformed, message)
-    }
-
-    /// No key, or a wrong one: 401. It says no more than that.
-    pub fn unauthorized() -> Self {
-        Self::new(Code::Unauthorized, "no key, or not this job's")
-    }
-
-    /// What a buffer has refused `what` with: the [`Code`] of its status, and the beginning of its body.
-    pub fn of_response(what: &str, status: u16, body: &[u8]) -> Self {
-        let said = crate::response::excerpt(body);
-        let lost = || crate::response::code(body).as_deref() == Some(Code::Lost.name());
-        let code = Code::of_status(status);
-        let code = if code == Code::Expired && lost() { Code::Lost } else { code };
-        Self::new(code, format!("the buffer refused {what} with {status}: {said}"))
-    }
-
-    /// The caller broke a rule.
-    pub(crate) fn misuse(message: impl Into<String>) -> Self {
-        Self::new(Code::Misuse, message)
-    }
-
-    /// The buffer does not know the job: 404.
-    pub fn not_found() -> Self {
-        Self::new(Code::NotFound, "the job is not known")
-    }
-
-    /// What went wrong.
-    pub const fn code(&self) -> Code {
-        self.code
-    }
-
-    /// Whose fault it is.
-    pub const fn kind(&self) -> ErrorKind {
-        self.code.kind()
-    }
-
-    /// What happened, without the code.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<LimitExceeded> for Error {
-    fn from(exceeded: LimitExceeded) -> Self {
-        Self::new(Code::TooLarge, exceeded.to_string())
     }
 }
 

@@ -1,0 +1,242 @@
+//! Errors, and the registry of their codes (section 11.4).
+
+mod code;
+mod document;
+mod entity;
+mod limit;
+mod malformed;
+mod misuse;
+mod object;
+mod reference;
+#[cfg(test)]
+mod tests;
+mod violation;
+
+use std::fmt;
+
+use penstock_wire::{ErrorKind, Truncated};
+
+pub use code::ErrorCode;
+pub use document::DocumentError;
+pub use entity::EntityError;
+pub use limit::{Deadline, LimitError};
+pub use malformed::{ClaimRecordError, Malformed, UriError};
+pub use misuse::Misuse;
+pub use object::{ObjectError, Unavailable};
+pub use reference::ReferenceError;
+pub use violation::{Early, Violation};
+
+/// Return type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by whose fault it is, with the entity that it is about, if it is about one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer's bytes, or stored ones, do not parse.
+    #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
+    Malformed(Malformed, Option<Subject>),
+    /// The bytes parse, but the peer broke a rule.
+    #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
+    Violation(Violation, Option<Subject>),
+    /// A limit was exceeded.
+    #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
+    Limit(LimitError, Option<Subject>),
+    /// Something took too long.
+    #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
+    Deadline(Deadline, Option<Subject>),
+    /// Something cannot be had at the end that has the entity.
+    #[error("{code}: {0}{place}", code = ErrorCode::InternalError, place = Place(*.1))]
+    Unavailable(Unavailable, Option<Subject>),
+    /// The caller broke a rule; nothing was sent.
+    #[error("{code}: {0}{place}", code = ErrorCode::InternalError, place = Place(*.1))]
+    Misuse(Misuse, Option<Subject>),
+}
+
+/// What an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// The scope.
+    pub scope: u32,
+    /// The entity.
+    pub entity: u32,
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// By RESET_STREAM.
+    Reset,
+    /// By FIN.
+    Finished,
+}
+
+impl fmt::Display for StreamEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "reset",
+            Self::Finished => "finished",
+        })
+    }
+}
+
+/// What an error is about, behind its message.
+struct Place(Option<Subject>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |Subject { scope, entity }| write!(f, " (scope {scope}, entity {entity})"))
+    }
+}
+
+impl Error {
+    /// Return the same error with the scope and the entity that it is about.
+    #[must_use]
+    pub fn at(mut self, scope: u32, entity: u32) -> Self {
+        match &mut self {
+            Self::Malformed(_, subject)
+            | Self::Violation(_, subject)
+            | Self::Limit(_, subject)
+            | Self::Deadline(_, subject)
+            | Self::Unavailable(_, subject)
+            | Self::Misuse(_, subject) => *subject = Some(Subject { scope, entity }),
+        }
+        self
+    }
+
+    /// Return whose fault it is.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Malformed(..) => ErrorKind::Malformed,
+            Self::Violation(..) => ErrorKind::Violation,
+            Self::Limit(..) => ErrorKind::Limit,
+            Self::Deadline(..) => ErrorKind::Deadline,
+            Self::Unavailable(..) => ErrorKind::Io,
+            Self::Misuse(..) => ErrorKind::Misuse,
+        }
+    }
+
+    /// Return the registry's code.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Malformed(malformed, _) => malformed.code(),
+            Self::Violation(violation, _) => violation.code(),
+            Self::Limit(limit, _) => limit.code(),
+            Self::Deadline(deadline, _) => deadline.code(),
+            Self::Unavailable(..) | Self::Misuse(..) => ErrorCode::InternalError,
+        }
+    }
+
+    /// Return what it is about.
+    pub const fn subject(&self) -> Option<Subject> {
+        match self {
+            Self::Malformed(_, subject)
+            | Self::Violation(_, subject)
+            | Self::Limit(_, subject)
+            | Self::Deadline(_, subject)
+            | Self::Unavailable(_, subject)
+            | Self::Misuse(_, subject) => *subject,
+        }
+    }
+
+    /// Return the scope that it is about.
+    pub fn scope(&self) -> Option<u32> {
+        self.subject().map(|subject| subject.scope)
+    }
+
+    /// Return the entity that it is about.
+    pub fn entity(&self) -> Option<u32> {
+        self.subject().map(|subject| subject.entity)
+    }
+
+    /// Return what happened, without the code and the place.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Malformed(malformed, _) => malformed.to_string(),
+            Self::Violation(violation, _) => violation.to_string(),
+            Self::Limit(limit, _) => limit.to_string(),
+            Self::Deadline(deadline, _) => deadline.to_string(),
+            Self::Unavailable(unavailable, _) => unavailable.to_string(),
+            Self::Misuse(misuse, _) => misuse.to_string(),
+        }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed, None)
+    }
+}
+
+impl From<UriError> for Error {
+    fn from(error: UriError) -> Self {
+        Malformed::from(error).into()
+    }
+}
+
+impl From<ClaimRecordError> for Error {
+    fn from(error: ClaimRecordError) -> Self {
+        Malformed::from(error).into()
+    }
+}
+
+impl From<Truncated> for Error {
+    /// Bytes that end too early are ENTITY_INVALID (decision 3).
+    fn from(truncated: Truncated) -> Self {
+        Malformed::Truncated(truncated).into()
+    }
+}
+
+impl From<Violation> for Error {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation, None)
+    }
+}
+
+impl From<EntityError> for Error {
+    fn from(error: EntityError) -> Self {
+        Violation::from(error).into()
+    }
+}
+
+impl From<DocumentError> for Error {
+    fn from(error: DocumentError) -> Self {
+        EntityError::from(error).into()
+    }
+}
+
+impl From<ReferenceError> for Error {
+    fn from(error: ReferenceError) -> Self {
+        EntityError::from(error).into()
+    }
+}
+
+impl From<ObjectError> for Error {
+    fn from(error: ObjectError) -> Self {
+        EntityError::from(error).into()
+    }
+}
+
+impl From<Unavailable> for Error {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable, None)
+    }
+}
+
+impl From<LimitError> for Error {
+    fn from(limit: LimitError) -> Self {
+        Self::Limit(limit, None)
+    }
+}
+
+impl From<Deadline> for Error {
+    fn from(deadline: Deadline) -> Self {
+        Self::Deadline(deadline, None)
+    }
+}
+
+impl From<Misuse> for Error {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse, None)
+    }
+}

@@ -1,0 +1,79 @@
+use super::ErrorCode;
+
+/// What is wrong with the object that a reference leads to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// Nothing is there.
+    #[error("there is no object {0}")]
+    Missing(String),
+    /// A file is named as objects of stores are.
+    #[error("a file has no entity tag and no version")]
+    NoTag,
+    /// A key that no store takes.
+    #[error("the key of {name}: {reason}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A place where this end fetches nothing.
+    #[error("{0} is not below any prefix that this server fetches from")]
+    Forbidden(String),
+    /// Another object is there meanwhile.
+    #[error("the object {0} was replaced while it was read")]
+    Replaced(String),
+    /// Less of it is there meanwhile.
+    #[error("the object {0} became shorter while it was read")]
+    Shortened(String),
+    /// Another size than the reference says.
+    #[error("the object {name} has {length} bytes, the reference says {size}")]
+    Size {
+        /// Its name.
+        name: String,
+        /// Bytes that it has.
+        length: u64,
+        /// Bytes that the reference says.
+        size: u64,
+    },
+    /// Another entity tag than the reference says.
+    #[error("the object {0} has another entity tag than the reference says")]
+    Tag(String),
+    /// Another checksum than the reference says.
+    #[error("the object's SHA-256 is not that of the reference")]
+    Digest,
+    /// Another length than at first.
+    #[error("the object has not {0} bytes any more")]
+    Length(u64),
+}
+
+/// What cannot be had at the end that has the entity, which is nobody's mistake.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// An object that a reference leads to.
+    #[error("the object {0} cannot be fetched; the server's log says why")]
+    Object(String),
+    /// A payload that was spooled.
+    #[error("cannot read the payload back: {reason}")]
+    Payload {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ObjectError {
+    /// Return the registry's code.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Missing(_) | Self::NoTag | Self::Key { .. } | Self::Forbidden(_) => ErrorCode::EntityInvalid,
+            Self::Replaced(_)
+            | Self::Shortened(_)
+            | Self::Size { .. }
+            | Self::Tag(_)
+            | Self::Digest
+            | Self::Length(_) => ErrorCode::IntegrityError,
+        }
+    }
+}

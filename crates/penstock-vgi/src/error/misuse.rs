@@ -1,0 +1,70 @@
+use crate::shm_layout::HEADER;
+
+/// What the caller did wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misuse {
+    /// A call on a connection that is busy.
+    #[error("a call is still open on this connection")]
+    CallOpen,
+    /// An input or an answer without a stream.
+    #[error("no stream is open")]
+    NoStream,
+    /// An input before the answer to the last one, or behind the end.
+    #[error("the last input has no answer yet, or the stream was closed")]
+    EarlyInput,
+    /// An input of another schema than the first one.
+    #[error("all inputs of a stream have one schema")]
+    InputSchema,
+    /// A second answer to an input.
+    #[error("an input is answered with one batch")]
+    TwoBatches,
+    /// A batch that was not asked for.
+    #[error("nothing was pointed at")]
+    NoPointer,
+    /// A reply without a call.
+    #[error("no call waits for a reply")]
+    NoReply,
+    /// An error without a call.
+    #[error("no call waits for an answer")]
+    NoAnswer,
+    /// A stream without a call.
+    #[error("no call waits for a stream")]
+    NoStreamCall,
+    /// A second answer to a call.
+    #[error("the call was answered")]
+    Answered,
+    /// URLs that were not asked for.
+    #[error("nobody has asked for URLs")]
+    NoUrlCall,
+    /// A request that is to lie elsewhere has no batch.
+    #[error("a request without a batch")]
+    NoBatch,
+    /// A batch before the schema of its stream.
+    #[error("a stream without a schema")]
+    NoSchema,
+    /// Columns of other types or lengths than the schema's.
+    #[error("a batch that does not fit its schema: {reason}")]
+    BatchSchema {
+        /// What Arrow said.
+        reason: String,
+    },
+    /// Arrow has no message for it.
+    #[error("a batch that cannot be written: {reason}")]
+    Batch {
+        /// What Arrow said.
+        reason: String,
+    },
+    /// A dialect that is not known.
+    #[error("no dialect is called {0:?}: \"spec\" and \"0.10\" are")]
+    Dialect(String),
+    /// Two methods of a protocol have one name.
+    #[error("two methods are called {0:?}")]
+    MethodName(String),
+    /// The prefix of a service's paths.
+    #[error("the prefix {0:?} begins with a slash and does not end with one")]
+    Prefix(String),
+    /// A segment without room for data.
+    #[error("a segment has more than {HEADER} bytes, not {0}")]
+    SegmentSize(u64),
+}

@@ -1,0 +1,80 @@
+mod malformed;
+mod misuse;
+#[cfg(test)]
+mod tests;
+mod violation;
+
+use penstock_wire::{ErrorKind, LimitExceeded, Truncated};
+
+pub use malformed::{Malformed, SegmentHeader};
+pub use misuse::Misuse;
+pub use violation::Violation;
+
+/// Return type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by whose fault it is. After an error of a kind other than [`ErrorKind::Misuse`] a connection is over.
+///
+/// A method or a request is answered with a [`Failure`](crate::Failure) instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer's bytes do not parse.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The bytes parse, but the peer broke a rule.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// A limit was exceeded.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// A compressed body is larger than it may be.
+    #[error("a zstd body inflates to more than {limit} bytes")]
+    Inflated {
+        /// Bytes that it may have.
+        limit: u64,
+    },
+    /// A batch that lies elsewhere is larger than it may be.
+    #[error("an external batch has more than {limit} bytes")]
+    External {
+        /// Bytes that it may have.
+        limit: u64,
+    },
+    /// A column of a batch cannot be read.
+    #[error("column {name:?}: {source}")]
+    Column {
+        /// The column.
+        name: String,
+        /// Why not.
+        source: Box<Error>,
+    },
+    /// The compressor gave up, which is the machine's fault.
+    #[error("a body cannot be compressed: {reason}")]
+    Compression {
+        /// What the compressor said.
+        reason: String,
+    },
+    /// The caller broke a rule.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl Error {
+    /// Return whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Malformed(_) => ErrorKind::Malformed,
+            Self::Violation(_) => ErrorKind::Violation,
+            Self::Limit(_) | Self::Inflated { .. } | Self::External { .. } => ErrorKind::Limit,
+            Self::Column { source, .. } => source.kind(),
+            Self::Compression { .. } => ErrorKind::Io,
+            Self::Misuse(_) => ErrorKind::Misuse,
+        }
+    }
+}
+
+impl From<Truncated> for Error {
+    fn from(truncated: Truncated) -> Self {
+        Malformed::Truncated(truncated).into()
+    }
+}

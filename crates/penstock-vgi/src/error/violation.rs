@@ -1,0 +1,75 @@
+/// Which rule the peer broke.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A client's bytes where no request and no stream is.
+    #[error("the client has sent what no request and no stream is")]
+    Request,
+    /// A client that does not wait for its answers.
+    #[error("the client has sent an input before the answer to the last one")]
+    EarlyInput,
+    /// A server's batch where no call is open.
+    #[error("the server has sent a batch that nobody asked for")]
+    UnexpectedBatch,
+    /// A server's end of a stream where no call is open.
+    #[error("the server has ended a stream that nobody asked for")]
+    UnexpectedEnd,
+    /// A server's second answer to an input.
+    #[error("the server has sent two batches for one input")]
+    TwoBatches,
+    /// An answer to a call.
+    #[error("the answer to a call has no result")]
+    NoResult,
+    /// The header of a stream.
+    #[error("the header of a stream has no batch")]
+    NoHeader,
+    /// An answer over HTTP to a call with a header.
+    #[error("the answer to a stream with a header has none")]
+    NoHttpHeader,
+    /// An answer over HTTP that points into shared memory.
+    #[error("an answer over HTTP that lies in shared memory, of which there is none")]
+    HttpPointer,
+    /// An answer over HTTP in a coding that the request does not accept.
+    #[error("an answer that is coded as {0:?}, which was not asked for")]
+    Coding(String),
+    /// An answer with upload URLs.
+    #[error("an answer with upload URLs that has no such columns")]
+    UploadColumns,
+    /// A pointer into shared memory.
+    #[error("a pointer to {length} bytes at {offset} leads to no region of the segment")]
+    Region {
+        /// Where it leads.
+        offset: u64,
+        /// Bytes there.
+        length: u64,
+    },
+    /// A batch in shared memory.
+    #[error("a batch in shared memory whose schema is not that of its pointer")]
+    SharedSchema,
+    /// A pointer to an external batch.
+    #[error("the pointer to an external batch is no UTF-8")]
+    Location,
+    /// What is behind a pointer is not what was put there.
+    #[error("the SHA-256 of an external batch is {actual}, and its pointer says {expected}")]
+    Digest {
+        /// The checksum of what was fetched, in hex.
+        actual: String,
+        /// That of the pointer.
+        expected: String,
+    },
+    /// More than a stream is behind a pointer.
+    #[error("an external batch is one IPC stream, and there are more")]
+    ExternalStreams,
+    /// More than a batch is behind a pointer.
+    #[error("there is more than one batch behind a pointer")]
+    ExternalBatches,
+    /// No batch is behind a pointer.
+    #[error("there is no batch behind a pointer")]
+    NoExternalBatch,
+    /// A pointer is behind a pointer.
+    #[error("redirect loop: there is a pointer behind a pointer")]
+    RedirectLoop,
+    /// A batch behind a pointer.
+    #[error("Schema mismatch: the batch behind a pointer has another schema than the pointer")]
+    ExternalSchema,
+}
