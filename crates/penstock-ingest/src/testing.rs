@@ -10,9 +10,10 @@ use penstock_documents::{Limits, Part, PdfLimits, PdfPages, Source, Spool, Works
 use penstock_io::runtime::{Interrupted, wait};
 use penstock_io::tls::{ClientTls, Identity as TlsIdentity, ServerTls, Trust};
 use penstock_pipestream_net::{
-    Claims, Client, Consumer, EntityKey, ErrorCode, FolderSink, Payload, Reason, Resolution, ScopeKey, SentEntity,
-    Server, ServerOptions, SessionHandle, SessionOptions, Status,
+    Client, Consumer, EntityKey, ErrorCode, Payload, Reason, Resolution, ScopeKey, SentEntity, Server, ServerOptions,
+    SessionHandle, SessionOptions, Status,
 };
+use penstock_pipestream_sink::{Claims, FolderSink};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -2,25 +2,25 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use penstock_io::DriverError as _;
-use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::runtime::PerProcess;
 use penstock_io::tls::ClientTls;
 use penstock_pipestream::{ErrorCode, Reason, Role};
+use quinn::VarInt;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, ConnectionError, VarInt};
-use tokio::time::timeout;
 
-use super::claims::Claims;
-use super::command::{Urgent, closed};
-use super::connection::{Start, Started, Stored};
-use super::counters::{CounterSnapshot, Counters};
-use super::driver::{Dialled, Road};
-use super::handle::SessionHandle;
-use super::journal::ClientState;
-use super::shared::{Phase, SessionOptions};
-use super::transport::{self, ALPN, Intake};
+use crate::command::{Urgent, closed};
+use crate::connection::{Start, Started, Stored};
+use crate::counters::{CounterSnapshot, Counters};
+use crate::dial::Dialer;
+use crate::driver::Road;
+use crate::handle::SessionHandle;
+use crate::journal::ClientState;
+use crate::options::SessionOptions;
+use crate::port::{ClaimChecks, no_claim_checks};
+use crate::shared::Phase;
+use crate::transport::{self, ALPN};
 use crate::{Error, Result};
 
 /// Makes sessions to servers. All clients of a process share one socket; this is a trust that was read once.
@@ -31,7 +31,7 @@ struct Inner {
     crypto: Arc<QuicClientConfig>,
     counters: Arc<Counters>,
     /// A client keeps none, so what servers send is not set aside here.
-    claims: Arc<Claims>,
+    claims: Arc<dyn ClaimChecks>,
 }
 
 impl fmt::Debug for Client {
@@ -47,7 +47,7 @@ impl Client {
         Ok(Self(Arc::new(PerProcess::new(Inner {
             crypto: Arc::new(crypto),
             counters: Arc::default(),
-            claims: Claims::nowhere(),
+            claims: no_claim_checks(),
         }))))
     }
 
@@ -77,48 +77,6 @@ impl Client {
     }
 }
 
-/// Makes connections to one server.
-pub(crate) struct Dialer {
-    config: ClientConfig,
-    address: SocketAddr,
-    server_name: String,
-    mtu: Option<u16>,
-    patience: Duration,
-    counters: Arc<Counters>,
-}
-
-impl Dialer {
-    fn new(inner: &Inner, address: SocketAddr, server_name: String, options: &SessionOptions) -> Result<Self> {
-        options.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
-        let crypto: Arc<dyn quinn::crypto::ClientConfig> = Arc::<QuicClientConfig>::clone(&inner.crypto);
-        let mut config = ClientConfig::new(crypto);
-        config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
-        let (mtu, patience, counters) = (options.mtu, options.handshake_timeout, Arc::clone(&inner.counters));
-        Ok(Self { config, address, server_name, mtu, patience, counters })
-    }
-
-    fn late(&self) -> Error {
-        Error::deadline(format!("{} did not answer within {} s", self.address, self.patience.as_secs_f64()))
-    }
-
-    /// A connection, and its stream 0.
-    pub(crate) async fn dial(&self) -> Result<Dialled> {
-        let address = self.address;
-        let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
-        let connecting = endpoint
-            .connect_with(self.config.clone(), address, &self.server_name)
-            .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
-        let connection = match timeout(self.patience, connecting).await {
-            Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
-            Err(_) => return Err(self.late()),
-        };
-        Counters::add(&self.counters.connections_total, 1);
-        // Stream 0 is the first that a client opens, and it is opened at once (section 5.1).
-        let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
-        Ok((connection, control))
-    }
-}
-
 async fn connect(
     inner: Inner,
     address: SocketAddr,
@@ -126,7 +84,7 @@ async fn connect(
     options: SessionOptions,
 ) -> Result<SessionHandle> {
     let needs_layer2 = options.policy.is_some() || options.survives.is_some();
-    let dialer = Arc::new(Dialer::new(&inner, address, server_name, &options)?);
+    let dialer = Arc::new(Dialer::new(&inner.crypto, &inner.counters, address, server_name, &options)?);
     let (connection, control) = dialer.dial().await?;
     let lost = connection.clone();
     let road = match options.survives {
@@ -191,18 +149,4 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Sto
         Some((session, journal)) => Stored::Begun(Box::new(session), Box::new(journal)),
         None => Stored::New(state),
     })
-}
-
-/// A handshake that failed, in words that name the peer.
-fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
-    match error {
-        ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),
-        ConnectionError::VersionMismatch
-        | ConnectionError::TransportError(_)
-        | ConnectionError::ConnectionClosed(_)
-        | ConnectionError::ApplicationClosed(_)
-        | ConnectionError::Reset
-        | ConnectionError::LocallyClosed
-        | ConnectionError::CidsExhausted => Error::tls(format!("the handshake with {address} failed: {error}")),
-    }
 }

@@ -5,22 +5,24 @@ use std::sync::{Arc, OnceLock};
 use penstock_pipestream::{Role, Session};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::task::JoinSet;
 
-use super::claims::{Claims, DeferTypes};
-use super::command::Commands;
-use super::consumer::{Consumer, Inlet};
-use super::counters::Counters;
-use super::driver::{Driver, Durable, Names, Opening, Road, inbox};
-use super::handle::SessionHandle;
-use super::handover::handover;
-use super::incoming::{EntityLink, PARKED, accept_bidirectional, accept_streams};
-use super::journal::{ClientState, Journal};
-use super::liveness;
-use super::outgoing::CREDIT;
-use super::shared::{Gate, Link, SessionOptions, Shared, now};
-use super::transport::{Intake, session_id};
 use crate::Result;
+use crate::claim_checks::DeferTypes;
+use crate::clock::now;
+use crate::command::{Commands, inbox};
+use crate::consumer::{Consumer, HandleQueue};
+use crate::counters::Counters;
+use crate::driver::{Driver, Durable, Names, Opening, Road};
+use crate::entity_link::EntityLink;
+use crate::handle::SessionHandle;
+use crate::handover::handover;
+use crate::journal::{ClientState, Journal};
+use crate::limits::{CREDIT, PARKED};
+use crate::link::{Gate, Link};
+use crate::options::SessionOptions;
+use crate::port::{ClaimChecks, SinkSession};
+use crate::shared::Shared;
+use crate::transport::{Intake, session_id};
 
 /// A connection that is about to become a session.
 pub(crate) struct Start {
@@ -29,7 +31,7 @@ pub(crate) struct Start {
     pub(crate) options: SessionOptions,
     pub(crate) counters: Arc<Counters>,
     /// Where its claim checks are kept.
-    pub(crate) claims: Arc<Claims>,
+    pub(crate) claims: Arc<dyn ClaimChecks>,
     /// What a sink stores and sets aside.
     pub(crate) defer_types: Arc<DeferTypes>,
     /// Stream 0, at the client.
@@ -55,7 +57,7 @@ pub(crate) enum Stored {
 pub(crate) struct Started {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
-    /// For its user, unless a folder takes its entities.
+    /// For its user, unless a sink takes its entities.
     pub(crate) handle: Option<SessionHandle>,
 }
 
@@ -91,12 +93,12 @@ impl Start {
             // A sink takes entities at once, so nothing has to wait.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
-        let inlet = Arc::<OnceLock<_>>::default();
-        let sink = consumer.filter(|consumer| consumer.is_sink()).cloned();
+        let taking = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
+        let sink = consumer.and_then(Consumer::sink).cloned();
         let handle = sink.is_none().then(|| {
             let (giver, taker) = handover();
             // It was empty.
-            let _ = inlet.set(Inlet::Queue(giver));
+            let _ = taking.set(Arc::new(HandleQueue(giver)));
             SessionHandle::new(Arc::clone(&entity), taker)
         });
         let link = Arc::new(Link {
@@ -105,7 +107,7 @@ impl Start {
             number: 0,
             entity,
             commands: commands.clone(),
-            inlet,
+            sink: taking,
             intake,
             log: self.options.events.clone(),
             places,
@@ -124,15 +126,4 @@ impl Start {
         tokio::spawn(driver.run());
         Ok(Started { shared, commands, handle })
     }
-}
-
-/// The tasks that take the peer's streams, and that see whether a server is still there.
-pub(crate) fn accept(link: &Arc<Link>) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    tasks.spawn(accept_streams(Arc::clone(link)));
-    tasks.spawn(accept_bidirectional(Arc::clone(link)));
-    if link.shared.role == Role::Client && link.shared.peer.ip().to_canonical().is_loopback() {
-        tasks.spawn(liveness::watch(Arc::clone(link)));
-    }
-    tasks
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use penstock_io::admission;
+use penstock_io::metrics::Histogram;
 use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
 
 /// How many codes the registry names (section 11.4); all others share one more slot.
@@ -99,6 +100,24 @@ impl Gauges {
             gauge.store(value, Ordering::Relaxed);
         }
     }
+}
+
+/// What the journal of sessions counts.
+#[derive(Debug, Default)]
+pub(crate) struct JournalCounters {
+    pub(crate) restored: AtomicU64,
+    /// Restored sessions that nobody came back to, and those that could not be restored.
+    pub(crate) in_vain: AtomicU64,
+    pub(crate) records: AtomicU64,
+    /// How long it took to make records durable, a group at a time.
+    pub(crate) commits: Histogram,
+}
+
+/// A log of events: lines that could not be written, and times that a session waited for it.
+#[derive(Debug, Default)]
+pub(crate) struct LogCounters {
+    pub(crate) lost: AtomicU64,
+    pub(crate) waits: AtomicU64,
 }
 
 /// Counts that all sessions of a server, or one client, share.

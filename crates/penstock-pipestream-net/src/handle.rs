@@ -12,15 +12,16 @@ use penstock_pipestream::{
 };
 use tokio::sync::oneshot;
 
-use super::claims::ClaimCheck;
-use super::command::{
-    Answer, Asked, CheckpointAnswer, Command, Commands, Delivery, EntityDraft, SendRequest, Urgent, closed,
-};
-use super::handover::Taker;
-use super::incoming::{EntityLink, IncomingEntity, Untaken};
-use super::outcomes::Missing;
-use super::payload::Payload;
-use super::shared::{Phase, Released, Resolution, Shared};
+use crate::claim_checks::ClaimCheck;
+use crate::command::{CheckpointAnswer, Command, Commands, SendRequest, Urgent, closed};
+use crate::draft::{Delivery, EntityDraft};
+use crate::entity_link::{Asked, EntityLink};
+use crate::handover::Taker;
+use crate::incoming::{IncomingEntity, Untaken};
+use crate::outcomes::Missing;
+use crate::payload::Payload;
+use crate::shared::{Phase, Shared};
+use crate::types::{Released, Resolution};
 use crate::{Error, Result};
 
 /// Entities that are handed to the driver together.
@@ -149,7 +150,7 @@ impl SessionHandle {
         let mut items = items.peekable();
         while items.peek().is_some() {
             let batch: Vec<_> = items.by_ref().take(TOGETHER).collect();
-            let (answers, waiting) = Answer::batch(batch.len(), Arc::clone(link));
+            let (answers, waiting) = Asked::batch(batch.len(), link);
             let mut requests = Vec::with_capacity(batch.len());
             for ((draft, delivery), answer) in batch.into_iter().zip(answers) {
                 match draft.check(&delivery) {

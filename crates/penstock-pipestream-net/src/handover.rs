@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use super::outcomes::{Waiters, lock, wake};
+use crate::outcomes::{Waiters, lock, wake};
 
 /// A way for values that are handed over; its capacity is its user's matter.
 pub(crate) fn handover<T>() -> (Giver<T>, Taker<T>) {

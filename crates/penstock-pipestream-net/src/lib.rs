@@ -1,4 +1,5 @@
-//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client, its server, and the folder sink.
+//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client and its server. Where entities are
+//! stored is a matter of others, who implement the traits of [`port`].
 //!
 //! ```text
 //!  caller ── SessionHandle ─┐                                   ┌─ entity streams, a task for each
@@ -10,33 +11,43 @@
 //! consumer, and 4 MiB for very small ones that wait besides, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
 //! session's own limits.
 
-mod claims;
+mod answer;
+mod claim_checks;
 mod client;
+mod clock;
 mod command;
+mod conceal;
 mod connection;
 mod consumer;
 mod counters;
+mod dial;
+mod draft;
 mod driver;
+mod entity_link;
 mod error;
 mod events;
 mod handle;
 mod handover;
 mod incoming;
 mod journal;
+mod limits;
+mod link;
 mod liveness;
 mod metrics;
+mod options;
 mod outcomes;
 mod outgoing;
 mod payload;
+pub mod port;
 mod pump;
-pub mod reading;
-mod references;
 mod resolutions;
+mod sealer;
 mod segments;
 mod server;
 mod shared;
-mod sink;
-mod transport;
+mod sink_control;
+pub mod transport;
+mod types;
 
 pub use error::{Error, Result};
 pub use penstock_pipestream::claims::ClaimLimits;
@@ -46,19 +57,18 @@ pub use penstock_pipestream::{
     ResolutionState, Role, ScopeDigest, ScopeKey, SessionConfig, SessionId, Status, Ticket as SentEntity, YieldReason,
 };
 
-pub use self::claims::{
-    ClaimCheck, ClaimRow, Claims, DeferTypes, Details as ClaimDetails, life as claim_life, read_claims, read_claims_in,
-};
+pub use self::claim_checks::{ClaimCheck, ClaimRow, DeferTypes, Details as ClaimDetails, life as claim_life};
 pub use self::client::Client;
-pub use self::command::{CheckpointAnswer, EntityDraft};
+pub use self::clock::now;
+pub use self::command::CheckpointAnswer;
 pub use self::consumer::{ChannelConsumer, Consumer, IncomingSessions, channel};
 pub use self::counters::CounterSnapshot;
+pub use self::draft::EntityDraft;
 pub use self::events::EventLog;
 pub use self::handle::{EventBatch, SessionHandle};
 pub use self::incoming::IncomingEntity;
+pub use self::options::SessionOptions;
 pub use self::payload::Payload;
-pub use self::references::References;
-pub use self::server::{Reading, Server, ServerOptions};
-pub use self::shared::{Released, Resolution, SessionOptions};
-pub use self::sink::{FolderSink, ObjectSink};
+pub use self::server::{Server, ServerOptions};
 pub use self::transport::check_mtu;
+pub use self::types::{Released, Resolution};

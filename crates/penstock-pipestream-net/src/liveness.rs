@@ -13,8 +13,8 @@ use penstock_pipestream::{ErrorCode, Reason};
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
-use super::command::Urgent;
-use super::shared::Link;
+use crate::command::Urgent;
+use crate::link::Link;
 
 /// After so long without a packet the system is asked.
 const QUIET: Duration = Duration::from_secs(1);

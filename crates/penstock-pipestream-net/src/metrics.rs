@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use penstock_io::metrics::Page;
 use quinn::ConnectionStats;
 
-use super::claims::ClaimCounters;
-use super::counters::{ByCode, Counters, Gauges};
-use super::journal::JournalCounters;
-use super::sink::SinkCounters;
+use crate::counters::{ByCode, Counters, Gauges, JournalCounters, LogCounters};
+use crate::port::{ClaimCounters, EntitySink};
 
 /// What QUIC counts of a connection, of those that have ended or of all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,13 +62,6 @@ impl Held {
     }
 }
 
-/// A log of events: lines that could not be written, and times that a session waited for it.
-#[derive(Debug, Default)]
-pub(crate) struct LogCounters {
-    pub(crate) lost: AtomicU64,
-    pub(crate) waits: AtomicU64,
-}
-
 /// One scrape of a server.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
@@ -80,7 +71,7 @@ pub(crate) struct Report<'a> {
     pub(crate) claim_limits: &'a ClaimCounters,
     pub(crate) transport: Transport,
     pub(crate) held: Held,
-    pub(crate) sink: Option<&'a SinkCounters>,
+    pub(crate) sink: Option<&'a dyn EntitySink>,
     pub(crate) log: Option<&'a LogCounters>,
     /// Where sessions are on disk.
     pub(crate) journal: Option<&'a JournalCounters>,
@@ -105,7 +96,7 @@ impl Report<'_> {
         page.gauge("penstock_pipestream_claims", "Claim checks that are known.", self.claims)?;
         page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.held.events)?;
         if let Some(sink) = self.sink {
-            write_sink(page, sink)?;
+            sink.write_metrics(page)?;
         }
         if let Some(journal) = self.journal {
             write_journal(page, journal)?;
@@ -209,11 +200,9 @@ impl Report<'_> {
     }
 
     fn limits(&self, page: &mut Page<'_>) -> fmt::Result {
-        let sink = |read_one: fn(&SinkCounters) -> &AtomicU64| self.sink.map_or(0, |sink| read(read_one(sink)));
-        let limits = self.counters.limits().chain(self.claim_limits.limits()).chain([
-            ("sink_headers", sink(|sink| &sink.headers_exceeded)),
-            ("sink_lines", sink(|sink| &sink.lines_exceeded)),
-        ]);
+        let sink = self.sink.map(|sink| sink.limits_exceeded()).unwrap_or_default();
+        let own = self.counters.limits().chain(self.claim_limits.limits());
+        let limits = own.chain([("sink_headers", sink.headers), ("sink_lines", sink.lines)]);
         page.counters("penstock_pipestream_limit_exceeded", "Times that a limit was exceeded.", "limit", limits)?;
         let Transport { blocked_streams, blocked_connection, blocked_stream, .. } = self.transport;
         page.counters(
@@ -234,24 +223,4 @@ fn write_journal(page: &mut Page<'_>, journal: &JournalCounters) -> fmt::Result 
     page.counter("penstock_pipestream_session_records", "Records of sessions that were stored.", read(records))?;
     let help = "How long it took to make records durable.";
     page.histogram("penstock_pipestream_session_commit_seconds", help, commits)
-}
-
-fn write_sink(page: &mut Page<'_>, sink: &SinkCounters) -> fmt::Result {
-    page.counter("penstock_sink_commits", "Batches made durable.", read(&sink.commits))?;
-    page.counter("penstock_sink_committed_entities", "Entities in them.", read(&sink.committed))?;
-    page.histogram("penstock_sink_commit_seconds", "How long a batch took.", &sink.commit_seconds)?;
-    page.counters(
-        "penstock_sink_syncs",
-        "Calls that made a file, or all of the file system, durable.",
-        "of",
-        [("file", read(&sink.file_syncs)), ("system", read(&sink.system_syncs))],
-    )?;
-    page.counter("penstock_sink_waits", "Times that a session waited for the sink.", read(&sink.waits))?;
-    page.counters(
-        "penstock_sink_errors",
-        "Entities that could not be stored.",
-        "kind",
-        [("no_space", read(&sink.no_space)), ("other", read(&sink.other_errors))],
-    )?;
-    page.gauge("penstock_sink_header_bytes", "Bytes of headers of open entities.", read(&sink.header_bytes))
 }

@@ -9,15 +9,15 @@ use quinn::{SendStream, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::command::{Answer, Command};
-use super::driver::Sealer;
-use super::payload::{Payload, Pieces};
-use super::pump::STOPPED;
-use super::shared::{Gate, Link};
-use super::transport::quic_code;
+use crate::answer::Answer;
+use crate::command::Command;
+use crate::limits::CREDIT;
+use crate::link::{Gate, Link};
+use crate::payload::{Payload, Pieces};
+use crate::pump::STOPPED;
+use crate::sealer::Sealer;
+use crate::transport::quic_code;
 
-/// Bytes of payloads that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
-pub(crate) const CREDIT: usize = 16 << 20;
 /// What the smallest entity counts for, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
 
@@ -100,7 +100,7 @@ impl Outgoing {
     /// Tells the caller, once.
     fn announced(&mut self, link: &Link) {
         if let Some(answer) = self.answer.take() {
-            answer.give(self.ticket, &link.entity);
+            link.entity.answer(answer, self.ticket);
         }
     }
 

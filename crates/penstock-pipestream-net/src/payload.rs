@@ -14,7 +14,7 @@ use bytes::Bytes;
 use penstock_io::DriverError as _;
 use sha2::{Digest as _, Sha256};
 
-use super::pump::SMALL_PAYLOAD;
+use crate::limits::SMALL_PAYLOAD;
 use crate::{Error, Result};
 
 /// A reader's bytes stay in memory up to here, then go to an anonymous temporary file.

@@ -11,13 +11,11 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, Ticket};
 use quinn::{SendStream, WriteError};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::command::Answer;
-use super::incoming::EntityLink;
-use super::shared::Link;
-use super::transport::quic_code;
+use crate::answer::Answer;
+use crate::entity_link::EntityLink;
+use crate::link::Link;
+use crate::transport::quic_code;
 
-/// Payloads up to here go this way: they fit into the window of any stream, so that none waits for its reader.
-pub(crate) const SMALL_PAYLOAD: usize = 64 << 10;
 /// Bytes that may wait; beyond it the caller waits for its answer.
 const CREDIT: usize = 16 << 20;
 /// What the smallest entity counts for.
@@ -100,7 +98,7 @@ impl Small {
     /// Tells the caller, once.
     pub(crate) fn answered(&mut self, link: &EntityLink) {
         if let Some(answer) = self.answer.take() {
-            answer.give(self.ticket, link);
+            link.answer(answer, self.ticket);
         }
     }
 }
@@ -151,7 +149,7 @@ impl Pump {
                 }
             }
             if let Some(Current { ticket, answer: Some(answer), .. }) = self.current.take() {
-                answer.give(ticket, &link.entity);
+                link.entity.answer(answer, ticket);
             }
             if !stopped.is_empty() {
                 break;
@@ -184,7 +182,7 @@ impl Pump {
             // Dropping the stream would finish it, as if the payload were whole.
             let _ = current.stream.reset(quic_code(code));
             if let Some(answer) = current.answer.take() {
-                answer.give(current.ticket, link);
+                link.answer(answer, current.ticket);
             }
         }
         if let Some(index) = self.waiting.iter().position(|small| small.ticket.key == key)
@@ -207,7 +205,7 @@ impl Pump {
         let Self { waiting, current, .. } = std::mem::take(self);
         waiting.into_iter().for_each(|mut small| small.answered(link));
         if let Some(Current { ticket, answer: Some(answer), .. }) = current {
-            answer.give(ticket, link);
+            link.answer(answer, ticket);
         }
     }
 }

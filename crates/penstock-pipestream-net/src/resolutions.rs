@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use penstock_pipestream::EntityKey;
 use penstock_wire::FastMap;
 
-use super::outcomes::{Missing, Waiters, lock, wake};
-use super::shared::Resolution;
+use crate::outcomes::{Missing, Waiters, lock, wake};
+use crate::types::Resolution;
 
 /// Outcomes by key: each is expected, in the order of the IDs of its scope, then settled, then taken once, by key or
 /// with others in a batch.

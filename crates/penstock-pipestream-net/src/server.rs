@@ -9,26 +9,27 @@ use std::time::Duration;
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
 use penstock_io::runtime::{PerProcess, Runtime};
 use penstock_io::tls::{ClientCertificates, Fingerprint, ServerTls};
-use penstock_io::{DriverError as _, ReadKey, metrics};
+use penstock_io::{DriverError as _, metrics};
 use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::claims::{ClaimRow, Claims, DeferTypes};
-use super::command::{Commands, Urgent};
-use super::connection::{Start, Started};
-use super::consumer::Consumer;
-use super::counters::{CounterSnapshot, Counters};
-use super::driver::{Names, Returns, Road};
-use super::events::EventLog;
-use super::journal::{ServerState, Waiting};
-use super::metrics::{Held, Report, Transport};
-use super::outcomes::lock;
-use super::reading::{self, Service, Store};
-use super::shared::{Phase, SessionOptions, Shared};
-use super::transport::{self, ALPN, GOES_ON, quic_code};
+use crate::claim_checks::{ClaimRow, DeferTypes};
+use crate::command::{Commands, Urgent};
+use crate::connection::{Start, Started};
+use crate::consumer::Consumer;
+use crate::counters::{CounterSnapshot, Counters};
+use crate::driver::{Names, Returns, Road};
+use crate::events::EventLog;
+use crate::journal::{ServerState, Waiting};
+use crate::metrics::{Held, Report, Transport};
+use crate::options::SessionOptions;
+use crate::outcomes::lock;
+use crate::port::{ClaimChecks, PortService, no_claim_checks};
+use crate::shared::{Phase, Shared};
+use crate::transport::{self, ALPN, GOES_ON, alpn_of, quic_code};
 use crate::{Error, Result};
 
 /// Handshakes that may wait to be begun, and bytes that they may have sent by then.
@@ -51,35 +52,15 @@ pub struct ServerOptions {
     pub max_connections_per_address: Option<u64>,
     /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
     pub metrics: Option<SocketAddr>,
-    /// Who may read what is in the sink. Default: nobody.
-    pub reading: Option<Reading>,
+    /// Another protocol on the port, such as one that reads what is in the sink. Default: none.
+    pub service: Option<Arc<dyn PortService>>,
     /// Where claim checks are kept. Default: nowhere, so that none is issued.
-    pub claims: Arc<Claims>,
-    /// A folder for sessions that survive this process, where the sink is a folder: with the next server on it they go on.
+    pub claims: Arc<dyn ClaimChecks>,
+    /// A folder for sessions that survive this process, where the sink finds them again: with the next server on it they go on.
     /// Needs `survives`. Default: in memory.
     pub state: Option<PathBuf>,
     /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
     pub defer_types: DeferTypes,
-}
-
-/// A sink that may be read over the server's port, by whoever has a key.
-#[derive(Debug, Clone)]
-pub struct Reading {
-    /// The key.
-    pub key: ReadKey,
-    /// The sink.
-    pub store: Arc<dyn Store>,
-    /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
-    pub patience: Duration,
-    /// Where clients must have a certificate: whether readers must have one, too, beside the key. Default: they must.
-    pub certificates: ClientCertificates,
-}
-
-impl Reading {
-    /// The defaults.
-    pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
-        Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
-    }
 }
 
 impl ServerOptions {
@@ -92,8 +73,8 @@ impl ServerOptions {
             max_connections: 1_024,
             max_connections_per_address: None,
             metrics: None,
-            reading: None,
-            claims: Claims::nowhere(),
+            service: None,
+            claims: no_claim_checks(),
             state: None,
             defer_types: DeferTypes::default(),
         }
@@ -111,12 +92,12 @@ struct Inner {
     session: SessionOptions,
     admission: Arc<Admission>,
     consumer: Consumer,
-    /// Answers those who read the sink.
-    reading: Option<Arc<Service>>,
-    /// Whether everybody but readers must have shown a certificate.
+    /// The other protocol on the port.
+    service: Option<Arc<dyn PortService>>,
+    /// Whether the clients of sessions must have shown a certificate.
     needs_certificate: bool,
     counters: Arc<Counters>,
-    claims: Arc<Claims>,
+    claims: Arc<dyn ClaimChecks>,
     defer_types: Arc<DeferTypes>,
     /// Sessions that go on when their client is back.
     returns: Arc<Returns>,
@@ -160,14 +141,10 @@ fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) ->
 impl Server {
     /// Starts to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
-        let certificates =
-            options.reading.as_ref().map_or(ClientCertificates::Required, |reading| reading.certificates);
+        let service = options.service;
+        let certificates = service.as_ref().map_or(ClientCertificates::Required, |service| service.certificates());
         let (mut tls, fingerprint) = options.tls.config_with(ALPN, certificates)?;
-        let claims = &options.claims;
-        let reading = options.reading.map(|reading| Service::new(reading, Arc::clone(claims))).transpose()?;
-        if reading.is_some() {
-            tls.alpn_protocols.push(reading::ALPN.to_vec());
-        }
+        tls.alpn_protocols.extend(service.iter().map(|service| service.alpn().to_vec()));
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls(error.to_string()))?;
         let crypto = Arc::new(crypto);
         let mut session = options.session;
@@ -180,7 +157,7 @@ impl Server {
         // All sessions have one key: a token is bound to its session by what it is made of.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
-        note_settled(&options.claims, &consumer);
+        note_settled(&*options.claims, &consumer);
         let counters = Arc::<Counters>::default();
         let admission = admission(options.max_connections, options.max_connections_per_address, &counters)?;
         let runtime = Runtime::current()?;
@@ -197,7 +174,7 @@ impl Server {
             session,
             admission,
             consumer,
-            reading,
+            service,
             needs_certificate: options.tls.client_ca.is_some(),
             counters,
             claims: options.claims,
@@ -213,7 +190,7 @@ impl Server {
             let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&inner) as Arc<dyn metrics::Source>)?;
             drop(inner.metrics.set(endpoint));
         }
-        inner.claims.fail_left(|session| waiting.iter().any(|waiting| waiting.owner.session == session));
+        inner.claims.fail_left(&|session| waiting.iter().any(|waiting| waiting.owner.session == session));
         runtime.handle().spawn(accept(Arc::clone(&inner)));
         inner.wait_for_clients(runtime.handle(), waiting);
         Ok(Self(PerProcess::new(inner)))
@@ -237,14 +214,14 @@ impl Server {
     /// What all sessions have seen.
     pub fn counters(&self) -> Result<CounterSnapshot> {
         let inner = self.0.get()?;
-        let mut snapshot = CounterSnapshot { claims: inner.claims.len(), ..inner.counters.snapshot() };
-        snapshot.limits.extend(inner.claims.counters.limits());
+        let mut snapshot = CounterSnapshot { claims: inner.claims.count(), ..inner.counters.snapshot() };
+        snapshot.limits.extend(inner.claims.counters().limits());
         Ok(snapshot)
     }
 
     /// The claim checks that are known, by their expiry.
     pub fn claims(&self) -> Result<Vec<ClaimRow>> {
-        Ok(self.0.get()?.claims.list())
+        Ok(self.0.get()?.claims.page((0, 0), usize::MAX))
     }
 
     /// Those that may be redeemed, in the order in which they were issued: not what has expired, and not what a session
@@ -256,7 +233,7 @@ impl Server {
     /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
     /// Numbers are good as long as the server lives; 0 is before all.
     pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
-        Ok(self.0.get()?.claims.fresh(after).await)
+        Ok(Arc::clone(&self.0.get()?.claims).fresh(after).await)
     }
 
     /// Ends what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
@@ -267,10 +244,9 @@ impl Server {
     /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
     pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
         let inner = self.0.get()?;
-        inner.claims.settle_here(claim, status).await?;
-        let (Some(row), Consumer::Folder(sink)) = (inner.claims.done_here(claim), &inner.consumer) else {
-            return Ok(());
-        };
+        Arc::clone(&inner.claims).settle_here(claim, status).await?;
+        let Some(row) = inner.claims.done_here(claim) else { return Ok(()) };
+        let Some(sink) = inner.consumer.sink().filter(|sink| sink.keeps_settled()) else { return Ok(()) };
         let sink = Arc::clone(sink);
         let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
         let noted = noted.map_err(|died| Error::task(&died))?;
@@ -314,7 +290,7 @@ impl Inner {
         self.urge_all(|| Urgent::Leave(None));
         drop(self.returns.take_waiting());
         self.all_closed().await;
-        self.claims.close().await;
+        Arc::clone(&self.claims).close().await;
         self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.stop_metrics();
@@ -337,9 +313,8 @@ impl Inner {
             let give_up = async |waiting: Vec<Waiting>| {
                 let Some(inner) = inner.upgrade() else { return };
                 for waiting in waiting {
-                    let Consumer::Folder(sink) = &inner.consumer else { return };
                     let session = waiting.owner.session;
-                    waiting.end(sink, &inner.counters).await;
+                    waiting.end(&inner.counters).await;
                     inner.claims.fail_redeemed(session);
                 }
             };
@@ -413,7 +388,8 @@ impl metrics::Source for Inner {
             transport
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
-        let (claims, claim_limits) = (self.claims.len(), &self.claims.counters);
+        let claims = self.claims.count();
+        let claim_limits = self.claims.counters();
         let journal = self.returns.state.as_ref().map(|state| &state.keeper.counters);
         Report {
             counters: &self.counters,
@@ -421,7 +397,7 @@ impl metrics::Source for Inner {
             claim_limits,
             transport,
             held,
-            sink: self.consumer.counters(),
+            sink: self.consumer.sink().map(|sink| &**sink),
             log,
             journal,
         }
@@ -433,10 +409,10 @@ impl metrics::Source for Inner {
     }
 }
 
-/// What was settled without a session is kept by the sink too, where that is a folder; a server that was killed may have
-/// settled something, and not have said so there.
-fn note_settled(claims: &Claims, consumer: &Consumer) {
-    if let Consumer::Folder(sink) = consumer
+/// What was settled without a session is kept by the sink too, where it can; a server that was killed may have settled
+/// something, and not have said so there.
+fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
+    if let Some(sink) = consumer.sink().filter(|sink| sink.keeps_settled())
         && let Err(error) = sink.note_settled(&claims.note_in_sink())
     {
         tracing::warn!(%error, "the sink does not keep yet what was settled; that is tried again at the next start");
@@ -449,14 +425,14 @@ fn open_state(
     session: &mut SessionOptions,
     consumer: &Consumer,
 ) -> Result<(Option<ServerState>, Vec<Waiting>)> {
-    let Consumer::Folder(sink) = consumer else {
+    let Some(recovery) = consumer.sink().and_then(|sink| sink.recovery()) else {
         return Err(Error::misuse("a state folder is for servers whose sink is a folder".into()));
     };
     if session.survives.is_none() || !session.session.capabilities.layer2 {
         return Err(Error::misuse("a state folder is for sessions that survive their connections, at layer 2".into()));
     }
     let state = ServerState::open(folder, &mut session.session)?;
-    let waiting = state.restore(&session.session, sink)?;
+    let waiting = state.restore(&session.session, recovery)?;
     Ok((Some(state), waiting))
 }
 
@@ -500,11 +476,13 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
             return Err(Error::deadline("the handshake took too long".into()));
         }
     };
-    if let (Some(reading), true) = (&inner.reading, Service::is_for(&connection)) {
-        reading.serve(&connection).await;
+    if let Some(service) = &inner.service
+        && alpn_of(&connection).is_some_and(|chosen| chosen == service.alpn())
+    {
+        Arc::clone(service).serve(connection).await;
         return Ok(());
     }
-    // Where readers may come without, the handshake lets everybody in who has none.
+    // Where clients of the other protocol may come without, the handshake lets everybody in who has none.
     if inner.needs_certificate && connection.peer_identity().is_none() {
         Counters::add(&inner.counters.handshakes_failed, 1);
         connection.close(quic_code(ErrorCode::InternalError), b"this server takes clients with a certificate only");

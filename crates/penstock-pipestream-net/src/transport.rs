@@ -16,16 +16,17 @@ use penstock_io::runtime::{ProcessLocal, Runtime};
 use penstock_io::{DriverError as _, hex};
 use penstock_pipestream::{ErrorCode, Reason};
 use quinn::congestion::CubicConfig;
+use quinn::crypto::rustls::HandshakeData;
 use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{
     Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
     TokioRuntime, TransportConfig, VarInt,
 };
 use quinn_proto::HashedConnectionIdGenerator;
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::segments::{MAX_SEGMENTS, Segmented, segments};
+use crate::segments::{MAX_SEGMENTS, Segmented, segments};
 use crate::{Error, Result};
 
 /// The protocol's name in the handshake (section 12.1).
@@ -33,7 +34,7 @@ pub(crate) const ALPN: &[u8] = b"pipestream/1";
 
 /// How long a handshake may take, and how long the control stream and the capabilities together, where nobody says
 /// otherwise.
-pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest UDP payload that is tried where nobody says another. Between processes of one machine it may be large;
 /// ten of these still fit one segmented send.
@@ -61,7 +62,7 @@ const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
 /// How the entity streams of the peer are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intake {
+pub enum Intake {
     /// Every stream is read as soon as it is admitted.
     Concurrent,
     /// A caller reads one after another, when it likes.
@@ -99,7 +100,7 @@ impl Intake {
     }
 }
 
-/// A size for [`SessionOptions::mtu`](super::SessionOptions::mtu); refuses what no path carries.
+/// A size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuses what no path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
     let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} bytes", MTU.start(), MTU.end()));
     u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
@@ -130,7 +131,7 @@ pub(crate) fn config(
 }
 
 /// The transport of a connection that reads a sink: few streams, large answers.
-pub(crate) fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
+pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(0_u32.into())
@@ -257,11 +258,7 @@ static CLIENTS_V4: ClientEndpoints = ProcessLocal::new();
 static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
 /// The socket that all clients of this process share, for the peer's address family and the packets of one send.
-pub(crate) fn client_endpoint(
-    runtime: &'static Runtime,
-    peer: SocketAddr,
-    asked: Option<u16>,
-) -> Result<&'static Endpoint> {
+pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Option<u16>) -> Result<&'static Endpoint> {
     let (clients, any) = match peer {
         SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
         SocketAddr::V6(_) => (&CLIENTS_V6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
@@ -284,6 +281,17 @@ pub(crate) fn session_id(connection: &Connection) -> Result<String> {
         .export_keying_material(&mut bytes, EXPORTER_LABEL, b"")
         .map_err(|_| Error::tls("the handshake has no keying material".into()))?;
     Ok(hex::encode(bytes))
+}
+
+/// The protocol that the handshake of a connection has chosen.
+pub(crate) fn alpn_of(connection: &Connection) -> Option<Vec<u8>> {
+    connection.handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
+}
+
+/// The SHA-256 of the certificate that a client has shown.
+pub(crate) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
+    let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
+    chain.first().map(|certificate| Sha256::digest(certificate).into())
 }
 
 /// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use peers_common::{Arguments, end_with_parent, say};
 use penstock_io::runtime::block_on;
 use penstock_io::tls::{Identity, ServerTls};
-use penstock_pipestream_net::{FolderSink, IncomingSessions, Server, ServerOptions, SessionHandle, channel};
+use penstock_pipestream_net::{IncomingSessions, Server, ServerOptions, SessionHandle, channel};
+use penstock_pipestream_sink::FolderSink;
 use serde_json::json;
 
 /// Entities that are taken at a time.

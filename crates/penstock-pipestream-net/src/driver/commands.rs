@@ -1,4 +1,3 @@
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,42 +7,16 @@ use penstock_pipestream::pipe_doc::DOC;
 use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
 use tokio::sync::oneshot;
 
-use super::super::command::{Answer, CheckpointAnswer, Command, Delivery, EntityDraft, Reply, SendRequest, Verdict};
-use super::super::incoming::Arrival;
-use super::super::outgoing::{self, Outgoing};
-use super::super::payload::Payload;
-use super::super::pump::Small;
-use super::super::shared::now;
-use super::Driver;
 use crate::Error;
-
-/// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
-/// children never wait behind other entities: those may be waiting for them.
-#[derive(Debug, Default)]
-pub(super) struct Waiting(BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
-
-impl Waiting {
-    fn has(&self, parent: Option<EntityKey>) -> bool {
-        self.0.contains_key(&parent)
-    }
-
-    fn push(&mut self, request: SendRequest) {
-        self.0.entry(request.draft.parent).or_default().push_back(request);
-    }
-
-    /// All of them, for whom the session has ended.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
-        std::mem::take(&mut self.0).into_values().flatten()
-    }
-}
-
-/// An announced entity whose PENDING is on its way.
-pub(super) enum Announced {
-    /// The driver writes it itself.
-    Small(Small),
-    /// A task does.
-    Large(Box<Outgoing>),
-}
+use crate::answer::Answer;
+use crate::clock::now;
+use crate::command::{Arrival, CheckpointAnswer, Command, Reply, SendRequest, Verdict};
+use crate::draft::{Delivery, EntityDraft};
+use crate::driver::Driver;
+use crate::driver::announcing::Announced;
+use crate::outgoing::{self, Outgoing};
+use crate::payload::Payload;
+use crate::pump::Small;
 
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
@@ -208,13 +181,13 @@ impl Driver {
             Delivery::Payload(payload) => payload,
             Delivery::Failed(reason) => {
                 self.session.fail_unsent(now, ticket.key, reason);
-                answer.give(ticket, &self.link.entity);
+                self.link.entity.answer(answer, ticket);
                 return;
             }
             Delivery::Skipped(reason) => {
                 // Only a session without layer 2 refuses, and nobody asks one.
                 let _ = self.session.skip(now, ticket.key, reason);
-                answer.give(ticket, &self.link.entity);
+                self.link.entity.answer(answer, ticket);
                 return;
             }
         };
@@ -226,7 +199,7 @@ impl Driver {
         if !self.session.may_send() && self.session.survives() {
             // It comes again when there is a connection.
             if let Some(answer) = answer {
-                answer.give(ticket, &self.link.entity);
+                self.link.entity.answer(answer, ticket);
             }
             return;
         }
@@ -274,7 +247,7 @@ impl Driver {
         let message = format!("its header cannot be sealed: {error}");
         self.session.fail_unsent(now(), ticket.key, Reason { code, message });
         if let Some(answer) = answer {
-            answer.give(ticket, &self.link.entity);
+            self.link.entity.answer(answer, ticket);
         }
     }
 
@@ -329,7 +302,7 @@ impl Driver {
                 Announced::Large(outgoing) => (outgoing.ticket, outgoing.answer),
             };
             if let Some(answer) = answer {
-                answer.give(ticket, &self.link.entity);
+                self.link.entity.answer(answer, ticket);
             }
         }
     }

@@ -1,53 +1,25 @@
 use std::sync::Arc;
 
-use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode, Event, Reason, ScopeKey, Status, Transmit};
+use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode, Event, Reason, Status, Transmit};
 
-use super::super::command::{Attempt, CheckpointAnswer};
-use super::super::consumer::Inlet;
-use super::super::counters::Counters;
-use super::super::events::LogEvent;
-use super::super::incoming::{Admitted, Arrival, Body, Untaken};
-use super::super::shared::{Phase, Released, Resolution, now};
-use super::super::sink::SinkEvent;
-use super::streams::names;
-use super::survival::certificate;
-use super::{Driver, Opening};
+use crate::clock::now;
+use crate::command::{Arrival, CheckpointAnswer};
+use crate::counters::Counters;
+use crate::driver::Driver;
+use crate::driver::streams::names;
+use crate::events::LogEvent;
+use crate::incoming::{Admitted, Body, Untaken};
+use crate::port::{NewSession, OpenSession, SinkEvent};
+use crate::shared::Phase;
+use crate::sink_control::DriverControl;
+use crate::transport::certificate;
+use crate::types::{Attempt, Released, Resolution};
 use crate::{Error, Result};
 
 /// The most bytes that the session is asked for at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
 /// Events that are handed on together.
 const MAX_EVENTS: usize = 4_096;
-
-/// What is handed on together, once the session has nothing more to say.
-#[derive(Debug, Default)]
-pub(super) struct Batches {
-    sink: Vec<SinkEvent>,
-    log: Vec<LogEvent>,
-    user: Vec<Event>,
-    resolved: Vec<(EntityKey, Resolution)>,
-    released: Vec<(ScopeKey, Released)>,
-    /// Headers that the session has just refused, for the lines of their entities.
-    rejected: Vec<Arc<EntityHeader>>,
-    /// Received entities that became terminal, those without a parent and those that are COMPLETE.
-    roots: u64,
-    completed: u64,
-    /// Some became terminal and are not COMPLETE.
-    pub(super) ended: bool,
-    /// Nothing more can come of the peer.
-    pub(super) whole: bool,
-}
-
-impl Batches {
-    /// Something that only a sink wants to know.
-    pub(super) fn sink(&mut self, event: SinkEvent) {
-        self.sink.push(event);
-    }
-
-    pub(super) fn rejected(&mut self, header: Arc<EntityHeader>) {
-        self.rejected.push(header);
-    }
-}
 
 impl Driver {
     /// Events until there are none, then transmits until there are none.
@@ -149,19 +121,22 @@ impl Driver {
     }
 
     async fn open_sink(&mut self, layer: u8) -> Result<()> {
-        let Some(Opening { sink, defer_types, found }) = self.sink.take() else { return Ok(()) };
+        let Some(opening) = self.sink.take() else { return Ok(()) };
         let shared = &self.link.shared;
-        let (commands, counters) = (self.link.commands.clone(), Arc::clone(&shared.counters));
-        let defer = Some(defer_types).filter(|types| layer == 2 && !types.is_empty());
-        let certificate = certificate(&self.link.connection);
-        let opened = Inlet::open(&sink, shared.id(), commands, counters, defer, certificate, found).await;
-        let (inlet, done) = opened?;
-        self.sink_done = done;
-        if let (Some(durable), Inlet::Folder(session)) = (&mut self.durable, &inlet) {
-            durable.note_sink_folder(session);
+        let types = Some(Arc::clone(&opening.defer_types));
+        let session = NewSession {
+            id: Arc::clone(shared.id()),
+            control: DriverControl::new(self.link.commands.clone(), Arc::clone(&shared.counters)),
+            defer: types.filter(|types| layer == 2 && !types.is_empty()),
+            certificate: certificate(&self.link.connection),
+        };
+        let OpenSession { sink, done } = opening.open(session).await?;
+        self.sink_done = Some(done);
+        if let (Some(durable), Some(place)) = (&mut self.durable, sink.place()) {
+            durable.note_sink_place(place);
         }
         // There was none before.
-        let _ = self.link.inlet.set(inlet);
+        let _ = self.link.sink.set(sink);
         Ok(())
     }
 
@@ -326,17 +301,16 @@ impl Driver {
             let lost = shared.events.push(batches.user.drain(..));
             Counters::add(&shared.counters.events_lost, lost);
         }
-        match self.link.inlet.get() {
-            Some(Inlet::Folder(sink)) if !batches.sink.is_empty() => {
-                sink.observe(std::mem::take(&mut batches.sink)).await
+        match self.link.sink.get() {
+            Some(sink) if !batches.sink.is_empty() => {
+                if let Some(behind) = sink.observe(std::mem::take(&mut batches.sink)) {
+                    behind.await;
+                }
             }
-            Some(Inlet::Objects(sink)) if !batches.sink.is_empty() => {
-                sink.observe(std::mem::take(&mut batches.sink)).await
-            }
-            Some(Inlet::Folder(_) | Inlet::Objects(_)) => {}
+            Some(_) => {}
             // What ends before SESSION has its line when the sink is open.
             None if self.sink.is_some() => {}
-            Some(Inlet::Queue(_)) | None => batches.sink.clear(),
+            None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log
             && !batches.log.is_empty()

@@ -2,43 +2,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_pipestream::{ErrorCode, Now, Reason, Role, ScopeKey};
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::super::command::closed;
-use super::super::events::LogEvent;
-use super::super::shared::{Released, Shared, now};
-use super::super::transport::quic_code;
-use super::{Driver, Durable};
+use crate::clock::now;
+use crate::command::closed;
+use crate::driver::Driver;
+use crate::driver::durable::Durable;
+use crate::driver::opening::wait_for_sink;
+use crate::events::LogEvent;
+use crate::transport::quic_code;
+use crate::types::Released;
 
 /// How long the last frames may take on their way, at least and at most.
 const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// How long CONNECTION_CLOSE may wait for its packet.
 const CLOSE_SENT: Duration = Duration::from_secs(1);
-/// How long the sink may take for what it has in hand. A disk that hangs must not keep the session from ending.
-const SINK_DONE: Duration = Duration::from_secs(30);
-
-/// Ends the session for those who wait, if the driver itself fails.
-pub(super) struct Unwinding(pub(super) Arc<Shared>);
-
-impl Drop for Unwinding {
-    fn drop(&mut self) {
-        let message = "the session's task has ended".to_owned();
-        self.0.close(Reason { code: ErrorCode::InternalError, message });
-    }
-}
-
-/// Waits until the sink has written what it has in hand. False: the list has no last line yet.
-pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) -> bool {
-    let Some(done) = done else { return true };
-    match timeout(SINK_DONE, done).await {
-        Ok(finished) => finished.is_ok(),
-        Err(_) => {
-            tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
-            false
-        }
-    }
-}
 
 impl Driver {
     /// Closes gracefully. CONNECTION_CLOSE may be lost, with the server that it is for; so a client whose session survives

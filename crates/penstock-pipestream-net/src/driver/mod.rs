@@ -4,13 +4,22 @@
 //! that a sink knows of an entity before anything else does. While the peer does not read stream 0, nothing is done
 //! that would make more of it.
 
+mod accept;
+mod announcing;
+mod attempts;
+mod batches;
+mod claims;
 mod commands;
 mod control;
 mod dispatch;
 mod durable;
 mod end;
+mod headers;
+mod journaling;
 mod layer2;
 mod names;
+mod opening;
+mod road;
 mod sealing;
 mod streams;
 mod survival;
@@ -24,55 +33,31 @@ use std::time::{Duration, Instant};
 use penstock_pipestream::messages::CompletionPolicy;
 use penstock_pipestream::{Agreement, Counters, EntityKey, ErrorCode, Reason, Session, SessionId};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use self::commands::{Announced, Waiting};
+use self::accept::accept;
+use self::announcing::{Announced, Waiting};
+use self::batches::Batches;
 use self::control::{Control, ControlRead};
-use self::dispatch::Batches;
 pub(crate) use self::durable::Durable;
 use self::layer2::Layer2;
 use self::names::Named;
 pub(crate) use self::names::Names;
-pub(crate) use self::sealing::Sealer;
+pub(crate) use self::opening::Opening;
+pub(crate) use self::road::{Returns, Road};
 use self::sealing::Sealing;
 use self::streams::Streams;
-pub(crate) use self::survival::{Dialled, Returns, Road};
-use super::claims::DeferTypes;
-use super::command::{CheckpointAnswer, Command, Commands, Reply, Urgent};
-use super::connection;
-use super::consumer::Consumer;
-use super::pump::Pump;
-use super::shared::{Link, SessionOptions, now};
-use super::sink::Found;
+use crate::clock::now;
+use crate::command::{CheckpointAnswer, Inbox, Reply, Urgent};
+use crate::link::Link;
+use crate::options::SessionOptions;
+use crate::pump::Pump;
+use crate::shared::Shared;
 
-/// Commands that wait for the driver; beyond it whoever sends them waits.
-const WAITING_COMMANDS: usize = 1_024;
 /// Commands that are worked on before events and transmits are looked at.
 const BATCH: usize = 128;
-
-/// The other ends of [`Commands`].
-pub(crate) struct Inbox {
-    ordered: mpsc::Receiver<Command>,
-    urgent: mpsc::UnboundedReceiver<Urgent>,
-}
-
-/// The way to a driver that is yet to be made.
-pub(crate) fn inbox() -> (Commands, Inbox) {
-    let (ordered, ordered_receiver) = mpsc::channel(WAITING_COMMANDS);
-    let (urgent, urgent_receiver) = mpsc::unbounded_channel();
-    (Commands { ordered, urgent }, Inbox { ordered: ordered_receiver, urgent: urgent_receiver })
-}
-
-/// The sink that is opened once the session has its ID.
-#[derive(Debug)]
-pub(crate) struct Opening {
-    pub(crate) sink: Consumer,
-    pub(crate) defer_types: Arc<DeferTypes>,
-    /// What an earlier process has stored of the session.
-    pub(crate) found: Option<Found>,
-}
 
 /// The owner of one session.
 pub(crate) struct Driver {
@@ -146,6 +131,16 @@ pub(crate) struct Driver {
     sink_done: Option<oneshot::Receiver<()>>,
 }
 
+/// Ends the session for those who wait, if the driver itself fails.
+struct Unwinding(Arc<Shared>);
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        let message = "the session's task has ended".to_owned();
+        self.0.close(Reason { code: ErrorCode::InternalError, message });
+    }
+}
+
 /// Waits for the end of a connection.
 fn loss_of(connection: &Connection) -> Pin<Box<dyn Future<Output = ConnectionError> + Send>> {
     let connection = connection.clone();
@@ -164,7 +159,7 @@ impl Driver {
         road: Road,
     ) -> Self {
         let agree_within = options.handshake_timeout;
-        let accepting = connection::accept(&link);
+        let accepting = accept(&link);
         Self {
             session,
             link,
@@ -217,7 +212,7 @@ impl Driver {
 
     /// Runs until the session is over.
     pub(crate) async fn run(mut self) {
-        let _unwinding = end::Unwinding(Arc::clone(&self.link.shared));
+        let _unwinding = Unwinding(Arc::clone(&self.link.shared));
         let mut lost = loss_of(&self.link.connection);
         let mut timer = pin!(sleep_until(Instant::now().into()));
         let mut commands = Vec::with_capacity(BATCH);

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_pipestream::SessionId;
 
-use super::super::outcomes::lock;
+use crate::outcomes::lock;
 
 /// The names of an end's sessions that are open. A name is one session's: its yield tokens and its place in a sink are bound
 /// to it, and whoever knows it goes on with that session.

@@ -1,14 +1,13 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode};
 use tokio::sync::oneshot;
 
-use super::super::command::Verdict;
-use super::super::incoming::{Arrival, Assembly};
-use super::super::transport::Intake;
-use super::survival::Unfinished;
+use crate::command::{Arrival, Verdict};
+use crate::incoming::Assembly;
+use crate::transport::Intake;
 
 /// The slots of finished streams are forgotten when there are so many.
 const MANY: usize = 1_024;
@@ -144,7 +143,7 @@ impl Streams {
     }
 
     /// The entities that are being received and whose payload has not come whole.
-    pub(super) fn unfinished(&self) -> Unfinished {
+    pub(super) fn unfinished(&self) -> HashSet<EntityKey> {
         let begun = self.slots.values().filter_map(|slot| match slot {
             Slot::Receiving { key, whole, .. } if !whole.load(Ordering::Acquire) => Some(*key),
             Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving { .. } => None,

@@ -10,162 +10,22 @@
 //! At a server every connection begins with a session of its own. Where its client names one that waits, the
 //! connection is handed to that one's driver ([`Returning`]).
 
-use std::collections::HashMap;
-use std::future::pending;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use penstock_pipestream::{EntityKey, ErrorCode, Reason, Role, Session, SessionId};
-use quinn::{Connection, ConnectionError, RecvStream, SendStream};
-use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
-use tokio::time::{sleep, sleep_until};
+use penstock_pipestream::{ErrorCode, Reason, Role, SessionId};
+use quinn::{Connection, ConnectionError};
 
-use super::super::client::Dialer;
-use super::super::connection;
-use super::super::counters::Counters;
-use super::super::journal::{Owner, ServerState, Waiting};
-use super::super::outcomes::lock;
-use super::super::shared::now;
-use super::super::sink::SinkEvent;
-use super::super::transport::{GOES_ON, loss, quic_code};
-use super::Driver;
-use super::control::Control;
-use super::durable::Durable;
-use super::streams::Streams;
-use crate::Result;
-
-/// Between two attempts to dial, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// A client's connection, and its stream 0.
-pub(crate) type Dialled = (Connection, (SendStream, RecvStream));
-
-/// A connection whose client goes on with a session that is somebody else's.
-#[derive(Debug)]
-pub(crate) struct Returning {
-    /// The session that the connection began with.
-    fresh: Session,
-    control: Control,
-    connection: Connection,
-}
-
-/// The sessions of a server that another connection may go on with.
-#[derive(Debug, Default)]
-pub(crate) struct Returns {
-    live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
-    /// Those of an earlier process.
-    waiting: Mutex<HashMap<SessionId, Waiting>>,
-    /// Where they are on disk.
-    pub(crate) state: Option<ServerState>,
-}
-
-/// How a session gets another connection.
-#[derive(Default)]
-pub(crate) enum Road {
-    /// It does not.
-    #[default]
-    Ends,
-    /// A client dials.
-    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<Dialling> },
-    /// A server waits.
-    Waits {
-        returns: Arc<Returns>,
-        within: Duration,
-        calls: Option<mpsc::UnboundedReceiver<Returning>>,
-        until: Option<Instant>,
-    },
-}
-
-type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
-
-/// What came of waiting.
-pub(super) enum Met {
-    /// A client has got through.
-    Dialled(Box<Dialled>),
-    /// A server's client is back.
-    Returned(Box<Returning>),
-    /// Nobody came in time; why.
-    Nobody(String),
-}
-
-impl Road {
-    /// Waits for another connection. It may be given up and called again.
-    pub(super) async fn next(&mut self) -> Met {
-        match self {
-            Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
-            Self::Dials { dialling: Some(dialling), .. } => match dialling.await {
-                Ok(dialled) => Met::Dialled(Box::new(dialled)),
-                Err(error) => Met::Nobody(error.to_string()),
-            },
-            Self::Waits { calls: Some(calls), until, within, .. } => {
-                let late = async {
-                    match until {
-                        Some(until) => sleep_until((*until).into()).await,
-                        None => pending().await,
-                    }
-                };
-                tokio::select! {
-                    Some(returning) = calls.recv() => Met::Returned(Box::new(returning)),
-                    () = late => Met::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
-                }
-            }
-        }
-    }
-
-    /// The session is over: nobody goes on with it any more.
-    pub(super) fn close(&mut self) {
-        let Self::Waits { calls: Some(calls), .. } = self else { return };
-        calls.close();
-        while let Ok(returning) = calls.try_recv() {
-            refuse(&returning.connection);
-        }
-    }
-
-    /// The connection is lost: another one is looked for.
-    fn look(&mut self) {
-        match self {
-            Self::Ends => {}
-            Self::Dials { dialer, within, dialling } => {
-                *dialling = Some(Box::pin(dial(Arc::clone(dialer), *within)));
-            }
-            Self::Waits { within, until, .. } => *until = Instant::now().checked_add(*within),
-        }
-    }
-
-    /// There is one.
-    fn found(&mut self) {
-        match self {
-            Self::Ends => {}
-            Self::Dials { dialling, .. } => *dialling = None,
-            Self::Waits { until, .. } => *until = None,
-        }
-    }
-}
-
-/// Tells who has come back to a session that it ended meanwhile.
-fn refuse(connection: &Connection) {
-    connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
-}
-
-/// Dials until it gets through, or the time is over.
-async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
-    let late = Instant::now().checked_add(within);
-    let mut pause = PAUSE.0;
-    loop {
-        let error = match dialer.dial().await {
-            Ok(dialled) => return Ok(dialled),
-            Err(error) => error,
-        };
-        if late.is_some_and(|late| Instant::now() + pause >= late) {
-            return Err(error);
-        }
-        tracing::debug!(%error, "the server is not there yet");
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
-    }
-}
+use crate::clock::now;
+use crate::counters::Counters;
+use crate::driver::Driver;
+use crate::driver::accept::accept;
+use crate::driver::control::Control;
+use crate::driver::durable::Durable;
+use crate::driver::road::{Met, Returning, Road, refuse};
+use crate::driver::streams::Streams;
+use crate::journal::Owner;
+use crate::port::SinkEvent;
+use crate::transport::{GOES_ON, certificate, loss, quic_code};
 
 impl Driver {
     /// The connection is lost: the session waits for another one, or ends.
@@ -283,7 +143,7 @@ impl Driver {
         self.control = control;
         self.road.found();
         self.accepting.abort_all();
-        self.accepting = connection::accept(&self.link);
+        self.accepting = accept(&self.link);
     }
 
     /// The peer of a fresh connection names a session that waits: its driver takes the connection. Gives the driver back
@@ -316,7 +176,7 @@ impl Driver {
         if self.link.shared.role == Role::Client {
             return true;
         }
-        let waits = matches!(&self.road, Road::Waits { returns, .. } if lock(&returns.waiting).contains_key(&name));
+        let waits = matches!(&self.road, Road::Waits { returns, .. } if returns.waits(name));
         self.named = if waits { None } else { self.names.take(name) };
         if self.named.is_none() {
             return false;
@@ -334,53 +194,7 @@ impl Driver {
     }
 }
 
-impl Returns {
-    /// Sessions that are on disk, or else in memory.
-    pub(crate) fn new(state: Option<ServerState>) -> Self {
-        Self { live: Mutex::default(), waiting: Mutex::default(), state }
-    }
-
-    /// A session of an earlier process waits for its client.
-    pub(crate) fn wait_for(&self, waiting: Waiting) {
-        lock(&self.waiting).insert(waiting.owner.session, waiting);
-    }
-
-    fn take(&self, name: SessionId) -> Option<Waiting> {
-        lock(&self.waiting).remove(&name)
-    }
-
-    /// Those that nobody has come back to.
-    pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
-        std::mem::take(&mut *lock(&self.waiting)).into_values().collect()
-    }
-
-    /// From now on connections are handed to whoever has this; `None` where somebody has that name.
-    fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
-        let mut sessions = lock(&self.live);
-        sessions.retain(|_, calls| !calls.is_closed());
-        if sessions.contains_key(&name) {
-            return None;
-        }
-        let (calls, called) = mpsc::unbounded_channel();
-        sessions.insert(name, calls);
-        Some(called)
-    }
-
-    fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<Returning>> {
-        lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
-    }
-}
-
 /// Whether both connections are of a client with the same certificate, or of some without.
 fn same_client(one: &Connection, other: &Connection) -> bool {
     certificate(one) == certificate(other)
 }
-
-/// The SHA-256 of the certificate that a client has shown.
-pub(super) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
-    let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
-    chain.first().map(|certificate| Sha256::digest(certificate).into())
-}
-
-/// The keys of entities whose payload had not come whole.
-pub(super) type Unfinished = std::collections::HashSet<EntityKey>;

@@ -15,9 +15,9 @@ use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::record::LogEvent;
-use super::metrics::LogCounters;
-use super::shared::now;
+pub use self::record::LogEvent;
+use crate::clock::now;
+use crate::counters::LogCounters;
 use crate::{Error, Result};
 
 /// Batches that wait for the disk; beyond it the drivers wait, so that nothing is lost.
@@ -54,8 +54,8 @@ impl EventLog {
         Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path, counters })
     }
 
-    /// Hands events over. Waits only when the disk is far behind.
-    pub(crate) async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
+    /// Hand events over. Waits only when the disk is far behind.
+    pub async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
         // In a forked child there is no thread that would write it.
         let Ok(inbox) = self.inbox.get() else { return };
         // The thread ends with the process or by a panic; then there is no log.
@@ -66,7 +66,7 @@ impl EventLog {
     }
 
     /// [`write`](Self::write) from a thread that may block.
-    pub(crate) fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
+    pub fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
         let Ok(inbox) = self.inbox.get() else { return };
         let _ = inbox.blocking_send(batch(session, events));
     }

@@ -4,8 +4,12 @@ use serde::Serialize;
 
 /// A line of the log without its session and time.
 #[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct LogEvent(Record);
+
+#[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub(crate) enum LogEvent {
+enum Record {
     Capabilities {
         layers: u8,
         max_scope_depth: u8,
@@ -71,14 +75,14 @@ struct Line<'a> {
 impl LogEvent {
     /// The line for an event, if it has one. The end has its own, because it is written after everything else.
     pub(crate) fn of(event: &Event) -> Option<Self> {
-        Some(match event {
-            Event::Agreed(agreement) => Self::Capabilities {
+        Some(Self(match event {
+            Event::Agreed(agreement) => Record::Capabilities {
                 layers: agreement.layer,
                 max_scope_depth: agreement.max_scope_depth,
                 max_entities_per_scope: agreement.max_entities_per_scope,
                 max_window_size: agreement.max_window_size,
             },
-            Event::Status { key, status, depth, cursor, by_peer } => Self::Status {
+            Event::Status { key, status, depth, cursor, by_peer } => Record::Status {
                 scope: key.scope,
                 entity: key.entity,
                 status: status.name(),
@@ -86,7 +90,7 @@ impl LogEvent {
                 cursor: *cursor,
                 by: if *by_peer { "peer" } else { "us" },
             },
-            Event::Digest { digest, .. } => Self::Digest {
+            Event::Digest { digest, .. } => Record::Digest {
                 scope: digest.scope_id,
                 merkle_root: hex::encode(digest.merkle_root),
                 processed: digest.processed,
@@ -95,14 +99,14 @@ impl LogEvent {
                 deferred: digest.deferred,
             },
             Event::Barrier { barrier_id, parent_id, released, .. } => {
-                Self::Barrier { barrier: *barrier_id, parent: *parent_id, released: *released }
+                Record::Barrier { barrier: *barrier_id, parent: *parent_id, released: *released }
             }
-            Event::Checkpoint { checkpoint, satisfied, .. } => Self::Checkpoint {
+            Event::Checkpoint { checkpoint, satisfied, .. } => Record::Checkpoint {
                 checkpoint_id: checkpoint.checkpoint_id.clone(),
                 scope: checkpoint.scope_id,
                 satisfied: *satisfied,
             },
-            Event::Error { reason, scope, entity, .. } => Self::Error {
+            Event::Error { reason, scope, entity, .. } => Record::Error {
                 code: reason.code.code(),
                 scope: *scope,
                 entity: *entity,
@@ -115,18 +119,12 @@ impl LogEvent {
             | Event::Capacity
             | Event::Layer2(_)
             | Event::Closed { .. } => return None,
-        })
+        }))
     }
 
-    /// The line for an entity whose payload is delivered.
-    pub(crate) fn entity(
-        key: EntityKey,
-        header: &EntityHeader,
-        path: Option<String>,
-        bytes: u64,
-        sha256: &str,
-    ) -> Self {
-        Self::Entity {
+    /// Return the line for an entity whose payload is delivered.
+    pub fn entity(key: EntityKey, header: &EntityHeader, path: Option<String>, bytes: u64, sha256: &str) -> Self {
+        Self(Record::Entity {
             scope: key.scope,
             entity: key.entity,
             parent: (header.parent_id != 0).then_some(header.parent_id),
@@ -134,12 +132,12 @@ impl LogEvent {
             bytes,
             sha256: sha256.to_owned(),
             content_type: header.content_type.clone(),
-        }
+        })
     }
 
     /// The last line.
     pub(crate) fn closed(reason: &Reason) -> Self {
-        Self::Closed { code: reason.code.code(), reason: reason.message.clone() }
+        Self(Record::Closed { code: reason.code.code(), reason: reason.message.clone() })
     }
 
     /// Appends the line to `text`.
@@ -193,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_names_of_the_interface() {
-        let event = LogEvent::Barrier { barrier: 2, parent: 7, released: true };
+        let event = LogEvent(Record::Barrier { barrier: 2, parent: 7, released: true });
         let mut text = Vec::new();
         event.append("ab", "T", &mut text);
         let expected = r#"{"event":"barrier","barrier":2,"parent":7,"released":true,"session":"ab","time":"T"}"#;

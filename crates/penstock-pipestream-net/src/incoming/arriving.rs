@@ -2,31 +2,20 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use penstock_pipestream::{self as core, EntityHeader, HeaderDecoder};
 use quinn::RecvStream;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::sink::conceal;
-use super::super::transport::quic_code;
-use super::body::StreamEnd;
+use crate::conceal::conceal;
+use crate::incoming::body::StreamEnd;
+use crate::transport::quic_code;
 
 /// Payloads up to here are collected before they are handed over.
 pub(super) const SMALL_PAYLOAD: u64 = 64 << 10;
 /// How many pieces are taken at a time; a piece is what one packet brought.
 const PIECES: usize = 4;
-
-/// An entity stream that came whole before it was admitted.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) stream: u64,
-    pub(crate) header: Arc<EntityHeader>,
-    pub(crate) bytes: Bytes,
-    pub(crate) place: OwnedSemaphorePermit,
-}
 
 /// An entity stream whose header has come, and what it has brought besides.
 #[derive(Debug)]

@@ -10,15 +10,15 @@ use penstock_pipestream::ErrorCode;
 use quinn::{ReadError, RecvStream};
 use tokio::sync::oneshot;
 
-use super::super::outcomes::lock;
-use super::super::transport::quic_code;
+use crate::outcomes::lock;
+use crate::transport::quic_code;
 
 /// How many pieces of a stream are taken at a time; a piece is what one packet brought.
 const PIECES: usize = 128;
 
 /// Why a stream gave no more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamEnd {
+pub enum StreamEnd {
     /// The peer reset it.
     Reset(u64),
     /// The session had it stopped.
@@ -41,7 +41,7 @@ impl From<ReadError> for StreamEnd {
 
 /// The payload of an entity that is still coming in.
 #[derive(Debug)]
-pub(crate) struct StreamBody {
+pub struct StreamBody {
     stream: RecvStream,
     /// What came with the header.
     first: Bytes,
@@ -67,13 +67,13 @@ impl StreamBody {
     }
 
     /// What the stream is called in the session.
-    pub(crate) const fn name(&self) -> u64 {
+    pub const fn name(&self) -> u64 {
         self.name
     }
 
     /// What has come, in order, at least one byte; `None` when the stream has ended. Nothing is buffered here, so
     /// whoever does not call this holds the peer back.
-    pub(crate) async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
+    pub async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
         if let Some(end) = self.end {
             return Err(end);
         }
@@ -101,7 +101,7 @@ impl StreamBody {
     }
 
     /// STOP_SENDING.
-    pub(crate) fn stop(&mut self, code: ErrorCode) {
+    pub fn stop(&mut self, code: ErrorCode) {
         // An error means that the stream has ended already.
         let _ = self.stream.stop(quic_code(code));
     }
@@ -109,22 +109,23 @@ impl StreamBody {
 
 /// A file that is removed unless it is kept.
 #[derive(Debug)]
-pub(crate) struct TempFile {
+pub struct TempFile {
     path: Option<PathBuf>,
 }
 
 impl TempFile {
     /// Takes care of a file that was just made.
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self { path: Some(path) }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Return where it is.
+    pub fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
     /// It has been renamed and is nobody's temporary file any more.
-    pub(crate) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.path = None;
     }
 }
@@ -142,36 +143,39 @@ impl Drop for TempFile {
 
 /// Where the chunks of an entity are put together: an anonymous file, or one in the sink that becomes the entity's.
 #[derive(Debug)]
-pub(crate) struct Spool {
+pub struct Spool {
     file: File,
     temp: Mutex<Option<TempFile>>,
 }
 
 impl Spool {
-    pub(crate) fn anonymous(file: File) -> Self {
+    /// Take a file that has no name.
+    pub fn anonymous(file: File) -> Self {
         Self { file, temp: Mutex::new(None) }
     }
 
-    pub(crate) fn named(file: File, temp: TempFile) -> Self {
+    /// Take a file in a sink, which goes with the spool unless its name is taken.
+    pub fn named(file: File, temp: TempFile) -> Self {
         Self { file, temp: Mutex::new(Some(temp)) }
     }
 
-    pub(crate) fn file(&self) -> &File {
+    /// Return the file.
+    pub fn file(&self) -> &File {
         &self.file
     }
 
     /// The file's name, from now on the caller's to keep or to drop.
-    pub(crate) fn take_temp(&self) -> Option<TempFile> {
+    pub fn take_temp(&self) -> Option<TempFile> {
         lock(&self.temp).take()
     }
 
     /// Writes a chunk's bytes to their place. Blocks on the disk.
-    pub(crate) fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         write_all_at(&self.file, bytes, offset)
     }
 
     /// Reads from a place. Blocks on the disk.
-    pub(crate) fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
+    pub fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
         let mut buffer = vec![0; max];
         let count = read_at(&self.file, &mut buffer, offset)?;
         buffer.truncate(count);
@@ -181,7 +185,7 @@ impl Spool {
 
 /// Where an entity's bytes are when it is handed over.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// All in memory.
     Whole(Bytes),
     /// Coming.

@@ -1,35 +1,17 @@
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_pipestream::{AcceptedChunk, ChunkProgress, ErrorCode, Reason};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::super::command::{Attempt, Command};
-use super::super::outcomes::lock;
-use super::super::shared::Link;
-use super::body::{Body, Spool, StreamBody, StreamEnd};
-use super::entity::{Admitted, Untaken};
-
-/// A payload that comes in chunks, a stream each, in any order (decision 15). The driver makes it for the first chunk
-/// and lets go of it when the entity is resolved.
-#[derive(Debug, Default)]
-pub(crate) struct Assembly {
-    /// Made by the first chunk that has bytes, off the IO thread.
-    spool: Mutex<Option<Arc<Spool>>>,
-}
-
-impl Assembly {
-    /// The file. Blocks on the disk when it is the first time.
-    fn spool(&self, attempt: Attempt, link: &Link) -> io::Result<Arc<Spool>> {
-        let mut spool = lock(&self.spool);
-        match &*spool {
-            Some(spool) => Ok(Arc::clone(spool)),
-            None => Ok(Arc::clone(spool.insert(Arc::new(link.spool(attempt)?)))),
-        }
-    }
-}
+use crate::command::Command;
+use crate::incoming::assembly::Assembly;
+use crate::incoming::body::{Body, Spool, StreamBody, StreamEnd};
+use crate::incoming::entity::{Admitted, Untaken};
+use crate::link::Link;
+use crate::types::Attempt;
 
 /// Why a chunk was not received.
 enum Failure {
@@ -89,7 +71,7 @@ async fn write_chunk(
         }
         finish_write(writing.take()).await?;
         let (assembly, link) = (Arc::clone(assembly), Arc::clone(link));
-        writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(attempt, &link)?, pieces, offset)));
+        writing = Some(spawn_blocking(move || write_pieces(&*assembly.spool(|| link.spool(attempt))?, pieces, offset)));
     }
     finish_write(writing).await?;
     Ok(bytes)
@@ -130,7 +112,7 @@ async fn finish_chunk(
         Ok(ChunkProgress::Waiting | ChunkProgress::Dropped) | Err(_) => return,
     }
     // A payload of no bytes has never needed a file.
-    let spool = lock(&assembly.spool).clone();
+    let spool = assembly.made();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
     link.deliver(vec![(Untaken { entity: entity.clone(), body, parked: false }, place)]);
 }

@@ -6,10 +6,11 @@ use penstock_io::runtime::PerProcess;
 use penstock_pipestream::{Accepted, EntityHeader, EntityKey, Reason, YieldReason};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::claims::ClaimCheck;
-use super::super::command::Attempt;
-use super::body::Body;
-use super::receiving::{EntityLink, Parts, Receiving};
+use crate::claim_checks::ClaimCheck;
+use crate::entity_link::EntityLink;
+use crate::incoming::body::Body;
+use crate::incoming::receiving::{Parts, Receiving};
+use crate::types::Attempt;
 use crate::{Error, Result};
 
 /// An entity of the peer that may be received: its header is there, its payload is there or coming.
@@ -187,8 +188,8 @@ impl IncomingEntity {
         }
     }
 
-    /// For a consumer that verifies and decides by itself.
-    pub(crate) fn into_parts(self) -> Option<Parts> {
+    /// Return its parts, for a consumer that verifies and decides by itself; `None` in a forked child.
+    pub fn into_parts(self) -> Option<Parts> {
         let dehydrated = self.accepted.dehydrated;
         self.receiving.into_inner().ok()?.into_parts(dehydrated)
     }

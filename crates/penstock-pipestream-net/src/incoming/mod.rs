@@ -11,6 +11,7 @@
 //! Nothing is hashed and no file is touched here: that is the consumer's part, off the IO thread.
 
 mod arriving;
+mod assembly;
 mod body;
 mod chunks;
 mod entity;
@@ -24,17 +25,17 @@ use penstock_pipestream::{self as core, EntityHeader, ErrorCode, Reason};
 use quinn::RecvStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-pub(crate) use self::arriving::Arrival;
 use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, Slab, now};
-pub(crate) use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
-pub(crate) use self::chunks::{Assembly, receive_chunk};
+pub(crate) use self::assembly::Assembly;
+pub use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
+use self::chunks::receive_chunk;
 pub use self::entity::IncomingEntity;
 pub(crate) use self::entity::{Admitted, Untaken};
-pub(crate) use self::receiving::{EntityLink, PARKED, Parts};
-use super::command::{Command, Verdict};
-use super::counters::Counters;
-use super::shared::Link;
-use super::transport::quic_code;
+pub use self::receiving::Parts;
+use crate::command::{Arrival, Command, Verdict};
+use crate::counters::Counters;
+use crate::link::Link;
+use crate::transport::quic_code;
 
 /// Streams that came whole and are told to the driver together.
 const TOGETHER: usize = 256;

@@ -9,13 +9,14 @@ use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{self as core, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::super::claims::{ClaimCheck, Claims, Details};
-use super::super::command::{Attempt, Command, Commands, Issued, Resumed, Urgent, closed};
-use super::super::events::{EventLog, LogEvent};
-use super::super::shared::Shared;
-use super::body::{Body, StreamEnd};
+use crate::claim_checks::{ClaimCheck, Details};
+use crate::command::{Command, Urgent};
+use crate::entity_link::EntityLink;
+use crate::events::LogEvent;
+use crate::incoming::body::{Body, StreamEnd};
+use crate::types::{Attempt, Issued, Resumed};
 use crate::{Error, Result};
 
 /// How much of a spooled payload is read at a time.
@@ -58,51 +59,19 @@ struct Waiting {
     resumed: oneshot::Receiver<Resumed>,
 }
 
-/// The largest payload that is parked, and how many are.
-const PARKED_PAYLOAD: usize = 4 << 10;
-pub(crate) const PARKED: usize = 1_024;
-
-/// An entity's way back to its session. All entities of a session share one.
-#[derive(Debug)]
-pub(crate) struct EntityLink {
-    /// The process that the session lives in.
-    pub(crate) process: u32,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) commands: Commands,
-    pub(crate) log: Option<EventLog>,
-    /// The claim checks that this end has issued.
-    pub(crate) claims: Arc<Claims>,
-    /// One for each entity stream that is being received or waits for its consumer.
-    pub(crate) places: Arc<Semaphore>,
-    /// One for each very small entity that came whole and waits without a place.
-    pub(crate) parked: Arc<Semaphore>,
-}
-
-impl EntityLink {
-    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
-    /// peer sends more while the consumer wakes up.
-    pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
-        if bytes > PARKED_PAYLOAD {
-            return place;
-        }
-        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
-    }
-
-    /// So many entities were taken, some of which were parked.
-    pub(crate) fn taken(&self, count: usize, parked: usize) {
-        self.places.add_permits(count.saturating_sub(parked));
-        self.parked.add_permits(parked);
-    }
-}
-
 /// What a consumer that does its own verification works with.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) attempt: Attempt,
-    pub(crate) dehydrated: bool,
-    pub(crate) body: Body,
-    pub(crate) check: PayloadCheck,
-    pub(crate) place: Option<OwnedSemaphorePermit>,
+pub struct Parts {
+    /// Which entity, and which attempt at it.
+    pub attempt: Attempt,
+    /// Whether it has children.
+    pub dehydrated: bool,
+    /// Its payload.
+    pub body: Body,
+    /// What the payload is to be checked with.
+    pub check: PayloadCheck,
+    /// Its place among the streams of the peer: the peer may send another entity when it is dropped.
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 impl Receiving {
@@ -324,7 +293,7 @@ impl Receiving {
         let validation = if self.link.commands.urge(asked) { Some(answer.await.unwrap_or(known)) } else { Some(known) };
         let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation };
         let claims = Arc::clone(&self.link.claims);
-        let claim = match claims.issue(&terms, Details::of(&self.header, &reason)).await {
+        let claim = match Arc::clone(&claims).issue(terms, Details::of(&self.header, &reason)).await {
             Ok(claim) => claim,
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
@@ -439,19 +408,6 @@ fn state_checksum(state: &[u8], processed: u64) -> Bytes {
 
 fn new_check(header: &EntityHeader) -> PayloadCheck {
     PayloadCheck::new(header.payload_length, header.checksum.clone())
-}
-
-impl EntityLink {
-    /// The session's name at layer 2, or the misuse of something that is there only.
-    pub(crate) fn layer2(&self) -> Result<SessionId> {
-        let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
-        self.shared.layer2().ok_or_else(none)
-    }
-
-    pub(crate) fn closed(&self) -> Error {
-        let lost = || Reason { code: ErrorCode::InternalError, message: "the connection is lost".to_owned() };
-        closed(&self.shared.closed().unwrap_or_else(lost))
-    }
 }
 
 impl Drop for Receiving {

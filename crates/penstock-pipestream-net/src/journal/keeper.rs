@@ -3,18 +3,18 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use penstock_io::folder_lock::FolderLock;
-use penstock_io::metrics::Histogram;
 use penstock_io::runtime::spawn_blocking;
 use tokio::sync::oneshot;
 
-use super::super::outcomes::lock;
-use super::labels::Labels;
-use super::log::Log;
+use crate::counters::JournalCounters;
+use crate::journal::labels::Labels;
+use crate::journal::log::Log;
+use crate::outcomes::lock;
 
 /// What a session's records are in.
 #[derive(Debug)]
@@ -45,17 +45,6 @@ struct Pending {
 struct Waiting {
     pending: Vec<Pending>,
     writing: bool,
-}
-
-/// What is counted of it.
-#[derive(Debug, Default)]
-pub(crate) struct JournalCounters {
-    pub(crate) restored: AtomicU64,
-    /// Restored sessions that nobody came back to, and those that could not be restored.
-    pub(crate) in_vain: AtomicU64,
-    pub(crate) records: AtomicU64,
-    /// How long it took to make records durable, a group at a time.
-    pub(crate) commits: Histogram,
 }
 
 /// The end of the records of all sessions of a folder.

@@ -17,8 +17,8 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, S
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::super::shared::Resolution;
-use super::log::options;
+use crate::journal::log::options;
+use crate::types::Resolution;
 
 const MAGIC: &[u8] = b"penstock labels 1\n";
 const NAME: &str = "labels";

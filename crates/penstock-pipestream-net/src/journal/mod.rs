@@ -23,14 +23,16 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use penstock_pipestream::{EntityKey, ErrorCode, ScopeDigest, Ticket};
 
+pub(crate) use self::keeper::Keeper;
 use self::keeper::{Files, Write};
-pub(crate) use self::keeper::{JournalCounters, Keeper};
 pub(crate) use self::labels::Ended;
 use self::labels::encode_released;
 pub(crate) use self::log::Owner;
 use self::log::{Kind, put};
 pub(crate) use self::open::{ClientState, ServerState, Waiting};
-use super::outcomes::lock;
+use crate::counters::JournalCounters;
+use crate::outcomes::lock;
+use crate::types::Resolution;
 
 /// The records of one session, for its driver.
 #[derive(Debug)]
@@ -159,7 +161,7 @@ impl Journal {
     }
 
     /// An entity of ours has come to its end.
-    pub(crate) fn note_ended(&mut self, key: EntityKey, resolution: &super::Resolution) {
+    pub(crate) fn note_ended(&mut self, key: EntityKey, resolution: &Resolution) {
         let digest = self.released.remove(&key);
         let Some(label) = self.labels.remove(&key) else { return };
         let Some(ticket) = self.open.remove(&label) else { return };

@@ -12,13 +12,13 @@ use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 
-use super::super::shared::now;
-use super::super::sink::{FolderSink, Found};
-use super::super::transport::ResetKey;
-use super::Journal;
-use super::keeper::{Files, Keeper};
-use super::labels::{Labels, decode_released};
-use super::log::{self, Log, Owner, make_folder, options};
+use crate::clock::now;
+use crate::journal::Journal;
+use crate::journal::keeper::{Files, Keeper};
+use crate::journal::labels::{Labels, decode_released};
+use crate::journal::log::{self, Log, Owner, make_folder, options};
+use crate::port::{RecoveredSession, SessionRecovery};
+use crate::transport::ResetKey;
 use crate::{Error, Result};
 
 const KEY: &str = "key";
@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
     pub(crate) owner: Owner,
     pub(crate) journal: Journal,
     /// What the sink has of its open entities.
-    pub(crate) found: Found,
+    pub(crate) found: Box<dyn RecoveredSession>,
     /// It had ended, and its list may not say so.
     pub(crate) end: Option<ErrorCode>,
 }
@@ -72,7 +72,7 @@ impl ServerState {
     }
 
     /// The sessions that were open when the last server died. What cannot be restored is put aside.
-    pub(crate) fn restore(&self, config: &SessionConfig, sink: &FolderSink) -> Result<Vec<Waiting>> {
+    pub(crate) fn restore(&self, config: &SessionConfig, sink: &dyn SessionRecovery) -> Result<Vec<Waiting>> {
         let failed = |error: io::Error| Error::file("cannot read", &self.folder, error);
         let mut waiting = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
@@ -107,7 +107,12 @@ impl ServerState {
         );
     }
 
-    fn restore_one(&self, folder: &Path, config: &SessionConfig, sink: &FolderSink) -> Result<Option<Waiting>> {
+    fn restore_one(
+        &self,
+        folder: &Path,
+        config: &SessionConfig,
+        sink: &dyn SessionRecovery,
+    ) -> Result<Option<Waiting>> {
         let Some((log, found)) = Log::read(folder).map_err(|error| Error::file("cannot read", folder, error))? else {
             return Ok(None);
         };
@@ -125,7 +130,7 @@ impl ServerState {
         let session = restore(Role::Server, config, &found, |key| in_sink.has(key))?;
         // Nothing more can come of it, and readers need not wait until nobody comes back to it.
         if session.received_all().is_some()
-            && let Err(error) = sink.close_list(&mut in_sink)
+            && let Err(error) = in_sink.close_list()
         {
             tracing::warn!(session = %id, %error, "its list cannot be closed yet; that is tried again at its end");
         }

@@ -7,21 +7,22 @@ use std::sync::atomic::Ordering;
 use penstock_io::DriverError as _;
 use penstock_pipestream::{ErrorCode, Event, Reason};
 
-use super::super::counters::Counters;
-use super::super::driver::inbox;
-use super::super::shared::now;
-use super::super::sink::{FolderSink, SinkEvent};
-use super::open::Waiting;
+use crate::clock::now;
+use crate::command::inbox;
+use crate::counters::Counters;
+use crate::journal::open::Waiting;
+use crate::port::{NewSession, OpenSession, SinkEvent};
+use crate::sink_control::DriverControl;
 use crate::{Error, Result};
 
 impl Waiting {
     /// Its list gets its last lines, and nothing is kept.
-    pub(crate) async fn end(mut self, sink: &Arc<FolderSink>, counters: &Arc<Counters>) {
+    pub(crate) async fn end(mut self, counters: &Arc<Counters>) {
         let session = self.owner.session;
         let message = "its client did not come back to the server that was started again".to_owned();
         let reason = Reason { code: ErrorCode::IdleTimeout, message };
-        for entity in self.found.entities() {
-            self.session.complete(now(), entity.key);
+        for (key, _) in self.found.entities() {
+            self.session.complete(now(), key);
         }
         let mut events = Vec::new();
         let whole = self.session.received_all();
@@ -41,7 +42,7 @@ impl Waiting {
             tracing::warn!(%session, "nobody came back to a session of an earlier process; it has ended");
             self.journal.counters().in_vain.fetch_add(1, Ordering::Relaxed);
         }
-        match self.close(sink, counters, events).await {
+        match self.close(counters, events).await {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(%session, %error, "the list of a session cannot be closed; it is tried again at the next start")
@@ -49,18 +50,21 @@ impl Waiting {
         }
     }
 
-    async fn close(self, sink: &Arc<FolderSink>, counters: &Arc<Counters>, events: Vec<SinkEvent>) -> Result<()> {
+    async fn close(self, counters: &Arc<Counters>, events: Vec<SinkEvent>) -> Result<()> {
         if !self.found.is_closed() {
-            let id: Arc<str> = self.owner.session.to_string().into();
             // What the sink would tell it, nobody hears.
             let (commands, _) = inbox();
-            let (sink, counters) = (Arc::clone(sink), Arc::clone(counters));
-            let certificate = self.owner.certificate;
-            let open = move || sink.session(&id, commands, counters, None, certificate, Some(self.found));
-            let opened = tokio::task::spawn_blocking(open);
-            let (session, done) = opened.await.map_err(|died| Error::task(&died))??;
-            session.observe(events).await;
-            drop(session);
+            let session = NewSession {
+                id: self.owner.session.to_string().into(),
+                control: DriverControl::new(commands, Arc::clone(counters)),
+                defer: None,
+                certificate: self.owner.certificate,
+            };
+            let OpenSession { sink, done } = self.found.open(session).await?;
+            if let Some(behind) = sink.observe(events) {
+                behind.await;
+            }
+            drop(sink);
             // Its records are what the next start tries it with.
             done.await.map_err(|_| Error::io("the list has no last line", "the disk has refused it"))?;
         }

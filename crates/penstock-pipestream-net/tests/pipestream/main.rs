@@ -8,20 +8,10 @@
     reason = "helpers of tests stand outside of the test functions that clippy.toml lets do this"
 )]
 
-mod bad_peers;
 mod channel;
-mod chunks;
-mod durable;
-mod durable_ends;
-mod layer2;
-mod lifecycle;
-mod metrics;
-mod packets;
+#[allow(dead_code, reason = "the tests of the sinks use the rest")]
+mod common;
+mod port;
+#[allow(dead_code, reason = "the tests of the sinks use the rest")]
 mod raw;
-mod reading;
-mod round_trip;
-mod sealing;
-mod streaming;
 mod support;
-mod survival;
-mod trust;

@@ -11,10 +11,10 @@ use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust
 use penstock_io::{DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
-use penstock_pipestream_net::reading::Store;
-use penstock_pipestream_net::{
-    Claims, DeferTypes, Error, EventLog, Reading, References, Result, SessionOptions, check_mtu,
-};
+use penstock_pipestream_net::port::{ClaimChecks, PortService, no_claim_checks};
+use penstock_pipestream_net::{DeferTypes, Error, EventLog, Result, SessionOptions, check_mtu};
+use penstock_pipestream_sink::read::{ReadOptions, Store};
+use penstock_pipestream_sink::{Claims, References};
 use pyo3::prelude::*;
 
 use super::address;
@@ -178,19 +178,27 @@ impl ServeOptions {
         Ok(place(self.sink.as_deref(), &self.storage)?)
     }
 
-    /// Who may read the sink, if anybody may.
-    pub(crate) fn reading(&self, store: impl FnOnce() -> Result<Arc<dyn Store>>) -> Result<Option<Reading>> {
+    /// What answers the readers of the sink, if there may be any.
+    pub(crate) fn read_service(
+        &self,
+        claims: &Arc<dyn ClaimChecks>,
+        store: impl FnOnce() -> Result<Arc<dyn Store>>,
+    ) -> Result<Option<Arc<dyn PortService>>> {
         let certificates = certificates("reader_certificates", &self.reader_certificates)?;
         let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
-        key.map(|key| Ok(Reading { certificates, ..Reading::new(key, store()?) })).transpose()
+        let service = |key| {
+            let options = ReadOptions { certificates, ..ReadOptions::new(key, store()?) };
+            options.service(Arc::clone(claims))
+        };
+        key.map(service).transpose()
     }
 
     /// Where claim checks are kept; `place`: the prefix that the sink is, if it is one. Blocks on the disk or the store.
-    pub(crate) fn claims(&self, place: Option<&Place>) -> Result<Arc<Claims>> {
+    pub(crate) fn claims(&self, place: Option<&Place>) -> Result<Arc<dyn ClaimChecks>> {
         let limits = self.limits.claims()?;
         match (&self.claims, place, &self.sink) {
             // Without layer 2 there is nothing to keep.
-            _ if self.layers < 2 => Ok(Claims::nowhere()),
+            _ if self.layers < 2 => Ok(no_claim_checks()),
             (Some(folder), place, sink) => {
                 let claims = Claims::open_with(folder, limits)?;
                 match (place, sink) {
@@ -200,9 +208,9 @@ impl ServeOptions {
                 }
                 Ok(claims)
             }
-            (None, Some(place), _) => Claims::in_store(place, limits),
+            (None, Some(place), _) => Ok(Claims::in_store(place, limits)?),
             (None, None, Some(sink)) => Ok(Claims::beside_with(sink, limits)),
-            (None, None, None) => Ok(Claims::nowhere()),
+            (None, None, None) => Ok(no_claim_checks()),
         }
     }
 

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow_array::RecordBatch;
 use penstock_io::storage::{Place, StorageOptions};
 use penstock_io::{DriverError as _, runtime};
-use penstock_pipestream_net::reading::{
+use penstock_pipestream_net::{ClaimRow, Error, Result};
+use penstock_pipestream_sink::read::{
     BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
-use penstock_pipestream_net::{ClaimRow, Error, Result, read_claims, read_claims_in};
+use penstock_pipestream_sink::{read_claims, read_claims_in};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};

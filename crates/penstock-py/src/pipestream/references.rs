@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use penstock_pipestream::messages::{EncryptionMetadata, FileStorageReference};
 use penstock_pipestream::reference::{KeyProviders, Location, Reference, split_key_id};
-use penstock_pipestream_net::{References, Result, SessionConfig};
+use penstock_pipestream_net::{Result, SessionConfig};
+use penstock_pipestream_sink::References;
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;

@@ -11,8 +11,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use penstock_ingest::{OwnerColumnBuilder, owner_fields};
 use penstock_io::DriverError as _;
 use penstock_pipestream::OwnershipContext;
-use penstock_pipestream_net::reading::{Batch, Line};
 use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_sink::read::{Batch, Line};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 

@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use penstock_io::{DriverError as _, tls};
-use penstock_pipestream_net::reading::{FolderStore, ObjectReader};
-use penstock_pipestream_net::{
-    self as net, FolderSink, IncomingSessions, ObjectSink, ServerOptions, SessionHandle, channel,
-};
-use penstock_pipestream_net::{Error, Result};
+use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle, channel};
+use penstock_pipestream_sink::read::{FolderStore, ObjectReader};
+use penstock_pipestream_sink::{FolderSink, ObjectSink};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
@@ -197,12 +195,12 @@ impl Server {
         let (server, sessions) = if let Some(place) = options.place()? {
             let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
             listening.claims = options.claims(Some(&place))?;
-            listening.reading = options.reading(|| Ok(Arc::new(ObjectReader::open(place)?)))?;
+            listening.service = options.read_service(&listening.claims, || Ok(Arc::new(ObjectReader::open(place)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if let Some(folder) = &options.sink {
             let sink = FolderSink::open_with(folder, events, options.references()?)?;
             listening.claims = options.claims(None)?;
-            listening.reading = options.reading(|| Ok(Arc::new(FolderStore::open(folder)?)))?;
+            listening.service = options.read_service(&listening.claims, || Ok(Arc::new(FolderStore::open(folder)?)))?;
             (net::Server::bind(listening, sink)?, None)
         } else if options.read_key.is_some() {
             return Err(Error::misuse("a read key is for servers with a sink: there is nothing to read".into()));

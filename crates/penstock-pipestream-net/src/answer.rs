@@ -1,0 +1,113 @@
+//! The tickets of announced entities on their way to the caller that waits for a whole batch of them.
+
+use std::sync::{Arc, Mutex};
+
+use penstock_pipestream::Ticket;
+use tokio::sync::oneshot;
+
+use crate::outcomes::lock;
+use crate::{Error, Result};
+
+/// Where the ticket of an announced entity goes: to a caller that waits until it has those of a whole batch. One that is
+/// dropped has no ticket, because the session is over.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    batch: Arc<Mutex<Answers>>,
+    index: usize,
+    given: bool,
+}
+
+/// The caller's end of a batch.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    batch: Arc<Mutex<Answers>>,
+    given: Option<oneshot::Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Answers {
+    tickets: Vec<Option<Result<Ticket>>>,
+    missing: usize,
+    given: Option<oneshot::Sender<()>>,
+    abandoned: bool,
+}
+
+impl Answer {
+    /// The answers of a batch, and their caller's end.
+    pub(crate) fn batch(count: usize) -> (impl Iterator<Item = Self>, Tickets) {
+        let (sender, given) = oneshot::channel();
+        let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
+        let batch = Arc::new(Mutex::new(answers));
+        let tickets = Tickets { batch: Arc::clone(&batch), given: Some(given) };
+        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, given: false }), tickets)
+    }
+
+    /// Whether nobody waits any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.batch).abandoned
+    }
+
+    /// The entity is announced. False: nobody waits for its ticket any more, so nobody would ever end it, or ask for it.
+    pub(crate) fn give(self, ticket: Ticket) -> bool {
+        self.put(Ok(ticket))
+    }
+
+    /// It is not.
+    pub(crate) fn fail(self, error: Error) {
+        self.put(Err(error));
+    }
+
+    fn put(mut self, ticket: Result<Ticket>) -> bool {
+        self.given = true;
+        let mut batch = lock(&self.batch);
+        let taken = batch.tickets.get_mut(self.index).map(|slot| *slot = Some(ticket)).is_some();
+        batch.count_down();
+        taken
+    }
+}
+
+impl Answers {
+    fn count_down(&mut self) {
+        self.missing = self.missing.saturating_sub(1);
+        if self.missing == 0
+            && let Some(given) = self.given.take()
+        {
+            // A caller that does not wait any more has said so.
+            let _ = given.send(());
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.given {
+            lock(&self.batch).count_down();
+        }
+    }
+}
+
+impl Tickets {
+    /// Waits until every answer is there.
+    pub(crate) async fn ready(&mut self) {
+        if let Some(given) = &mut self.given {
+            let _ = given.await;
+            self.given = None;
+        }
+    }
+
+    /// The tickets; `None` where the session ended before there was one.
+    pub(crate) fn take(&self) -> Vec<Option<Result<Ticket>>> {
+        std::mem::take(&mut lock(&self.batch).tickets)
+    }
+
+    /// Nobody waits any more. Gives the tickets that nobody has taken.
+    pub(crate) fn abandon(&self) -> impl Iterator<Item = Ticket> {
+        let unread = {
+            let mut batch = lock(&self.batch);
+            // From here on there is no place for a ticket, and its driver gives the entity up.
+            batch.abandoned = true;
+            std::mem::take(&mut batch.tickets)
+        };
+        unread.into_iter().flatten().flatten()
+    }
+}

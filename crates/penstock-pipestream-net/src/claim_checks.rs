@@ -1,0 +1,199 @@
+//! What claim checks stand for, and what others hear of them.
+
+use std::time::Duration;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::claims::Claim;
+use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::{EntityHeader, FoundClaim, Reason, SessionId, Status};
+use serde::{Deserialize, Serialize};
+
+use crate::types::in_words;
+use crate::{Error, Result};
+
+/// What an entity that stands for nothing has in its metadata.
+pub const PADDING: &str = "penstock.padding";
+/// A longer text of a peer's is not kept with a claim check.
+const MAX_TEXT: usize = 4 << 10;
+
+/// What a claim check stands for, as far as this end knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Details {
+    /// Why it was set aside.
+    pub reason: String,
+    /// The document that it is a part of, where its sender said so.
+    pub document: Option<String>,
+    /// Its place in the document, a JSON list, where its sender said so.
+    pub path: Option<String>,
+    /// Its content type.
+    pub content_type: Option<String>,
+    /// The length of its payload, where that was verified.
+    pub bytes: Option<u64>,
+    /// The SHA-256 of its payload in hex, where that was verified.
+    pub sha256: Option<String>,
+    /// Its payload's name below the sink, where it was stored.
+    pub file: Option<String>,
+}
+
+impl Details {
+    /// Return what a header says.
+    pub fn of(header: &EntityHeader, reason: &Reason) -> Self {
+        let short = |text: &&String| text.len() <= MAX_TEXT;
+        Self {
+            document: header.metadata.get("penstock.document").filter(short).cloned(),
+            path: header.metadata.get("penstock.path").filter(short).cloned(),
+            content_type: Some(&header.content_type).filter(short).cloned(),
+            ..Self::why(reason)
+        }
+    }
+
+    /// Return what is known without a header.
+    pub fn why(reason: &Reason) -> Self {
+        let mut reason = in_words(reason);
+        reason.truncate(reason.floor_char_boundary(MAX_TEXT));
+        Self { reason, ..Self::default() }
+    }
+
+    /// Return about how many bytes they take.
+    pub fn weight(&self) -> usize {
+        let Self { reason, document, path, content_type, sha256, file, bytes: _ } = self;
+        let texts = [document, path, content_type, sha256, file].into_iter().flatten();
+        texts.fold(reason.len() + 256, |sum, text| sum.saturating_add(text.len()))
+    }
+}
+
+/// A claim check as its holder knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimCheck {
+    /// Its ID.
+    pub id: u64,
+    /// The session in which its entity was deferred; whoever asks knows that, so an answer does not tell.
+    pub session: Option<SessionId>,
+    /// The entity's scope.
+    pub scope: u16,
+    /// The entity.
+    pub entity: u32,
+    /// Unix microseconds from which it is refused.
+    pub expiry_micros: u64,
+    /// What has become of the entity: DEFERRED, PROCESSING, or its terminal status.
+    pub status: Status,
+    /// Where processing had stopped (section 9.6); a list of claim checks leaves it out.
+    pub validation: Option<StoppingPointValidation>,
+    /// Where its payload lies in the sink, if its work was done without a session; a list has it beside the claim check.
+    pub file: Option<String>,
+}
+
+impl From<&Claim> for ClaimCheck {
+    fn from(claim: &Claim) -> Self {
+        Self {
+            id: claim.id,
+            session: Some(claim.session),
+            scope: claim.scope,
+            entity: claim.entity,
+            expiry_micros: claim.expiry_micros,
+            status: claim.status(),
+            validation: claim.check().validation,
+            file: None,
+        }
+    }
+}
+
+impl ClaimCheck {
+    /// What a peer answered.
+    pub(crate) fn found(id: u64, found: FoundClaim) -> Self {
+        let FoundClaim { check, status, file } = found;
+        Self {
+            id,
+            session: None,
+            scope: check.scope_id.and_then(|scope| u16::try_from(scope).ok()).unwrap_or_default(),
+            entity: check.entity_id.unwrap_or_default(),
+            expiry_micros: check.expiry_timestamp.unwrap_or_default(),
+            status,
+            validation: check.validation,
+            file,
+        }
+    }
+}
+
+/// A claim check and what it stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimRow {
+    /// The claim check.
+    pub check: ClaimCheck,
+    /// What it stands for.
+    pub details: Details,
+}
+
+impl ClaimRow {
+    /// Return about how many bytes it takes.
+    pub fn weight(&self) -> usize {
+        self.details.weight()
+    }
+}
+
+/// Content types that are set aside: `image/png`, `image/*`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeferTypes(Vec<String>);
+
+impl DeferTypes {
+    /// Reads patterns: a type with its subtype, which may be `*`.
+    pub fn new(patterns: impl IntoIterator<Item = String>) -> Result<Self> {
+        let checked = patterns.into_iter().map(|pattern| {
+            let parts = pattern.split_once('/').filter(|(kind, sub)| {
+                !kind.is_empty() && !sub.is_empty() && *kind != "*" && (*sub == "*" || !sub.contains('*'))
+            });
+            match parts {
+                Some(_) => Ok(pattern.to_ascii_lowercase()),
+                None => Err(Error::misuse(format!("{pattern:?}: a type to defer is like image/png or image/*"))),
+            }
+        });
+        checked.collect::<Result<_>>().map(Self)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Return whether such an entity is set aside. Padding is no work.
+    pub fn matches(&self, header: &EntityHeader) -> bool {
+        header.metadata.get(PADDING).is_none_or(|padding| padding != "1") && self.has(&header.content_type)
+    }
+
+    fn has(&self, content_type: &str) -> bool {
+        let found = content_type.split(';').next().unwrap_or_default().trim();
+        self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(kind) => found.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)),
+            None => found.eq_ignore_ascii_case(pattern),
+        })
+    }
+}
+
+/// How long a claim check may be good, of so many seconds.
+pub fn life(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("life={seconds}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_to_defer_are_whole_or_end_with_a_star() {
+        let types = DeferTypes::new(["image/*", "application/PDF"].map(str::to_owned)).unwrap();
+        for (content_type, expected) in [
+            ("image/png", true),
+            ("Image/TIFF; page=1", true),
+            ("application/pdf", true),
+            ("application/pdf;x=y", true),
+            ("application/pdfx", false),
+            ("imag", false),
+            ("", false),
+        ] {
+            assert_eq!(types.has(content_type), expected, "{content_type}");
+        }
+        for wrong in ["", "image", "/*", "*/*", "image/", "image/p*"] {
+            assert!(DeferTypes::new([wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+}

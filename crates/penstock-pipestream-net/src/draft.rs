@@ -1,0 +1,101 @@
+//! An entity as its sender has it, before it has an ID.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use penstock_io::DriverError as _;
+use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::reference::check_no_data_key;
+use penstock_pipestream::{EntityKey, MAX_HEADER_LENGTH, MAX_LABEL, PipeDoc, Reason};
+
+use crate::payload::Payload;
+use crate::{Error, Result};
+
+/// What the sender knows of an entity before it has an ID.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EntityDraft {
+    /// Its parent, one of ours that was announced as dehydrated; `None` for a root.
+    pub parent: Option<EntityKey>,
+    /// Whether it will have children.
+    pub dehydrate: bool,
+    /// The data layer (0 to 3, section 7).
+    pub layer: u32,
+    /// MIME type of the payload.
+    pub content_type: String,
+    /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
+    pub metadata: BTreeMap<String, String>,
+    /// Sends the payload in chunks of so many bytes, each on a stream of its own (decision 15).
+    pub chunk_size: Option<u64>,
+    /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
+    pub policy: Option<CompletionPolicy>,
+    /// Which document a root entity is, and whose (section 7.1). Its `entity_id` is set when the entity has its ID.
+    pub document: Option<PipeDoc>,
+    /// What the sender calls it, of at most 1,024 bytes; empty: nothing. In a session whose state is on disk,
+    /// an entity with a label that was announced before is not announced again, whatever process did so.
+    pub label: Bytes,
+}
+
+/// What the user of a session may set in metadata among the protocol's own keys (decision 11).
+const ORIGINAL_LENGTH: &str = "pipestream.original-length";
+/// What names the claim check that an entity redeems, in 16 hex digits.
+pub const CLAIM: &str = "pipestream.claim";
+/// What the protocol itself may put into a header, at most.
+const OWN_FIELDS: usize = 1_024;
+/// What a metadata entry takes beyond its own bytes.
+const ENTRY_OVERHEAD: usize = 20;
+
+impl EntityDraft {
+    /// Refuses what the peer would refuse, some of it by closing the connection (decision 14).
+    pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
+        let misuse = |message: String| Err(Error::misuse(message));
+        if let Some(key) =
+            self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH && *key != CLAIM)
+        {
+            return misuse(format!("metadata {key} belongs to the protocol"));
+        }
+        check_no_data_key("metadata", &self.metadata).map_err(|error| Error::misuse(error.message()))?;
+        self.document.as_ref().map_or(Ok(()), PipeDoc::check)?;
+        if let Some(value) = self.metadata.get(CLAIM).filter(|value| claim_id(value).is_none()) {
+            return misuse(format!("metadata {CLAIM}={value:?}: a claim check has 16 digits of lower-case hex"));
+        }
+        if self.policy.is_some() && !self.dehydrate {
+            return misuse("a policy is for an entity that has children: dehydrate".to_owned());
+        }
+        if self.label.len() > MAX_LABEL {
+            return misuse(format!("a label of {} bytes is more than the limit of {MAX_LABEL}", self.label.len()));
+        }
+        if self.layer > 3 {
+            return misuse(format!("there is no data layer {}", self.layer));
+        }
+        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_OVERHEAD).sum();
+        let document = self.document.as_ref().map_or(0, |document| document.to_entry().len() + ENTRY_OVERHEAD);
+        let size = metadata + document + self.content_type.len() + OWN_FIELDS;
+        if size > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
+            return misuse(format!("a header of {size} bytes is more than the limit of {MAX_HEADER_LENGTH}"));
+        }
+        match (self.chunk_size, delivery) {
+            (Some(0), _) => misuse("chunks must have a size".to_owned()),
+            (Some(size), Delivery::Payload(payload)) if payload.len().div_ceil(size) > u64::from(u32::MAX) => {
+                misuse(format!("chunks of {size} bytes are too many"))
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+}
+
+/// The claim check that metadata names.
+pub(crate) fn claim_id(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    u64::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+/// What follows the announcement.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// A stream.
+    Payload(Payload),
+    /// The entity cannot be delivered.
+    Failed(Reason),
+    /// The entity is left out.
+    Skipped(Reason),
+}

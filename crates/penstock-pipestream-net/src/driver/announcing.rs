@@ -1,0 +1,37 @@
+//! Announcements of ours: those that wait for the peer, and those that are on their way.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_pipestream::EntityKey;
+
+use crate::command::SendRequest;
+use crate::outgoing::Outgoing;
+use crate::pump::Small;
+
+/// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
+/// children never wait behind other entities: those may be waiting for them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(pub(super) BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
+
+impl Waiting {
+    pub(super) fn has(&self, parent: Option<EntityKey>) -> bool {
+        self.0.contains_key(&parent)
+    }
+
+    pub(super) fn push(&mut self, request: SendRequest) {
+        self.0.entry(request.draft.parent).or_default().push_back(request);
+    }
+
+    /// All of them, for whom the session has ended.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
+        std::mem::take(&mut self.0).into_values().flatten()
+    }
+}
+
+/// An announced entity whose PENDING is on its way.
+pub(super) enum Announced {
+    /// The driver writes it itself.
+    Small(Small),
+    /// A task does.
+    Large(Box<Outgoing>),
+}

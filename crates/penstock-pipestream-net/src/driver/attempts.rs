@@ -1,0 +1,255 @@
+//! What the driver does at layer 2 about attempts, and about entities that wait ([`Layer2`](crate::driver::layer2::Layer2)).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::messages::{CompletionPolicy, FailureAction};
+use penstock_pipestream::{
+    EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status, Ticket,
+};
+use tokio::sync::oneshot;
+
+use crate::Error;
+use crate::clock::now;
+use crate::command::{Reply, SendRequest};
+use crate::draft::{CLAIM, Delivery, EntityDraft, claim_id};
+use crate::driver::Driver;
+use crate::driver::layer2::{KEPT, Kept};
+use crate::driver::road::Road;
+use crate::port::SinkEvent;
+use crate::types::{Attempt, Issued, Resumed};
+
+impl Driver {
+    /// Whether a child has to wait because too much is kept already.
+    pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
+        let survives = self.session.survives();
+        if self.layer2.kept_bytes < KEPT
+            || request.draft.dehydrate
+            || !(survives || self.may_come_again(&request.draft))
+        {
+            return false;
+        }
+        self.layer2.kept_full = true;
+        true
+    }
+    /// Whether a client sends before the server's SESSION has come: that says whether the session survives its connection, and
+    /// whether its policy is in force.
+    pub(super) fn begins_at_once(&self) -> bool {
+        matches!(self.road, Road::Ends) && self.policy.is_none()
+    }
+    /// Whether an entity of ours may come again by its parent's policy, or the session's.
+    fn may_come_again(&self, draft: &EntityDraft) -> bool {
+        match draft.parent {
+            Some(parent) => !self.layer2.retrying.is_empty() && self.layer2.retrying.contains(&parent),
+            None => self.session.root_policy().is_some_and(|policy| policy.retries(0)),
+        }
+    }
+    /// The policy that an entity is announced with.
+    pub(super) fn policy_of(&self, draft: &EntityDraft) -> Option<CompletionPolicy> {
+        let default = || self.policy.filter(|_| draft.dehydrate && draft.parent.is_none());
+        draft.policy.or_else(default)
+    }
+    /// Notes what may have to be sent again.
+    pub(super) fn keep(&mut self, ticket: &Ticket, policy: Option<&CompletionPolicy>, request: &SendRequest) {
+        let survives = self.session.survives();
+        if policy.and_then(|policy| Policy::of(policy).ok()).is_some_and(|policy| policy.retries(0)) {
+            self.layer2.retrying.insert(ticket.key);
+        }
+        if !survives && (request.draft.dehydrate || !self.may_come_again(&request.draft)) {
+            return;
+        }
+        let layer2 = &mut self.layer2;
+        if let Delivery::Payload(payload) = &request.delivery {
+            let draft = request.draft.clone();
+            let kept = Kept { draft, payload: payload.clone() };
+            layer2.kept_bytes = layer2.kept_bytes.saturating_add(kept.weight());
+            layer2.kept.insert(ticket.key, kept);
+        }
+    }
+    /// One of ours was not sent to its end. What the peer has stopped may come again: it says so by a STATUS.
+    pub(super) fn not_sent(&mut self, key: EntityKey, reason: Reason, stopped: bool) {
+        if !(stopped && self.layer2.keeps(key)) {
+            self.session.fail(now(), key, reason);
+        }
+    }
+    /// A received entity is admitted, maybe again. True: it is what the session has redeemed a claim check for. That its
+    /// header names one is not enough, and one redemption is good for one entity.
+    pub(super) fn note_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>) -> bool {
+        let layer2 = &mut self.layer2;
+        if let Some(policy) = &header.completion_policy {
+            let defer = Some(FailureAction::Defer.into());
+            layer2.defers |= policy.on_failure == defer || policy.on_timeout == defer;
+        }
+        if layer2.defers {
+            layer2.keep_header(key, header);
+        }
+        if !layer2.redeemed.is_empty()
+            && let Some(claim) = header.metadata.get(CLAIM).and_then(|text| claim_id(text))
+            && layer2.redeemed.remove(&claim)
+        {
+            layer2.settling.insert(key, claim);
+        }
+        !layer2.settling.is_empty() && layer2.settling.contains_key(&key)
+    }
+    /// An entity of ours is terminal. Gives how often it had failed before, and the receiver's claim check.
+    pub(super) fn forget_sent(&mut self, key: EntityKey) -> (u32, Option<u64>) {
+        let layer2 = &mut self.layer2;
+        let failures = if layer2.failures.is_empty() { None } else { layer2.failures.remove(&key) };
+        let claim = if layer2.deferred.is_empty() { None } else { layer2.deferred.remove(&key) };
+        if !layer2.resuming.is_empty() {
+            for reply in layer2.resuming.remove(&key).into_iter().flatten() {
+                let _ = reply.send(Err(Error::Ended("the entity came to its end before it went on")));
+            }
+        }
+        if !layer2.retrying.is_empty() {
+            layer2.retrying.remove(&key);
+        }
+        if !layer2.kept.is_empty() {
+            layer2.drop_kept(key);
+            if layer2.kept_bytes < KEPT && std::mem::take(&mut layer2.kept_full) {
+                self.retry_waiting();
+            }
+        }
+        (failures.unwrap_or_default(), claim)
+    }
+    /// A received entity is terminal. Gives how often it had failed before, its claim check, and its header, if that was
+    /// kept.
+    pub(super) fn forget_received(
+        &mut self,
+        key: EntityKey,
+        status: Status,
+    ) -> (u32, Option<Issued>, Option<Arc<EntityHeader>>) {
+        let layer2 = &mut self.layer2;
+        let failures = if layer2.failures.is_empty() { None } else { layer2.failures.remove(&key) };
+        if !layer2.voids.is_empty() {
+            layer2.voids.remove(&key);
+        }
+        if !layer2.waiting.is_empty() {
+            layer2.waiting.remove(&key);
+        }
+        let header = if layer2.headers.is_empty() { None } else { layer2.drop_header(key) };
+        let claim = if layer2.deferring.is_empty() { None } else { layer2.deferring.remove(&key) };
+        if !layer2.settling.is_empty()
+            && let Some((claim, by)) = layer2.settling.remove(&key).zip(self.link.shared.layer2())
+        {
+            self.link.entity.claims.settle(claim, by, status);
+        }
+        (failures.unwrap_or_default(), claim, header)
+    }
+    pub(super) fn handle_layer2(&mut self, event: &Layer2Event) {
+        match event {
+            Layer2Event::Named(name) => self.handle_named(*name),
+            Layer2Event::AttemptFailed { key, failures, reason, owned: true } => {
+                self.attempt_of_ours_failed(*key, *failures, reason);
+            }
+            Layer2Event::AttemptFailed { key, failures, owned: false, .. } => {
+                self.layer2.failures.insert(*key, *failures);
+                self.layer2.void(*key);
+                self.layer2.waiting.remove(key);
+                self.streams.let_go(*key);
+                self.batches.sink(SinkEvent::AttemptFailed { key: *key });
+            }
+            Layer2Event::SendAgain(ticket) => self.send_again(ticket),
+            Layer2Event::Returns(session) => self.returns = Some(*session),
+            Layer2Event::Reconnected => {
+                tracing::info!(session = %self.link.shared.id(), "both ends have said what the other had missed");
+                // A client's of an earlier process has what it needs.
+                self.opening |= !self.open;
+            }
+            Layer2Event::ResumeAnswered { key, refused } => {
+                if let Some(reply) = self.layer2.resuming.get_mut(key).and_then(VecDeque::pop_front) {
+                    let _ = reply.send(Ok(refused.clone()));
+                }
+            }
+            Layer2Event::Resumed { key, point } => {
+                if let Some(resumed) = self.layer2.waiting.remove(key) {
+                    // Nobody may be waiting for it any more.
+                    let _ = resumed.send(point.clone());
+                }
+            }
+            Layer2Event::ClaimWanted { key, reason } => self.claim_wanted(*key, reason),
+            Layer2Event::ClaimAsked { request, ask } => self.answer_claim(*request, *ask),
+            Layer2Event::ClaimAnswered { answer, .. } => {
+                if let Some(reply) = self.layer2.asked.pop_front() {
+                    let answer = answer.clone().map_err(Error::Refused);
+                    let _ = reply.send(answer);
+                }
+            }
+            Layer2Event::Deferred { key, claim_id, .. } => {
+                self.layer2.deferred.insert(*key, *claim_id);
+            }
+            // Of interest to the session's user.
+            Layer2Event::Yielded { .. } | Layer2Event::Outcome { .. } => {}
+        }
+    }
+    /// Both ends know the session's name, and whether its policy is in force.
+    fn handle_named(&mut self, name: SessionId) {
+        let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
+        self.layer2.defers |= self.session.root_policy().is_some_and(defers);
+        if !self.register(name) {
+            // It has no list, and no answer but this.
+            self.mute = true;
+            let message = "this server has a session of that ID, which has not ended".to_owned();
+            self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
+            return;
+        }
+        match self.link.shared.role {
+            Role::Server => {
+                self.link.shared.set_name(name);
+                self.opening = true;
+            }
+            Role::Client if self.durable.is_some() && !self.session.survives() => {
+                let message = "a session with a state folder needs a server that lets sessions survive".to_owned();
+                self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
+            }
+            Role::Client => self.opening |= !self.begins_at_once(),
+        }
+    }
+    pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) {
+        self.layer2.failures.insert(key, failures);
+        self.stop_outgoing(key, reason.code);
+        if self.durable.as_mut().is_some_and(|durable| durable.failed(key, failures, reason)) {
+            return;
+        }
+        let again = self.layer2.keeps(key) && self.session.retry(now(), key).is_ok();
+        if !again {
+            self.session.fail(now(), key, reason.clone());
+        }
+    }
+    fn send_again(&mut self, ticket: &Ticket) {
+        let Some(kept) = self.layer2.kept.get(&ticket.key) else {
+            let wanted = self.durable.as_mut().is_some_and(|durable| durable.wants(ticket.key));
+            if wanted && self.session.label(ticket.key).is_none() {
+                let message = "the process that has announced it has died, and it has no label".to_owned();
+                self.session.fail(now(), ticket.key, Reason { code: ErrorCode::InternalError, message });
+            }
+            return;
+        };
+        let (draft, payload) = (kept.draft.clone(), kept.payload.clone());
+        self.queue(*ticket, draft, payload, None);
+    }
+    pub(super) fn wait_for_owner(
+        &mut self,
+        attempt: Attempt,
+        point: &penstock_pipestream::yield_token::StoppingPoint,
+        reply: Reply<()>,
+        resumed: oneshot::Sender<Resumed>,
+    ) {
+        let yielded = if self.layer2.is_present(attempt) {
+            self.session.yield_entity(now(), attempt.key, point).map_err(Error::from)
+        } else {
+            Err(Error::Ended("the attempt has failed meanwhile"))
+        };
+        if yielded.is_ok() {
+            self.layer2.waiting.insert(attempt.key, resumed);
+        }
+        let _ = reply.send(yielded);
+    }
+    pub(super) fn resume(&mut self, key: EntityKey, token: &bytes::Bytes, reply: Reply<Option<Reason>>) {
+        match self.session.resume(key, token) {
+            Ok(()) => self.layer2.resuming.entry(key).or_default().push_back(reply),
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+}

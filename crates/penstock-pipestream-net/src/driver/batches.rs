@@ -1,0 +1,37 @@
+use std::sync::Arc;
+
+use penstock_pipestream::{EntityHeader, EntityKey, Event, ScopeKey};
+
+use crate::events::LogEvent;
+use crate::port::SinkEvent;
+use crate::types::{Released, Resolution};
+
+/// What is handed on together, once the session has nothing more to say.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    pub(super) sink: Vec<SinkEvent>,
+    pub(super) log: Vec<LogEvent>,
+    pub(super) user: Vec<Event>,
+    pub(super) resolved: Vec<(EntityKey, Resolution)>,
+    pub(super) released: Vec<(ScopeKey, Released)>,
+    /// Headers that the session has just refused, for the lines of their entities.
+    pub(super) rejected: Vec<Arc<EntityHeader>>,
+    /// Received entities that became terminal, those without a parent and those that are COMPLETE.
+    pub(super) roots: u64,
+    pub(super) completed: u64,
+    /// Some became terminal and are not COMPLETE.
+    pub(super) ended: bool,
+    /// Nothing more can come of the peer.
+    pub(super) whole: bool,
+}
+
+impl Batches {
+    /// Something that only a sink wants to know.
+    pub(super) fn sink(&mut self, event: SinkEvent) {
+        self.sink.push(event);
+    }
+
+    pub(super) fn rejected(&mut self, header: Arc<EntityHeader>) {
+        self.rejected.push(header);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the driver does about claim checks: ours, which the peer asks for and redeems, and the peer's.
+
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::claims::{Claim, ClaimTerms};
+use penstock_pipestream::messages::StoppingPointValidation;
+use penstock_pipestream::{ClaimAsk, ClaimResponse, EntityKey, ErrorCode, Reason, Status};
+use tokio::sync::oneshot;
+
+use crate::Error;
+use crate::claim_checks::Details;
+use crate::clock::now;
+use crate::command::{Reply, Urgent};
+use crate::driver::Driver;
+use crate::types::{Attempt, Issued};
+
+impl Driver {
+    /// The session is over: what it has redeemed and not sent has failed, like all that has come to no end.
+    pub(super) fn fail_redeemed(&mut self) {
+        let Some(by) = self.link.shared.layer2() else { return };
+        for claim in self.layer2.redeemed.drain() {
+            self.link.entity.claims.settle(claim, by, Status::Failed);
+        }
+    }
+    pub(super) fn claim_wanted(&mut self, key: EntityKey, reason: &Reason) {
+        let header = self.layer2.headers.get(&key).cloned().or_else(|| self.refused_header(key));
+        let details = match header {
+            Some(header) => {
+                let details = Details::of(&header, reason);
+                self.layer2.keep_header(key, &header);
+                details
+            }
+            None => Details::why(reason),
+        };
+        let number = self.layer2.present(key);
+        self.issue(Attempt { key, number }, reason.clone(), details);
+    }
+    /// A claim check, stored, then [`Urgent::Defer`].
+    pub(super) fn issue(&mut self, attempt: Attempt, reason: Reason, details: Details) {
+        let Some(session) = self.link.shared.layer2() else { return };
+        let key = attempt.key;
+        let validation = Some(self.session.stopping_point(key, Claim::untouched()));
+        let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life: None, validation };
+        let claims = Arc::clone(&self.link.entity.claims);
+        let commands = self.link.commands.clone();
+        if claims.check_kept().is_err() {
+            // A policy of the sender's asks for it; what has failed stays FAILED, for its own reason.
+            let message = format!("{}; it is not set aside, because this end keeps no claim checks", reason.message);
+            commands.urge(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
+            return;
+        }
+        tokio::spawn(async move {
+            let command = match claims.issue(terms, details).await {
+                Ok(claim) => {
+                    let claim = Issued { id: claim.id, expiry_micros: claim.expiry_micros, reason };
+                    Urgent::Defer { attempt, claim, reply: None }
+                }
+                Err(error) => {
+                    let code = error.code().unwrap_or(ErrorCode::InternalError);
+                    Urgent::NoClaim { attempt, reason: Reason { code, message: error.to_string() } }
+                }
+            };
+            commands.urge(command);
+        });
+    }
+    /// What the session adds to the stopping point of a received entity.
+    pub(super) fn stopping_point(
+        &self,
+        key: EntityKey,
+        validation: StoppingPointValidation,
+        reply: oneshot::Sender<StoppingPointValidation>,
+    ) {
+        // Whoever asks may be gone.
+        let _ = reply.send(self.session.stopping_point(key, validation));
+    }
+    /// Sets a received entity aside under a claim check that is stored.
+    pub(super) fn defer(&mut self, attempt: Attempt, claim: Issued, reply: Option<Reply<()>>) {
+        let (id, key) = (claim.id, attempt.key);
+        let deferred = if self.layer2.is_present(attempt) {
+            self.layer2.deferring.insert(key, claim.clone());
+            self.session.defer(now(), key, id, claim.expiry_micros).map_err(Error::from)
+        } else {
+            Ok(false)
+        };
+        if !matches!(deferred, Ok(true)) {
+            self.layer2.deferring.remove(&key);
+        }
+        let ended = || Err(Error::Ended("the entity came to its end before it was set aside"));
+        let deferred = deferred.and_then(|deferred| if deferred { Ok(()) } else { ended() });
+        let failed = deferred.is_err();
+        let heard = reply.is_some_and(|reply| reply.send(deferred).is_ok());
+        if failed && !heard {
+            // Whoever hears of it takes the claim check back.
+            self.link.entity.claims.void(id);
+        }
+    }
+    pub(super) fn answer_claim(&mut self, request: u64, ask: ClaimAsk) {
+        let claims = Arc::clone(&self.link.entity.claims);
+        let commands = self.link.commands.clone();
+        let Some(by) = self.link.shared.layer2() else { return };
+        tokio::spawn(async move {
+            let (answer, redeemed) = match ask {
+                ClaimAsk::Query { claim_id } => (claims.query(claim_id).await, false),
+                ClaimAsk::Redeem { claim_id, session } => (claims.redeem(claim_id, session, by).await, true),
+            };
+            let answer = answer.map_err(|error| {
+                let code = error.code().unwrap_or(ErrorCode::InternalError);
+                let message = if let Error::Protocol(error) = &error { error.message() } else { error.to_string() };
+                Reason { code, message }
+            });
+            commands.urge(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
+        });
+    }
+    /// Commands about layer 2 that do not wait.
+    pub(super) fn answered_claim(
+        &mut self,
+        request: u64,
+        answer: std::result::Result<ClaimResponse, Reason>,
+        redeemed: bool,
+    ) {
+        if let Ok(response) = answer.as_ref()
+            && redeemed
+        {
+            self.layer2.redeemed.insert(response.claim_id);
+        }
+        if let Err(error) = self.session.answer_claim(request, answer) {
+            // The session has ended meanwhile.
+            tracing::debug!(%error, "nobody waits for the answer about a claim check");
+        }
+    }
+    pub(super) fn ask_claim(&mut self, ask: ClaimAsk, reply: Reply<ClaimResponse>) {
+        match self.session.ask_claim(ask) {
+            Ok(()) => self.layer2.asked.push_back(reply),
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+}

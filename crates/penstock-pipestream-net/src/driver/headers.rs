@@ -1,0 +1,97 @@
+//! Headers on their way in, once their session's keys are there ([`Sealing`](crate::driver::sealing::Sealing)).
+
+use std::mem;
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::{EntityHeader, Now, SessionId};
+use tokio::sync::oneshot;
+
+use crate::command::{Arrival, Verdict};
+use crate::driver::Driver;
+use crate::driver::sealing::Early;
+use crate::sealer::Sealer;
+use crate::{Error, Result};
+
+impl Driver {
+    /// The header that a stream begins with, as its sender had it before it was sealed. One that cannot be opened fails
+    /// its entity.
+    pub(super) fn handle_header(
+        &mut self,
+        now: Now,
+        stream: u64,
+        header: Arc<EntityHeader>,
+        reply: oneshot::Sender<Verdict>,
+    ) {
+        if !self.may_open() {
+            return self.hold(now, Early::Begun { stream, header, reply });
+        }
+        let header = self.opened(header);
+        self.take_header(now, stream, header, reply);
+    }
+
+    /// The same for a stream that came whole.
+    pub(super) fn handle_arrival(&mut self, now: Now, mut arrival: Arrival) {
+        if !self.may_open() {
+            return self.hold(now, Early::Whole(arrival));
+        }
+        arrival.header = self.opened(arrival.header);
+        self.take_arrival(now, arrival);
+    }
+
+    /// What seals our headers, if something does.
+    ///
+    /// # Errors
+    ///
+    /// Misuse where the session has no ID yet; nothing of ours is announced before.
+    pub(super) fn sealer(&mut self) -> Result<Option<Sealer>> {
+        if !self.may_open() {
+            return Err(Error::misuse("the session has no ID yet".to_owned()));
+        }
+        Ok(self.sealing.keys.clone().map(Sealer))
+    }
+
+    /// Whether headers need no key, or their keys are there.
+    fn may_open(&mut self) -> bool {
+        let Some(secrets) = self.sealing.secrets.as_ref().filter(|_| self.sealing.keys.is_none()) else { return true };
+        let Some(id) = self.key_id() else { return false };
+        // HKDF refuses only more output than it has.
+        self.sealing.keys = secrets.for_session(id).ok().map(Arc::new);
+        self.sealing.keys.is_some()
+    }
+
+    /// The session's ID, once both ends know it.
+    fn key_id(&self) -> Option<SessionId> {
+        let shared = &self.link.shared;
+        let below = || self.agreement.filter(|agreement| agreement.layer < 2);
+        shared.layer2().or_else(|| below().and_then(|_| SessionId::parse(shared.id()).ok()))
+    }
+
+    fn opened(&self, header: Arc<EntityHeader>) -> Arc<EntityHeader> {
+        if self.sealing.secrets.is_some() { Arc::new(self.sealing.open(&header)) } else { header }
+    }
+
+    fn hold(&mut self, now: Now, early: Early) {
+        if let Err(error) = self.sealing.hold(early, self.held_limit) {
+            self.sealing.forget_early();
+            // It closes the session.
+            let _ = self.session.handle_header_error(now, error);
+        }
+    }
+
+    /// Takes the headers that came early, if the session has its ID by now. True: there were some.
+    pub(super) fn take_early(&mut self, now: Now) -> bool {
+        if self.sealing.early.is_empty() || !self.may_open() {
+            return false;
+        }
+        let early = mem::take(&mut self.sealing.early);
+        self.sealing.waiting = 0;
+        for stream in early {
+            match stream {
+                Early::Begun { stream, header, reply } => self.handle_header(now, stream, header, reply),
+                Early::Whole(arrival) => self.handle_arrival(now, arrival),
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,189 @@
+//! How a session gets another connection when one is lost: a client dials, a server waits.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use penstock_pipestream::{ErrorCode, Session, SessionId};
+use quinn::Connection;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until};
+
+use crate::Result;
+use crate::dial::{Dialer, Dialled};
+use crate::driver::control::Control;
+use crate::journal::{ServerState, Waiting};
+use crate::outcomes::lock;
+use crate::transport::quic_code;
+
+/// Between two attempts to dial, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// A connection whose client goes on with a session that is somebody else's.
+#[derive(Debug)]
+pub(crate) struct Returning {
+    /// The session that the connection began with.
+    pub(super) fresh: Session,
+    pub(super) control: Control,
+    pub(super) connection: Connection,
+}
+
+/// The sessions of a server that another connection may go on with.
+#[derive(Debug, Default)]
+pub(crate) struct Returns {
+    live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
+    /// Those of an earlier process.
+    waiting: Mutex<HashMap<SessionId, Waiting>>,
+    /// Where they are on disk.
+    pub(crate) state: Option<ServerState>,
+}
+
+/// How a session gets another connection.
+#[derive(Default)]
+pub(crate) enum Road {
+    /// It does not.
+    #[default]
+    Ends,
+    /// A client dials.
+    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<Dialling> },
+    /// A server waits.
+    Waits {
+        returns: Arc<Returns>,
+        within: Duration,
+        calls: Option<mpsc::UnboundedReceiver<Returning>>,
+        until: Option<Instant>,
+    },
+}
+
+type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
+
+/// What came of waiting.
+pub(super) enum Met {
+    /// A client has got through.
+    Dialled(Box<Dialled>),
+    /// A server's client is back.
+    Returned(Box<Returning>),
+    /// Nobody came in time; why.
+    Nobody(String),
+}
+
+impl Road {
+    /// Waits for another connection. It may be given up and called again.
+    pub(super) async fn next(&mut self) -> Met {
+        match self {
+            Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
+            Self::Dials { dialling: Some(dialling), .. } => match dialling.await {
+                Ok(dialled) => Met::Dialled(Box::new(dialled)),
+                Err(error) => Met::Nobody(error.to_string()),
+            },
+            Self::Waits { calls: Some(calls), until, within, .. } => {
+                let late = async {
+                    match until {
+                        Some(until) => sleep_until((*until).into()).await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    Some(returning) = calls.recv() => Met::Returned(Box::new(returning)),
+                    () = late => Met::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
+                }
+            }
+        }
+    }
+
+    /// The session is over: nobody goes on with it any more.
+    pub(super) fn close(&mut self) {
+        let Self::Waits { calls: Some(calls), .. } = self else { return };
+        calls.close();
+        while let Ok(returning) = calls.try_recv() {
+            refuse(&returning.connection);
+        }
+    }
+
+    /// The connection is lost: another one is looked for.
+    pub(super) fn look(&mut self) {
+        match self {
+            Self::Ends => {}
+            Self::Dials { dialer, within, dialling } => {
+                *dialling = Some(Box::pin(dial(Arc::clone(dialer), *within)));
+            }
+            Self::Waits { within, until, .. } => *until = Instant::now().checked_add(*within),
+        }
+    }
+
+    /// There is one.
+    pub(super) fn found(&mut self) {
+        match self {
+            Self::Ends => {}
+            Self::Dials { dialling, .. } => *dialling = None,
+            Self::Waits { until, .. } => *until = None,
+        }
+    }
+}
+
+/// Tells who has come back to a session that it ended meanwhile.
+pub(super) fn refuse(connection: &Connection) {
+    connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
+}
+
+/// Dials until it gets through, or the time is over.
+async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
+    let late = Instant::now().checked_add(within);
+    let mut pause = PAUSE.0;
+    loop {
+        let error = match dialer.dial().await {
+            Ok(dialled) => return Ok(dialled),
+            Err(error) => error,
+        };
+        if late.is_some_and(|late| Instant::now() + pause >= late) {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the server is not there yet");
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+impl Returns {
+    /// Sessions that are on disk, or else in memory.
+    pub(crate) fn new(state: Option<ServerState>) -> Self {
+        Self { live: Mutex::default(), waiting: Mutex::default(), state }
+    }
+
+    /// A session of an earlier process waits for its client.
+    pub(crate) fn wait_for(&self, waiting: Waiting) {
+        lock(&self.waiting).insert(waiting.owner.session, waiting);
+    }
+
+    /// Whether a session of an earlier process of that name waits for its client.
+    pub(super) fn waits(&self, name: SessionId) -> bool {
+        lock(&self.waiting).contains_key(&name)
+    }
+
+    pub(super) fn take(&self, name: SessionId) -> Option<Waiting> {
+        lock(&self.waiting).remove(&name)
+    }
+
+    /// Those that nobody has come back to.
+    pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
+        std::mem::take(&mut *lock(&self.waiting)).into_values().collect()
+    }
+
+    /// From now on connections are handed to whoever has this; `None` where somebody has that name.
+    pub(super) fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
+        let mut sessions = lock(&self.live);
+        sessions.retain(|_, calls| !calls.is_closed());
+        if sessions.contains_key(&name) {
+            return None;
+        }
+        let (calls, called) = mpsc::unbounded_channel();
+        sessions.insert(name, calls);
+        Some(called)
+    }
+
+    pub(super) fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<Returning>> {
+        lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
+    }
+}

@@ -1,0 +1,107 @@
+//! The way back of an entity to its session.
+
+use std::sync::Arc;
+
+use penstock_io::DriverError as _;
+use penstock_pipestream::{ErrorCode, Reason, SessionId, Ticket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::answer::{Answer, Tickets};
+use crate::command::{Commands, Urgent, closed};
+use crate::events::EventLog;
+use crate::limits::PARKED_PAYLOAD;
+use crate::port::ClaimChecks;
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// An entity's way back to its session. All entities of a session share one.
+#[derive(Debug)]
+pub(crate) struct EntityLink {
+    /// The process that the session lives in.
+    pub(crate) process: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: Commands,
+    pub(crate) log: Option<EventLog>,
+    /// The claim checks that this end has issued.
+    pub(crate) claims: Arc<dyn ClaimChecks>,
+    /// One for each entity stream that is being received or waits for its consumer.
+    pub(crate) places: Arc<Semaphore>,
+    /// One for each very small entity that came whole and waits without a place.
+    pub(crate) parked: Arc<Semaphore>,
+}
+
+impl EntityLink {
+    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
+    /// peer sends more while the consumer wakes up.
+    pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+        if bytes > PARKED_PAYLOAD {
+            return place;
+        }
+        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
+    }
+
+    /// So many entities were taken, some of which were parked.
+    pub(crate) fn taken(&self, count: usize, parked: usize) {
+        self.places.add_permits(count.saturating_sub(parked));
+        self.parked.add_permits(parked);
+    }
+
+    /// The session's name at layer 2, or the misuse of something that is there only.
+    pub(crate) fn layer2(&self) -> Result<SessionId> {
+        let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
+        self.shared.layer2().ok_or_else(none)
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        let lost = || Reason { code: ErrorCode::InternalError, message: "the connection is lost".to_owned() };
+        closed(&self.shared.closed().unwrap_or_else(lost))
+    }
+
+    /// Gives an announced entity's ticket to its caller. Where nobody waits for it any more, the entity is given up.
+    pub(crate) fn answer(&self, answer: Answer, ticket: Ticket) {
+        if !answer.give(ticket) {
+            self.abandon(&ticket);
+        }
+    }
+
+    /// Gives up an announced entity that nobody knows of, because its sender was stopped before it learnt the ticket.
+    fn abandon(&self, ticket: &Ticket) {
+        self.shared.forget(ticket);
+        let message = "the sender was stopped while it sent this".to_owned();
+        let reason = Reason { code: ErrorCode::InternalError, message };
+        self.commands.urge(Urgent::GiveUp { key: ticket.key, reason });
+    }
+}
+
+/// A caller that waits for the tickets of a batch. What is announced after it has given up is given up as well.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    tickets: Tickets,
+    link: Arc<EntityLink>,
+}
+
+impl Asked {
+    /// The answers of a batch, and the caller that waits for them.
+    pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = Answer>, Self) {
+        let (answers, tickets) = Answer::batch(count);
+        (answers, Self { tickets, link: Arc::clone(link) })
+    }
+
+    /// Waits until every answer is there.
+    pub(crate) async fn ready(&mut self) {
+        self.tickets.ready().await;
+    }
+
+    /// The tickets; `None` where the session ended before there was one.
+    pub(crate) fn take(self) -> Vec<Option<Result<Ticket>>> {
+        self.tickets.take()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        for ticket in self.tickets.abandon() {
+            self.link.abandon(&ticket);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What one may set for a session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use penstock_io::tls;
+use penstock_pipestream::header_key::HeaderKeys;
+use penstock_pipestream::messages::CompletionPolicy;
+use penstock_pipestream::yield_token::TokenKey;
+use penstock_pipestream::{Layer2Config, Role, SessionConfig, SessionId};
+
+use crate::Result;
+use crate::events::EventLog;
+use crate::transport::HANDSHAKE_TIMEOUT;
+
+/// What one may set for a session, beyond what the core has.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Capabilities and limits. Where they offer layer 2 and say nothing else of it, the session's name and the key of its
+    /// yield tokens are made from the secure random source.
+    pub session: SessionConfig,
+    /// The policy of each of our root entities that has children and none of its own; a client's is also that of the root
+    /// scopes, if the server knows of such policies. It needs layer 2, so a peer that does not agree on it is refused.
+    /// Default: none.
+    pub policy: Option<CompletionPolicy>,
+    /// How long a session of layer 2 goes on without a connection, where both ends do: a client dials, a server waits.
+    /// Default: it ends with its connection. It is kept in memory, a client's payloads too until they are terminal.
+    pub survives: Option<Duration>,
+    /// A folder for one session of a client that survives its process: it goes on with an unfinished session in there, else
+    /// a new one begins there. Needs `survives`. A server has [`ServerOptions::state`](crate::ServerOptions::state).
+    /// Default: in memory.
+    pub state: Option<PathBuf>,
+    /// How long the handshake may take, and after it the control stream and the capabilities together. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// The connection is given up after so long without a packet. Default: 30 s.
+    pub idle_timeout: Duration,
+    /// A session in which nothing is open ends after so long without a frame or a command. Default: never; a server's
+    /// after 15 minutes ([`ServerOptions::new`](crate::ServerOptions::new)).
+    pub quiet_timeout: Option<Duration>,
+    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to 9,000; what the path does
+    /// not carry is found out and not used. Default: 6,500 where the peer is on a loopback address, 1,452 elsewhere.
+    pub mtu: Option<u16>,
+    /// How many events are kept for [`SessionHandle::events`](crate::SessionHandle::events). Default: 4,096.
+    pub event_queue: usize,
+    /// Where events are logged.
+    pub events: Option<EventLog>,
+    /// A client's: the session's name at layer 2 (decision 18). Default: a random one.
+    pub name: Option<SessionId>,
+    /// What the metadata and content types of headers are sealed with, in both directions (section 10.6); the peer must
+    /// have the same. Default: they are not.
+    pub header_keys: Option<HeaderKeys>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            session: SessionConfig::default(),
+            policy: None,
+            survives: None,
+            state: None,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            idle_timeout: Duration::from_secs(30),
+            quiet_timeout: None,
+            mtu: None,
+            event_queue: 4_096,
+            events: None,
+            name: None,
+            header_keys: None,
+        }
+    }
+}
+
+impl SessionOptions {
+    /// Fills in what layer 2 needs where it is offered.
+    pub(crate) fn prepare(&mut self, role: Role) -> Result<()> {
+        let config = &mut self.session;
+        if config.capabilities.layer2 && config.layer2.is_none() {
+            config.layer2 = Some(Layer2Config::new(None, TokenKey::new(tls::random()?)));
+        }
+        if let Some(layer2) = config.layer2.as_mut().filter(|layer2| role == Role::Client && layer2.session.is_none()) {
+            let random = || tls::random().map(SessionId::new);
+            layer2.session = Some(self.name.map_or_else(random, Ok)?);
+        }
+        if let Some(layer2) = &mut config.layer2 {
+            layer2.survives |= self.survives.is_some();
+            layer2.policy = self.policy.filter(|_| role == Role::Client);
+        }
+        Ok(config.check()?)
+    }
+}

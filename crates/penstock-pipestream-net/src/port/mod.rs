@@ -1,0 +1,33 @@
+//! The ports of this driver: what it needs of others, as traits. Adapters implement them and know nothing else of the
+//! driver; the driver knows no adapter.
+//!
+//! ```text
+//!  EntitySink ── open ──► SinkSession      where a server's sessions go, and where one session's entities go
+//!       ▲                     │ SessionControl: what a sink tells its session
+//!       └─ RecoveredSession ◄─┘ what a sink has of a session of an earlier process
+//!  ClaimChecks                             the claim checks that an end has issued
+//!  PortService                             another protocol on a server's port
+//! ```
+//!
+//! The other items here are what the traits speak of: payloads as they come ([`Body`], [`Parts`]), and where chunks are put
+//! together ([`Spool`]).
+
+mod claims;
+mod service;
+mod sink;
+
+pub use futures_util::future::BoxFuture;
+
+pub use self::claims::{ClaimChecks, ClaimCounters, no_claim_checks};
+pub use self::service::PortService;
+pub use self::sink::{
+    EntityBatch, EntitySink, NewSession, OpenSession, RecoveredSession, SessionControl, SessionRecovery, SinkEvent,
+    SinkLimits, SinkSession,
+};
+pub use crate::claim_checks::{Details, PADDING};
+pub use crate::conceal::{PROOF, TOKEN, TOKEN_LENGTHS, conceal};
+pub use crate::draft::CLAIM;
+pub use crate::events::LogEvent;
+pub use crate::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
+pub use crate::transport::Intake;
+pub use crate::types::{Attempt, header_weight, in_words};

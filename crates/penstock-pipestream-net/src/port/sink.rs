@@ -1,0 +1,273 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::{fmt, io, vec};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+use penstock_io::metrics::Page;
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::Result;
+use crate::claim_checks::{ClaimRow, DeferTypes, Details};
+use crate::entity_link::EntityLink;
+use crate::incoming::{IncomingEntity, Spool, Untaken};
+use crate::transport::Intake;
+use crate::types::Attempt;
+
+/// Where the entities of a server's sessions go.
+pub trait EntitySink: fmt::Debug + Send + Sync {
+    /// Open a place for a session.
+    fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
+
+    /// Return how it takes the streams of a connection.
+    fn intake(&self) -> Intake {
+        Intake::Concurrent
+    }
+
+    /// Return what finds the sessions of an earlier process; `None` where they do not go on.
+    fn recovery(&self) -> Option<&dyn SessionRecovery> {
+        None
+    }
+
+    /// Return whether it keeps what was settled without a session.
+    fn keeps_settled(&self) -> bool {
+        false
+    }
+
+    /// Keep what was settled without a session; what is kept already is not kept twice. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    fn note_settled(&self, rows: &[ClaimRow]) -> io::Result<()> {
+        let _ = rows;
+        Ok(())
+    }
+
+    /// Return how often a session was given up because a limit was exceeded.
+    fn limits_exceeded(&self) -> SinkLimits {
+        SinkLimits::default()
+    }
+
+    /// Write its metrics.
+    ///
+    /// # Errors
+    ///
+    /// Those of the page.
+    fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
+        let _ = page;
+        Ok(())
+    }
+}
+
+/// What finds the sessions of an earlier process in a sink.
+pub trait SessionRecovery {
+    /// Find what is there of a session, as far as it is about these entities. Without the name of its place it is the last
+    /// one that had its ID. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    fn find(&self, id: &str, place: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>>;
+}
+
+/// What a sink has of a session that an earlier process had open.
+pub trait RecoveredSession: fmt::Debug + Send {
+    /// Return whether an entity is stored, and its line says so.
+    fn has(&self, key: EntityKey) -> bool;
+
+    /// Return the stored entities.
+    fn entities(&self) -> Vec<(EntityKey, Arc<EntityHeader>)>;
+
+    /// Return whether its list has its last line.
+    fn is_closed(&self) -> bool;
+
+    /// Close its list, of which nothing more can come. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    fn close_list(&mut self) -> io::Result<()>;
+
+    /// Open the session's place again.
+    fn open(self: Box<Self>, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
+}
+
+/// A session that needs a place in a sink.
+#[derive(Debug)]
+pub struct NewSession {
+    /// Its ID.
+    pub id: Arc<str>,
+    /// The way back to it.
+    pub control: Arc<dyn SessionControl>,
+    /// The types of entities that are stored and set aside, where there are any.
+    pub defer: Option<Arc<DeferTypes>>,
+    /// The SHA-256 of the client's certificate, if it has shown one.
+    pub certificate: Option<[u8; 32]>,
+}
+
+/// A session's place in a sink.
+#[derive(Debug)]
+pub struct OpenSession {
+    /// What takes its entities.
+    pub sink: Arc<dyn SinkSession>,
+    /// Fires when the session's last line is written. Its sender goes where the sink could not write that.
+    pub done: oneshot::Receiver<()>,
+}
+
+/// What takes the entities of one session. When the driver and all that works for the session have dropped it, the session
+/// is over.
+pub trait SinkSession: fmt::Debug + Send + Sync {
+    /// Take entities that may be received: verify them, store them, and tell the session what became of each.
+    fn deliver(&self, entities: EntityBatch<'_>);
+
+    /// Take what the driver has seen, in order. `Some`: the sink is far behind, and takes it when this is done; the driver
+    /// waits, and so holds the peer back.
+    fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>>;
+
+    /// Make a place where the chunks of an entity are put together. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    fn spool(&self, attempt: Attempt) -> io::Result<Spool>;
+
+    /// Return what the session's place is called, if the next process can find it by that.
+    fn place(&self) -> Option<&str> {
+        None
+    }
+
+    /// Wait until the lines of what was observed are durable. False: the disk has refused some.
+    fn flush(&self) -> BoxFuture<'_, bool> {
+        ready(true).boxed()
+    }
+
+    /// Write the list's last line now, and make it durable: the client has ended its root scope, everything in it is
+    /// terminal, and the session's records say so.
+    fn close_list(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+}
+
+/// What a sink tells a session. After the session's end nobody hears it.
+pub trait SessionControl: fmt::Debug + Send + Sync {
+    /// Say that entities are safely delivered.
+    fn complete(&self, attempts: Vec<Attempt>);
+
+    /// Say that an attempt at an entity has failed.
+    fn fail(&self, attempt: Attempt, reason: Reason);
+
+    /// Say that an entity is stored and is to be set aside.
+    fn set_aside(&self, attempt: Attempt, details: Details);
+
+    /// End the session: its list lacks what should be in it.
+    fn abort(&self, reason: Reason);
+
+    /// Count a payload that came whole and right.
+    fn count(&self, bytes: u64);
+
+    /// Say that the peer has reset an entity's stream.
+    fn stream_reset(&self, stream: u64, attempt: Attempt, code: u64) -> BoxFuture<'_, ()>;
+}
+
+/// What a driver tells a sink.
+#[derive(Debug)]
+pub enum SinkEvent {
+    /// An attempt to bring an entity may be received.
+    Admitted {
+        /// The attempt.
+        attempt: Attempt,
+        /// How often the entity has failed before.
+        failures: u32,
+        /// Its header.
+        header: Arc<EntityHeader>,
+        /// Whether it has children.
+        dehydrated: bool,
+        /// Whether it is what the session has redeemed a claim check for.
+        redeems: bool,
+    },
+    /// What has come of an entity is void; it may come again.
+    AttemptFailed {
+        /// The entity.
+        key: EntityKey,
+    },
+    /// All descendants of a dehydrated entity are terminal.
+    Gathered {
+        /// The entity; `None`: the peer's root scope, which it has ended.
+        key: Option<EntityKey>,
+        /// How they ended.
+        outcome: Status,
+    },
+    /// An entity of the peer is terminal.
+    Resolved {
+        /// The entity.
+        key: EntityKey,
+        /// Its parent's ID; 0 for a root.
+        parent_id: u32,
+        /// Its terminal status.
+        status: Status,
+        /// Why.
+        reason: Option<Reason>,
+        /// How many attempts have failed before.
+        failures: u32,
+        /// The claim check under which it was set aside.
+        claim: Option<u64>,
+        /// Its header, where it was not admitted.
+        header: Option<Arc<EntityHeader>>,
+    },
+    /// The session is over.
+    Closed(ErrorCode),
+}
+
+/// How often sessions exceeded a limit of their sink.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SinkLimits {
+    /// The headers of open entities had too many bytes.
+    pub headers: u64,
+    /// FAILED lines waited for too much room.
+    pub lines: u64,
+}
+
+/// Entities that are handed over together. What ties each to its session is added as it is taken: a count that two threads
+/// change in turn costs as much as a small entity's hash.
+#[derive(Debug)]
+pub struct EntityBatch<'a> {
+    entities: Vec<(Untaken, OwnedSemaphorePermit)>,
+    link: &'a Arc<EntityLink>,
+}
+
+impl<'a> EntityBatch<'a> {
+    pub(crate) const fn new(entities: Vec<(Untaken, OwnedSemaphorePermit)>, link: &'a Arc<EntityLink>) -> Self {
+        Self { entities, link }
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<(Untaken, OwnedSemaphorePermit)>, &'a Arc<EntityLink>) {
+        (self.entities, self.link)
+    }
+}
+
+impl<'a> IntoIterator for EntityBatch<'a> {
+    type Item = IncomingEntity;
+    type IntoIter = Entities<'a>;
+
+    fn into_iter(self) -> Entities<'a> {
+        Entities { entities: self.entities.into_iter(), link: self.link }
+    }
+}
+
+/// The entities of a batch. Each keeps its place until it is dropped.
+#[derive(Debug)]
+pub struct Entities<'a> {
+    entities: vec::IntoIter<(Untaken, OwnedSemaphorePermit)>,
+    link: &'a Arc<EntityLink>,
+}
+
+impl Iterator for Entities<'_> {
+    type Item = IncomingEntity;
+
+    fn next(&mut self) -> Option<IncomingEntity> {
+        let (untaken, place) = self.entities.next()?;
+        Some(IncomingEntity::new(untaken, Arc::clone(self.link), Some(place)))
+    }
+}

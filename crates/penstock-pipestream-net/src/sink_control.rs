@@ -1,0 +1,52 @@
+//! What a sink tells its session, as commands for the driver.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use penstock_pipestream::Reason;
+
+use crate::claim_checks::Details;
+use crate::command::{Command, Commands, Urgent};
+use crate::counters::Counters;
+use crate::port::SessionControl;
+use crate::types::Attempt;
+
+/// The way to a driver.
+#[derive(Debug)]
+pub(crate) struct DriverControl {
+    commands: Commands,
+    counters: Arc<Counters>,
+}
+
+impl DriverControl {
+    pub(crate) fn new(commands: Commands, counters: Arc<Counters>) -> Arc<dyn SessionControl> {
+        Arc::new(Self { commands, counters })
+    }
+}
+
+impl SessionControl for DriverControl {
+    fn complete(&self, attempts: Vec<Attempt>) {
+        self.commands.urge(Urgent::Complete(attempts));
+    }
+
+    fn fail(&self, attempt: Attempt, reason: Reason) {
+        self.commands.urge(Urgent::Fail { attempt, reason });
+    }
+
+    fn set_aside(&self, attempt: Attempt, details: Details) {
+        self.commands.urge(Urgent::SetAside { attempt, details: Box::new(details) });
+    }
+
+    fn abort(&self, reason: Reason) {
+        self.commands.urge(Urgent::Abort(reason));
+    }
+
+    fn count(&self, bytes: u64) {
+        self.counters.arrived(1, bytes);
+    }
+
+    fn stream_reset(&self, stream: u64, attempt: Attempt, code: u64) -> BoxFuture<'_, ()> {
+        self.commands.tell(Command::StreamReset { stream, attempt, code }).map(drop).boxed()
+    }
+}

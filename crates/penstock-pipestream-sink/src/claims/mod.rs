@@ -1,0 +1,537 @@
+//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, what the work is that each
+//! stands for, and the file, or the objects of a store, that both are in before anybody hears of a change. An end that has
+//! neither issues none: what is forgotten could be redeemed twice (section 10.8).
+
+mod objects;
+mod state;
+mod store;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use penstock_io::runtime::{block_on, spawn_blocking};
+use penstock_io::storage::{Place, plain};
+use penstock_io::{DriverError as _, tls};
+use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
+use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
+use penstock_pipestream_net::port::{CLAIM, ClaimChecks, ClaimCounters, Details};
+use penstock_pipestream_net::{ClaimRow, now};
+use tokio::sync::{Notify, oneshot};
+
+use crate::claims::objects::Sharing;
+use crate::claims::state::{HERE, State};
+use crate::claims::store::{Opened, Store};
+use crate::folder::sessions_of;
+use crate::format::line::Line;
+use crate::format::{CLAIMS as FOLDER, LOG};
+use crate::objects::ObjectSink;
+use crate::sync::lock;
+use crate::{Error, Result};
+
+/// What a file of claim checks says; whoever reads a sink's folder need not be its server. None where there is no file.
+/// Blocks on the disk.
+pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
+    let mut state = State::default();
+    store::look(&sink.join(FOLDER), |record, details| state.restore(record, details))?;
+    Ok(state.page((0, 0), usize::MAX))
+}
+
+/// What the servers of a sink in an object store say of their claim checks. Blocks on the store.
+pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
+    let mut state = State::default();
+    let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
+    read.map_err(|error| failed("cannot read the claim checks of", sink, &error))?;
+    Ok(state.page((0, 0), usize::MAX))
+}
+
+/// Where claim checks are kept.
+#[derive(Debug)]
+enum Home {
+    /// In a folder that belongs to one process at a time.
+    Folder(PathBuf),
+    /// In an object store, which several servers share.
+    Objects(Sharing),
+}
+
+/// The claim checks of an end.
+#[derive(Debug)]
+pub struct Claims {
+    state: Mutex<State>,
+    home: Home,
+    limits: ClaimLimits,
+    counters: ClaimCounters,
+    store: OnceLock<Store>,
+    opening: Mutex<()>,
+    /// Says that a claim check was issued.
+    issued: Notify,
+    /// A sink keeps which of them were settled without a session.
+    noted: AtomicBool,
+}
+
+/// Fires when what was said before is on disk.
+type Stored = Option<oneshot::Receiver<io::Result<()>>>;
+
+impl Claims {
+    /// A book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of a
+    /// change before it is on disk.
+    pub fn open(folder: &Path) -> Result<Arc<Self>> {
+        Self::open_with(folder, ClaimLimits::default())
+    }
+
+    /// The same, with limits.
+    pub fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
+        claims.open_now()?;
+        Ok(claims)
+    }
+
+    /// The book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks: the first
+    /// that has takes the folder, and for another server of the same sink there is no claim check to be had.
+    pub fn beside(sink: &Path) -> Arc<Self> {
+        Self::beside_with(sink, ClaimLimits::default())
+    }
+
+    /// The same, with limits.
+    pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
+        let folder = sink.join(FOLDER);
+        let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
+        if folder.join(store::NAME).exists()
+            && let Err(error) = claims.open_now().and_then(|()| claims.settle_from(sink))
+        {
+            tracing::warn!(folder = %folder.display(), %error, "this server gives out no claim checks for now");
+        }
+        claims
+    }
+
+    /// The book of all servers of a sink in an object store, beside its sessions: what one of them has issued any of them
+    /// knows, and one redemption is good, whichever is asked. Blocks on the store.
+    pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
+        claims.open_now()?;
+        claims.settle_from_store(sink)?;
+        Ok(claims)
+    }
+
+    /// A server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it: the lists of
+    /// the sessions that redeemed say what became of that. Blocks on the disk.
+    pub fn settle_from(&self, sink: &Path) -> Result<()> {
+        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
+        for claim in lock(&self.state).book.iter() {
+            if let ClaimState::Redeemed { by } = claim.state {
+                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
+            }
+        }
+        for (by, claims) in redeemed {
+            let mut found = HashMap::new();
+            // A session whose ID was used before has a folder with a number.
+            let names = sessions_of(sink, &by.to_string()).map_err(|error| Error::file("cannot read", sink, error))?;
+            let lists = names.into_iter().map(|name| sink.join(name).join(LOG));
+            for (path, list) in lists.filter_map(|path| File::open(&path).ok().map(|list| (path, list))) {
+                for line in BufReader::new(list).split(b'\n') {
+                    let line = line.map_err(|error| Error::file("cannot read", &path, error))?;
+                    // A list that was cut off ends with a line that is none.
+                    let Ok(line) = Line::parse(&line) else { continue };
+                    if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
+                        // The last line of an entity counts.
+                        found.insert(*id, line.status.into_owned());
+                    }
+                }
+            }
+            for (id, name) in found {
+                if let Some(status) = Status::ALL.into_iter().find(|status| status.name() == name) {
+                    self.settle(id, by, status);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a sink in an object store. A session that is not closed may still be going on, in another server:
+    /// only what its list says counts. Blocks on the store.
+    pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
+        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
+        for claim in lock(&self.state).book.iter() {
+            if let ClaimState::Redeemed { by } = claim.state {
+                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
+            }
+        }
+        for (by, claims) in redeemed.into_iter().filter(|(by, _)| *by != HERE) {
+            let (mut found, session) = (HashMap::new(), by.to_string());
+            let read = ObjectSink::lines(sink, &session, |line| {
+                let Ok(line) = Line::parse(line) else { return };
+                if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
+                    found.insert(*id, line.status.into_owned());
+                }
+            });
+            let over = block_on(read)?.map_err(|error| failed("cannot read the lists of", sink, &error))?;
+            for id in claims.into_values() {
+                let name = found.get(&id).map(String::as_str);
+                match Status::ALL.into_iter().find(|status| Some(status.name()) == name) {
+                    Some(status) => self.settle(id, by, status),
+                    None if over => self.settle(id, by, Status::Failed),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of(home: Home, limits: ClaimLimits) -> Self {
+        Self {
+            state: Mutex::new(State::new(limits)),
+            home,
+            limits,
+            counters: ClaimCounters::default(),
+            store: OnceLock::new(),
+            opening: Mutex::default(),
+            issued: Notify::new(),
+            noted: AtomicBool::new(false),
+        }
+    }
+
+    /// Reads what is kept, once. Blocks on the disk or the store.
+    fn open_now(self: &Arc<Self>) -> Result<()> {
+        let _opening = lock(&self.opening);
+        if self.store.get().is_some() {
+            return Ok(());
+        }
+        let mut state = State::new(self.limits);
+        let opened = match &self.home {
+            Home::Folder(folder) => {
+                let opened = Store::open(folder, |record, details| state.restore(record, details))?;
+                state.note_left();
+                opened
+            }
+            Home::Objects(sharing) => {
+                let read = block_on(read_shared(sharing, &mut state))?;
+                read.map_err(|error| failed("cannot read the claim checks of", sharing.place(), &error))?;
+                Opened::Objects(Box::new({
+                    let mut log = sharing.log();
+                    move |records| log.append(records)
+                }))
+            }
+        };
+        state.number_all();
+        *lock(&self.state) = state;
+        let this = Arc::downgrade(self);
+        let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
+        // It was empty, and nobody else is here.
+        let _ = self.store.set(store);
+        Ok(())
+    }
+
+    async fn ready(self: &Arc<Self>) -> Result<()> {
+        if self.store.get().is_some() {
+            return Ok(());
+        }
+        let this = Arc::clone(self);
+        let opened = spawn_blocking(move || this.open_now())?.await;
+        opened.unwrap_or_else(|died| Err(Error::task(&died)))
+    }
+
+    /// Reads what other servers of the sink have written, where there may be others. What has its end does not change.
+    async fn read_others(&self, id: u64) -> Result<()> {
+        let Home::Objects(sharing) = &self.home else { return Ok(()) };
+        let known = lock(&self.state).book.get(id).map(|claim| claim.state);
+        if matches!(known, Some(ClaimState::Settled { .. })) {
+            return Ok(());
+        }
+        let failed = |error| failed("cannot read the claim checks of", sharing.place(), &error);
+        sharing.read_new(|(record, details)| lock(&self.state).restore(record, details)).await.map_err(failed)?;
+        // A server may have been killed between the redemption and its record.
+        let open = lock(&self.state).book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
+        if open && let Some(by) = sharing.redeemer(id).await.map_err(failed)? {
+            lock(&self.state).book.restore(now(), ClaimRecord::Redeemed { id, by });
+        }
+        Ok(())
+    }
+
+    /// Gives a deferred entity to a session, once; `Stored` fires when that stands.
+    async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, Stored)> {
+        if let Home::Objects(sharing) = &self.home {
+            self.read_others(id).await?;
+            lock(&self.state).book.check_redeem(now(), id, session)?;
+            let failed = |error| failed("cannot redeem a claim check of", sharing.place(), &error);
+            if let Err(other) = sharing.redeem(id, by).await.map_err(failed)? {
+                let mut state = lock(&self.state);
+                state.book.restore(now(), ClaimRecord::Redeemed { id, by: other });
+                state.book.check_redeem(now(), id, session)?;
+            }
+            let mut state = lock(&self.state);
+            let claim = state.book.redeem(now(), id, session, by)?;
+            // The store has decided; the record is for those who read all of them.
+            drop(self.save(&mut state));
+            return Ok((claim, None));
+        }
+        let mut state = lock(&self.state);
+        let claim = state.book.redeem(now(), id, session, by)?;
+        let stored = self.save(&mut state);
+        Ok((claim, stored))
+    }
+
+    /// A server begins: the sessions of the process before it are over, but for those that go on, and so is what they had
+    /// redeemed and not sent. Their lists have been read before. Claim checks that several servers share are the first one's
+    /// to settle.
+    pub(crate) fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool) {
+        let left = std::mem::take(&mut lock(&self.state).left);
+        for (id, by) in left.into_iter().filter(|(_, by)| !goes_on(*by)) {
+            // What a list says of it stands.
+            self.settle(id, by, Status::Failed);
+        }
+    }
+
+    /// The first of those whose expiry and ID come after this.
+    pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+        let mut state = lock(&self.state);
+        state.sweep();
+        state.page(after, max)
+    }
+
+    /// Waits for claim checks that are open and have a higher number, and gives the number of the last with them.
+    pub(crate) async fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
+        loop {
+            let mut issued = pin!(self.issued.notified());
+            issued.as_mut().enable();
+            let (rows, last) = lock(&self.state).fresh(after);
+            if !rows.is_empty() {
+                return (rows, last);
+            }
+            issued.await;
+        }
+    }
+
+    /// Issues a claim check; it is stored when this returns.
+    pub(crate) async fn issue(self: &Arc<Self>, terms: &ClaimTerms, details: Details) -> Result<Claim> {
+        self.ready().await?;
+        let (claim, stored) = {
+            let mut state = lock(&self.state);
+            state.sweep();
+            state.has_room().inspect_err(|_| self.note_full())?;
+            let claim = loop {
+                let random = u64::from_be_bytes(tls::random()?);
+                if let Some(claim) = state.book.issue(now(), terms, random).inspect_err(|_| self.note_full())? {
+                    break claim;
+                }
+            };
+            state.remember(claim.id, details);
+            let stored = self.save(&mut state);
+            (claim, stored)
+        };
+        if let Err(error) = written(stored).await {
+            self.void(claim.id);
+            return Err(error);
+        }
+        lock(&self.state).number(claim.id);
+        self.issued.notify_waiters();
+        Ok(claim)
+    }
+
+    fn note_full(&self) {
+        self.counters.full.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a claim check back that nobody has heard of.
+    pub(crate) fn void(&self, id: u64) {
+        let mut state = lock(&self.state);
+        state.book.void(id);
+        // Nobody waits for it: a claim check that comes back after a crash is one that nobody can name.
+        drop(self.save(&mut state));
+        state.forget(id);
+    }
+
+    /// What is known of a claim check.
+    pub(crate) async fn query(self: &Arc<Self>, id: u64) -> Result<ClaimResponse> {
+        self.read_others(id).await?;
+        let (response, stored) = {
+            let mut state = lock(&self.state);
+            // What it tells may be on its way to the disk.
+            let mut response = state.book.query(now(), id);
+            if self.noted.load(Ordering::Relaxed) {
+                state.tell_place(&mut response);
+            }
+            (response, self.barrier(&mut state))
+        };
+        written(stored).await.map(|()| response)
+    }
+
+    /// Gives a deferred entity to a session, once; stored when this returns.
+    pub(crate) async fn redeem(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<ClaimResponse> {
+        let taken = self.take(id, session, by).await;
+        if taken.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::ClaimExpired)) {
+            self.counters.expired.fetch_add(1, Ordering::Relaxed);
+        }
+        let (claim, stored) = taken?;
+        written(stored).await?;
+        Ok(ClaimResponse { claim_id: id, found: Some(claim.found()) })
+    }
+
+    /// What became of an entity in the session that had redeemed it.
+    pub(crate) fn settle(&self, id: u64, by: SessionId, status: Status) {
+        let mut state = lock(&self.state);
+        if let Err(error) = state.book.settle(id, by, status) {
+            tracing::warn!(claim = format!("{id:016x}"), %error, "a claim check could not be settled");
+        }
+        drop(self.save(&mut state));
+    }
+
+    /// Settles a claim check that no session has redeemed; stored when this returns.
+    pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
+        // Whoever sets it aside once more does that in a session, under a claim check of its own.
+        if !status.is_terminal() || status == Status::Deferred {
+            return Err(Error::misuse(format!("{status} settles no claim check")));
+        }
+        self.read_others(id).await?;
+        let session = lock(&self.state).book.get(id).map(|claim| claim.session);
+        let session = session.ok_or(core::Error::from(core::Violation::UnknownClaim { id }))?;
+        // What is redeemed already is settled by whoever has redeemed it, and that may be this.
+        if let Err(error) = self.take(id, session, HERE).await
+            && !lock(&self.state).book.get(id).is_some_and(|claim| claim.is_with(HERE))
+        {
+            return Err(error);
+        }
+        let stored = {
+            let mut state = lock(&self.state);
+            state.book.settle(id, HERE, status)?;
+            self.save(&mut state)
+        };
+        written(stored).await
+    }
+
+    /// Hands what has changed to the store, in order.
+    fn save(&self, state: &mut State) -> Stored {
+        let mut records = Vec::new();
+        while let Some(record) = state.book.poll_record() {
+            let details = match &record {
+                ClaimRecord::Issued(claim) => state.details.get(&claim.id).cloned(),
+                ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
+            };
+            records.push((record, details));
+        }
+        let store = self.store.get().filter(|_| !records.is_empty())?;
+        Some(store.save(&records))
+    }
+
+    /// Fires when all that was handed to the store before is on disk.
+    fn barrier(&self, state: &mut State) -> Stored {
+        drop(self.save(state));
+        self.store.get().map(|store| store.save(&[]))
+    }
+}
+
+impl ClaimChecks for Claims {
+    fn check_kept(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn issue(self: Arc<Self>, terms: ClaimTerms, details: Details) -> BoxFuture<'static, Result<Claim>> {
+        async move { Self::issue(&self, &terms, details).await }.boxed()
+    }
+
+    fn void(&self, id: u64) {
+        Self::void(self, id);
+    }
+
+    fn query(self: Arc<Self>, id: u64) -> BoxFuture<'static, Result<ClaimResponse>> {
+        async move { Self::query(&self, id).await }.boxed()
+    }
+
+    fn redeem(
+        self: Arc<Self>,
+        id: u64,
+        session: SessionId,
+        by: SessionId,
+    ) -> BoxFuture<'static, Result<ClaimResponse>> {
+        async move { Self::redeem(&self, id, session, by).await }.boxed()
+    }
+
+    fn settle(&self, id: u64, by: SessionId, status: Status) {
+        Self::settle(self, id, by, status);
+    }
+
+    fn settle_here(self: Arc<Self>, id: u64, status: Status) -> BoxFuture<'static, Result<()>> {
+        async move { Self::settle_here(&self, id, status).await }.boxed()
+    }
+
+    fn redeemed_by(&self, session: SessionId) -> HashSet<u64> {
+        let state = lock(&self.state);
+        let redeemed = state.book.iter().filter(|claim| claim.state == ClaimState::Redeemed { by: session });
+        redeemed.map(|claim| claim.id).collect()
+    }
+
+    fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool) {
+        Self::fail_left(self, goes_on);
+    }
+
+    fn count(&self) -> u64 {
+        u64::try_from(lock(&self.state).book.len()).unwrap_or(u64::MAX)
+    }
+
+    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+        Self::page(self, after, max)
+    }
+
+    fn open_rows(&self) -> Vec<ClaimRow> {
+        let state = lock(&self.state);
+        let known = state.order.values().filter_map(|id| state.book.get(*id));
+        known.filter(|claim| claim.is_open(now())).map(|claim| state.row(claim)).collect()
+    }
+
+    fn fresh(self: Arc<Self>, after: u64) -> BoxFuture<'static, (Vec<ClaimRow>, u64)> {
+        async move { Self::fresh(&self, after).await }.boxed()
+    }
+
+    fn note_in_sink(&self) -> Vec<ClaimRow> {
+        self.noted.store(true, Ordering::Relaxed);
+        let state = lock(&self.state);
+        state.book.iter().filter(|claim| state.is_done_here(claim)).map(|claim| state.row(claim)).collect()
+    }
+
+    fn done_here(&self, id: u64) -> Option<ClaimRow> {
+        let state = lock(&self.state);
+        state.book.get(id).filter(|claim| state.is_done_here(claim)).map(|claim| state.row(claim))
+    }
+
+    fn counters(&self) -> &ClaimCounters {
+        &self.counters
+    }
+
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move {
+            let this = Arc::clone(&self);
+            if let Ok(closing) = spawn_blocking(move || this.store.get().map(Store::close)) {
+                // It has no result.
+                let _ = closing.await;
+            }
+        }
+        .boxed()
+    }
+}
+
+/// All that the servers of a sink have written.
+async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Result<()> {
+    sharing.read_new(|(record, details)| state.restore(record, details)).await?;
+    for id in sharing.redeemed().await? {
+        let open = state.book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
+        if open && let Some(by) = sharing.redeemer(id).await? {
+            state.book.restore(now(), ClaimRecord::Redeemed { id, by });
+        }
+    }
+    Ok(())
+}
+
+fn failed(what: &str, sink: &Place, error: &object_store::Error) -> Error {
+    Error::io(format!("{what} {}", sink.uri()), plain(error))
+}
+
+async fn written(stored: Stored) -> Result<()> {
+    let Some(stored) = stored else { return Ok(()) };
+    let gone = || Err(io::Error::other("the thread that stores claim checks is gone"));
+    stored.await.unwrap_or_else(|_| gone()).map_err(|error| Error::io("a claim check cannot be stored", error))
+}

@@ -1,0 +1,316 @@
+//! Claim checks in an object store, which several servers of one sink share.
+//!
+//! ```text
+//!  PREFIX/.claims/log/WRITER-NUMBER    records as `claims.log` has them, its first line included: those of a batch, or of
+//!                                      many batches of the same server, put together
+//!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
+//! ```
+//!
+//! An object appears whole or not at all, and a redemption is the store's to decide among all that try: the session whose server has put
+//! `redeemed/CLAIM` has the entity, in whatever process (section 10.8). A server reads what the others have written when
+//! a client asks about a claim check. Whatever order the records are read in, they say the same as long as those that
+//! issue come first. All of it is removed when no claim check that it is about can be known any more.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
+use penstock_io::runtime::block_on;
+use penstock_io::storage::{Place, plain};
+use penstock_pipestream::SessionId;
+use penstock_pipestream::claims::ClaimRecord;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use crate::claims::store::{Change, MAGIC, read_all};
+use crate::format::CLAIMS as FOLDER;
+
+const LOG: &str = "log";
+const REDEEMED: &str = "redeemed";
+/// Requests that are on their way at once.
+const CONCURRENT: usize = 32;
+/// So many batches, or so many bytes of them, are put together.
+const BATCHES: usize = 64;
+const ROLL: usize = 4 << 20;
+/// No claim check is known for longer: a day, an hour that an expired one lingers, and an hour for clocks that differ.
+const KEPT: Duration = Duration::from_secs(86_400 + 2 * 3_600);
+/// How often a server removes what is older.
+const SWEEP: Duration = Duration::from_secs(3_600);
+/// Times that a list of objects is read again because another server has put some of them together meanwhile.
+const ROUNDS: usize = 8;
+
+/// Who has redeemed a claim check.
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    /// The session.
+    by: String,
+    /// A store may have done what it says has failed; this tells our own attempt from another.
+    attempt: String,
+}
+
+/// The claim checks of all servers of a sink.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    place: Place,
+    /// The beginning of the names of our own objects.
+    writer: String,
+    /// Objects of others that were read and are still there.
+    seen: Mutex<Seen>,
+    /// Calls of [`Sharing::read_new`].
+    calls: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    names: HashSet<String>,
+    /// The last call that has its answer.
+    answered: u64,
+}
+
+impl Sharing {
+    pub(super) fn new(place: Place) -> crate::Result<Self> {
+        let writer = format!("{:016x}", u64::from_be_bytes(penstock_io::tls::random()?));
+        Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
+    }
+
+    /// Where our own records go.
+    pub(super) fn log(&self) -> ObjectLog {
+        ObjectLog {
+            place: self.place.clone(),
+            writer: self.writer.clone(),
+            next: 0,
+            recent: Vec::new(),
+            bytes: 0,
+            swept: None,
+        }
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What other servers have written since the last call, what issues claim checks first. One call asks the store for all
+    /// that wait.
+    pub(super) async fn read_new(&self, each: impl FnMut(Change)) -> Result<()> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut seen = self.seen.lock().await;
+        if seen.answered >= call {
+            return Ok(());
+        }
+        let answered = self.calls.load(Ordering::Relaxed);
+        let (changes, names) = read(&self.place, &seen.names, &self.writer).await?;
+        in_order(changes).into_iter().for_each(each);
+        *seen = Seen { names, answered };
+        Ok(())
+    }
+
+    /// The claim checks that were redeemed.
+    pub(super) async fn redeemed(&self) -> Result<Vec<u64>> {
+        let found = list(&self.place, REDEEMED).await?;
+        let names = found.iter().filter_map(|object| object.location.filename());
+        Ok(names.filter_map(|name| u64::from_str_radix(name, 16).ok()).collect())
+    }
+
+    /// The session that has redeemed a claim check, if there is one.
+    pub(super) async fn redeemer(&self, id: u64) -> Result<Option<SessionId>> {
+        Ok(self.marker(id).await?.and_then(|marker| SessionId::parse(&marker.by).ok()))
+    }
+
+    /// Redeems a claim check for a session, among all servers once; `Err`: the session that was faster.
+    pub(super) async fn redeem(&self, id: u64, by: SessionId) -> Result<std::result::Result<(), SessionId>> {
+        let attempt = penstock_io::tls::random().map_err(|error| generic(io::Error::other(error.to_string())))?;
+        let marker = Marker { by: by.to_string(), attempt: format!("{:016x}", u64::from_be_bytes(attempt)) };
+        let bytes = serde_json::to_vec(&marker).map_err(|error| generic(error.into()))?;
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.place.store().put_opts(&self.redemption(id), PutPayload::from(bytes), options).await {
+            Ok(_) => Ok(Ok(())),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                let there =
+                    self.marker(id).await?.ok_or_else(|| generic(io::Error::other("it is there, and is not")))?;
+                if there.attempt == marker.attempt {
+                    return Ok(Ok(()));
+                }
+                let other =
+                    SessionId::parse(&there.by).map_err(|error| generic(io::Error::other(error.to_string())))?;
+                Ok(Err(other))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn marker(&self, id: u64) -> Result<Option<Marker>> {
+        let bytes = match self.place.store().get(&self.redemption(id)).await {
+            Ok(found) => found.bytes().await?,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| generic(error.into()))
+    }
+
+    fn redemption(&self, id: u64) -> object_store::path::Path {
+        self.place.path(&format!("{FOLDER}/{REDEEMED}/{id:016x}"))
+    }
+}
+
+/// What all servers of a sink have written; a reader of a sink need not be a server of it.
+pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<()> {
+    let (changes, _) = read(place, &HashSet::new(), "no writer").await?;
+    in_order(changes).into_iter().for_each(&mut each);
+    // Those of a server that was killed before it had written so.
+    for object in list(place, REDEEMED).await? {
+        let Some(id) = object.location.filename().and_then(|name| u64::from_str_radix(name, 16).ok()) else { continue };
+        let bytes = match place.store().get(&object.location).await {
+            Ok(found) => found.bytes().await?,
+            Err(Error::NotFound { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        let marker: Marker = serde_json::from_slice(&bytes).map_err(|error| generic(error.into()))?;
+        if let Ok(by) = SessionId::parse(&marker.by) {
+            each((ClaimRecord::Redeemed { id, by }, None));
+        }
+    }
+    Ok(())
+}
+
+/// The records of objects that were not read before and are not this writer's, and the names of all of them.
+async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
+    let (mut changes, mut read) = (Vec::new(), seen.clone());
+    for _ in 0..ROUNDS {
+        let found = list(place, LOG).await?;
+        let names: HashSet<String> =
+            found.iter().filter_map(|object| Some(object.location.filename()?.to_owned())).collect();
+        let new: Vec<_> =
+            names.iter().filter(|name| !name.starts_with(writer) && !read.contains(*name)).cloned().collect();
+        let requests = new.into_iter().map(|name| async move {
+            let path = place.path(&format!("{FOLDER}/{LOG}/{name}"));
+            match place.store().get(&path).await {
+                Ok(found) => Ok(Some((name, found.bytes().await?))),
+                Err(Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let mut answers = stream::iter(requests).buffer_unordered(CONCURRENT);
+        let mut whole = true;
+        while let Some(answer) = answers.try_next().await? {
+            let Some((name, bytes)) = answer else {
+                whole = false;
+                continue;
+            };
+            let damaged =
+                |error: io::Error| generic(io::Error::new(error.kind(), format!("{FOLDER}/{LOG}/{name}: {error}")));
+            read_all(&bytes, &mut |record, details| changes.push((record, details))).map_err(damaged)?;
+            read.insert(name);
+        }
+        if whole {
+            return Ok((changes, names));
+        }
+    }
+    Err(generic(io::Error::other("other servers change their claim checks faster than they can be read")))
+}
+
+/// What issues claim checks comes before what is about them.
+fn in_order(changes: Vec<Change>) -> Vec<Change> {
+    let (mut issued, others): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|(record, _)| matches!(record, ClaimRecord::Issued(_)));
+    issued.extend(others);
+    issued
+}
+
+async fn list(place: &Place, below: &str) -> Result<Vec<ObjectMeta>> {
+    place.store().list(Some(&place.path(&format!("{FOLDER}/{below}")))).try_collect().await
+}
+
+/// The objects of one server. Its names are never used again: each process has its own.
+#[derive(Debug)]
+pub(super) struct ObjectLog {
+    place: Place,
+    writer: String,
+    next: u64,
+    /// Batches that are not put together yet.
+    recent: Vec<(object_store::path::Path, Vec<u8>)>,
+    bytes: usize,
+    /// When this server removed what is too old.
+    swept: Option<Instant>,
+}
+
+impl ObjectLog {
+    /// Stores records. Blocks on the store.
+    pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let path = self.put(records)?;
+        self.bytes += records.len();
+        self.recent.push((path, records.to_vec()));
+        if self.recent.len() >= BATCHES || self.bytes >= ROLL {
+            self.roll();
+        }
+        if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
+            self.swept = Some(Instant::now());
+            if let Err(error) = wait(sweep(&self.place, SystemTime::now())) {
+                tracing::warn!(sink = self.place.uri(), %error, "records of claim checks that have expired stay for now");
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, records: &[u8]) -> io::Result<object_store::path::Path> {
+        let path = self.place.path(&format!("{FOLDER}/{LOG}/{}-{:010}", self.writer, self.next));
+        // After an error the object may be there all the same, and another server may have read it: the name is used up.
+        self.next = self.next.saturating_add(1);
+        let bytes = [MAGIC, records].concat();
+        wait(async { self.place.store().put(&path, PutPayload::from(bytes)).await.map(drop) })?;
+        Ok(path)
+    }
+
+    /// One object instead of many, so that a reader does not meet a hundred thousand of them.
+    fn roll(&mut self) {
+        let recent = std::mem::take(&mut self.recent);
+        self.bytes = 0;
+        let all: Vec<u8> = recent.iter().flat_map(|(_, records)| records.iter().copied()).collect();
+        if let Err(error) = self.put(&all) {
+            // Nothing is lost: the small ones stay.
+            tracing::warn!(sink = self.place.uri(), %error, "batches of claim checks stay apart");
+            return;
+        }
+        let paths = recent.into_iter().map(|(path, _)| path).collect();
+        if let Err(error) = wait(remove(&self.place, paths)) {
+            tracing::warn!(sink = self.place.uri(), %error, "batches of claim checks stay, and are there twice");
+        }
+    }
+}
+
+/// Removes what is about claim checks that are forgotten.
+async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
+    for below in [LOG, REDEEMED] {
+        let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);
+        let found = list(place, below).await?;
+        remove(place, found.into_iter().filter(old).map(|object| object.location).collect()).await?;
+    }
+    Ok(())
+}
+
+async fn remove(place: &Place, paths: Vec<object_store::path::Path>) -> Result<()> {
+    let mut removed = place.store().delete_stream(stream::iter(paths.into_iter().map(Ok)).boxed());
+    while let Some(result) = removed.next().await {
+        match result {
+            Ok(_) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn wait<T>(request: impl Future<Output = Result<T>>) -> io::Result<T> {
+    block_on(request).map_err(io::Error::other)?.map_err(|error| io::Error::other(plain(&error)))
+}
+
+fn generic(error: io::Error) -> Error {
+    Error::Generic { store: "claim checks", source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,479 @@
+//! What is not committed yet of one session's entities, whatever they are stored in.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use penstock_io::hex;
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream_net::DeferTypes;
+use penstock_pipestream_net::port::{Attempt, Details, LogEvent, SessionControl, SinkEvent, header_weight};
+
+use crate::counters::SinkCounters;
+use crate::format::LOG;
+use crate::format::encode::{self, End, Placed};
+use crate::transactions::{Ending, Membership, Transaction, is_order};
+
+/// Headers of entities without a terminal status, for a whole session.
+const MAX_HEADER_BYTES: usize = 64 << 20;
+/// FAILED lines that a full disk keeps waiting.
+const MAX_WAITING_LINES: usize = 16 << 20;
+
+/// An entity that is not terminal yet. `S`: a verified payload that has no name yet.
+///
+/// ```text
+///  Receiving ──payload right──► Stored ──named──► Placed ──line written──► Delivered ──COMPLETE──► gone
+///      └──────────── FAILED: payload removed, line FAILED ──────────────────────┘
+/// ```
+///
+/// A container stays Placed until it has been gathered.
+#[derive(Debug)]
+struct Entry<S> {
+    /// How many attempts have come to nothing before.
+    number: u32,
+    /// How many of them have failed; the others went with their connection.
+    failures: u32,
+    header: Arc<EntityHeader>,
+    dehydrated: bool,
+    /// It is stored and set aside.
+    defers: bool,
+    gathered: Option<Status>,
+    state: State<S>,
+}
+
+#[derive(Debug)]
+enum State<S> {
+    Receiving,
+    Stored(S),
+    Placed(Placed),
+    Delivered(Placed),
+    /// The attempt has failed. Its header stays for the line, if no other comes.
+    Void,
+}
+
+impl<S: Verified> State<S> {
+    /// Where the payload lies by now.
+    fn file(self) -> Option<String> {
+        match self {
+            Self::Receiving | Self::Void => None,
+            Self::Stored(stored) => stored.name().map(str::to_owned),
+            Self::Placed(placed) | Self::Delivered(placed) => placed.file,
+        }
+    }
+}
+
+/// What the sink does with a verified payload that waits for its name.
+pub(crate) trait Verified {
+    /// Its length and digest, without a name.
+    fn unnamed(&self) -> Placed;
+
+    /// Where it lies already.
+    fn name(&self) -> Option<&str>;
+}
+
+/// An entity that is stored, and whose line says so.
+#[derive(Debug)]
+pub(crate) struct StoredEntity {
+    pub(crate) key: EntityKey,
+    pub(crate) header: Arc<EntityHeader>,
+    pub(crate) placed: Placed,
+    pub(crate) failures: u32,
+}
+
+/// How an entity is taken.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    dehydrated: bool,
+    /// Stored to be set aside.
+    defers: bool,
+}
+
+/// The entities of one session.
+#[derive(Debug)]
+pub(crate) struct Entries<S> {
+    control: Arc<dyn SessionControl>,
+    counters: Arc<SinkCounters>,
+    /// What is stored and set aside.
+    defer: Option<Arc<DeferTypes>>,
+    /// The SHA-256 of the client's certificate, if it has shown one.
+    certificate: Option<[u8; 32]>,
+    entries: HashMap<EntityKey, Entry<S>>,
+    header_bytes: usize,
+    /// Files of entities that failed after they were placed.
+    discarded: Vec<String>,
+    /// FAILED lines to be written. They stay here while the disk is full.
+    failed_lines: Vec<u8>,
+    /// The log lacks a line and must not be closed.
+    incomplete: bool,
+    closed: Option<ErrorCode>,
+    /// The list has its last line.
+    listed: bool,
+    membership: Membership,
+    /// How all entities of the client's root scope ended, once they have and the client has said that there are no more.
+    root: Option<Status>,
+    /// Entities that were gathered before they came again, in a session of an earlier process.
+    gathered: HashMap<EntityKey, Status>,
+}
+
+/// An entity whose line is in the log, and not there for good yet.
+pub(crate) struct Delivery {
+    pub(crate) key: EntityKey,
+    number: u32,
+    pub(crate) header: Arc<EntityHeader>,
+    pub(crate) placed: Option<Placed>,
+    /// Stored to be set aside: its line comes with its claim check.
+    defers: bool,
+}
+
+impl Delivery {
+    /// Whether it is not delivered without its line.
+    pub(crate) fn has_line(&self) -> bool {
+        self.placed.is_some() && !self.defers
+    }
+
+    /// Its line in a log of events, where its payload is stored.
+    pub(crate) fn event(&self) -> Option<LogEvent> {
+        let placed = self.placed.as_ref()?;
+        let sha256 = hex::encode(placed.sha256);
+        Some(LogEvent::entity(self.key, &self.header, placed.file.clone(), placed.bytes, &sha256))
+    }
+}
+
+impl<S> Drop for Entries<S> {
+    fn drop(&mut self) {
+        SinkCounters::remove(&self.counters.header_bytes, self.header_bytes);
+    }
+}
+
+impl<S: Verified> Entries<S> {
+    pub(crate) fn new(
+        control: Arc<dyn SessionControl>,
+        counters: Arc<SinkCounters>,
+        defer: Option<Arc<DeferTypes>>,
+        certificate: Option<[u8; 32]>,
+    ) -> Self {
+        Self {
+            control,
+            counters,
+            defer,
+            certificate,
+            entries: HashMap::new(),
+            header_bytes: 0,
+            discarded: Vec::new(),
+            failed_lines: Vec::new(),
+            incomplete: false,
+            closed: None,
+            listed: false,
+            membership: Membership::default(),
+            root: None,
+            gathered: HashMap::new(),
+        }
+    }
+
+    /// What an earlier process has stored of the session's open entities.
+    pub(crate) fn restore(
+        &mut self,
+        membership: Membership,
+        listed: bool,
+        entities: impl Iterator<Item = StoredEntity>,
+    ) {
+        self.membership = membership;
+        self.listed = listed;
+        for StoredEntity { key, header, placed, failures } in entities {
+            let weight = header_weight(&header);
+            self.header_bytes = self.header_bytes.saturating_add(weight);
+            SinkCounters::add(&self.counters.header_bytes, weight);
+            let state = State::Delivered(placed);
+            let entry = Entry { number: 0, failures, header, dehydrated: false, defers: false, gathered: None, state };
+            self.entries.insert(key, entry);
+        }
+    }
+
+    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    pub(crate) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
+        match event {
+            SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
+                // What comes back under its claim check is not set aside again: it would come back for ever.
+                let matches = |types: &Arc<DeferTypes>| types.matches(&header);
+                let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
+                self.admitted(attempt, failures, header, Manner { dehydrated, defers });
+                None
+            }
+            SinkEvent::AttemptFailed { key } => {
+                let entry = self.entries.get_mut(&key)?;
+                self.discarded.extend(std::mem::replace(&mut entry.state, State::Void).file());
+                None
+            }
+            SinkEvent::Gathered { key: Some(key), outcome } => {
+                match self.entries.get_mut(&key) {
+                    Some(entry) => entry.gathered = Some(outcome),
+                    None => drop(self.gathered.insert(key, outcome)),
+                }
+                Some(key)
+            }
+            SinkEvent::Gathered { key: None, outcome } => {
+                self.root = Some(outcome);
+                None
+            }
+            SinkEvent::Resolved { key, status: Status::Complete, .. } => {
+                self.forget(key);
+                None
+            }
+            SinkEvent::Resolved { key, parent_id, status, reason, failures, claim, header } => {
+                let end = End { parent_id, status, reason: reason.as_ref(), failures, claim };
+                self.failed(key, &end, header);
+                None
+            }
+            SinkEvent::Closed(code) => {
+                self.closed = Some(code);
+                None
+            }
+        }
+    }
+
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: Manner) {
+        let Attempt { key, number } = attempt;
+        let mut gathered = self.gathered.remove(&key);
+        if let Some(known) = self.entries.get(&key) {
+            if !matches!(known.state, State::Void) {
+                // Another chunk of it.
+                return;
+            }
+            // Its children may have ended before it came again.
+            gathered = self.forget(key).and_then(|known| known.gathered);
+        }
+        let weight = header_weight(&header);
+        self.header_bytes = self.header_bytes.saturating_add(weight);
+        SinkCounters::add(&self.counters.header_bytes, weight);
+        if let Err(reason) = self.membership.admit(key, &header) {
+            self.control.fail(attempt, reason);
+        }
+        let (state, Manner { dehydrated, defers }) = (State::Receiving, manner);
+        self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
+        if self.header_bytes > MAX_HEADER_BYTES {
+            SinkCounters::add(&self.counters.headers_exceeded, 1);
+            let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_BYTES} bytes");
+            self.control.fail(attempt, Reason { code: ErrorCode::InternalError, message });
+        }
+    }
+
+    fn forget(&mut self, key: EntityKey) -> Option<Entry<S>> {
+        self.gathered.remove(&key);
+        let entry = self.entries.remove(&key)?;
+        let weight = header_weight(&entry.header);
+        self.header_bytes = self.header_bytes.saturating_sub(weight);
+        SinkCounters::remove(&self.counters.header_bytes, weight);
+        Some(entry)
+    }
+
+    /// The session says that it failed: nothing of it stays but a line. What failed only because a part of it did has
+    /// arrived itself, and keeps its file; so does what is set aside.
+    fn failed(&mut self, key: EntityKey, end: &End<'_>, header: Option<Arc<EntityHeader>>) {
+        let entry = self.forget(key);
+        let arrived = end.status == Status::Deferred
+            || entry.as_ref().is_some_and(|entry| entry.gathered.is_some_and(|outcome| outcome != Status::Complete))
+                && end.reason.is_some_and(|reason| reason.code == ErrorCode::NoError);
+        let payload = entry.as_ref().and_then(|entry| match &entry.state {
+            State::Receiving | State::Void => None,
+            State::Stored(stored) => {
+                self.discarded.extend(stored.name().map(str::to_owned));
+                Some(stored.unnamed())
+            }
+            State::Placed(placed) | State::Delivered(placed) if arrived => Some(placed.clone()),
+            State::Placed(placed) | State::Delivered(placed) => {
+                self.discarded.extend(placed.files());
+                Some(Placed { file: None, ..placed.clone() })
+            }
+        });
+        let header = entry.map(|entry| entry.header).or(header);
+        if self.incomplete {
+            return;
+        }
+        self.failed_lines.extend(encode::failed(key, end, header.as_deref(), payload.as_ref()));
+        if self.failed_lines.len() > MAX_WAITING_LINES {
+            SinkCounters::add(&self.counters.lines_exceeded, 1);
+            self.mark_incomplete(format!("{LOG} cannot be written: {MAX_WAITING_LINES} bytes of FAILED lines wait"));
+        }
+    }
+
+    /// The files of entities that have failed since this was last asked, below the sink.
+    pub(crate) fn take_discarded(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// A payload is whole and right. Hands it back where the entity has failed meanwhile.
+    pub(crate) fn stored(&mut self, attempt: Attempt, stored: S) -> Result<(), S> {
+        match self.entries.get_mut(&attempt.key) {
+            Some(entry) if entry.number == attempt.number && matches!(entry.state, State::Receiving) => {
+                entry.state = State::Stored(stored);
+                Ok(())
+            }
+            Some(_) | None => Err(stored),
+        }
+    }
+
+    /// The payload of an entity that waits for its name.
+    pub(crate) fn waiting(&self, key: EntityKey) -> Option<&S> {
+        match &self.entries.get(&key)?.state {
+            State::Stored(stored) => Some(stored),
+            State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void => None,
+        }
+    }
+
+    /// Takes the payload of an entity to give it its name; [`Self::placed`] says which.
+    pub(crate) fn take_waiting(&mut self, key: EntityKey) -> Option<S> {
+        let entry = self.entries.get_mut(&key)?;
+        match std::mem::replace(&mut entry.state, State::Receiving) {
+            State::Stored(stored) => Some(stored),
+            other @ (State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void) => {
+                entry.state = other;
+                None
+            }
+        }
+    }
+
+    /// A payload has its name.
+    pub(crate) fn placed(&mut self, key: EntityKey, placed: Placed) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.state = State::Placed(placed);
+        }
+    }
+
+    /// Tells the session that an entity cannot be stored.
+    pub(crate) fn give_up(&self, key: EntityKey, error: &io::Error) {
+        self.counters.failed(error);
+        let message = format!("the sink cannot store it: {error}");
+        self.refuse(key, Reason { code: ErrorCode::InternalError, message });
+    }
+
+    /// The entity's line, if it is time for it, appended to `lines`. A container that did not succeed is handed back
+    /// without one: the session will say FAILED.
+    pub(crate) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
+        let entry = self.entries.get_mut(&key)?;
+        let State::Placed(placed) = &entry.state else { return None };
+        let (header, number) = (Arc::clone(&entry.header), entry.number);
+        let defers = entry.defers;
+        match (entry.dehydrated, entry.gathered) {
+            (true, None) => None,
+            (false, _) | (true, Some(Status::Complete)) => {
+                let placed = placed.clone();
+                if !defers {
+                    lines.extend(encode::complete(key, entry.failures, &header, &placed));
+                }
+                entry.state = State::Delivered(placed.clone());
+                Some(Delivery { key, number, header, placed: Some(placed), defers })
+            }
+            (true, Some(_)) => Some(Delivery { key, number, header, placed: None, defers }),
+        }
+    }
+
+    /// FAILED lines that are not written yet.
+    pub(crate) fn failed_lines(&self) -> &[u8] {
+        &self.failed_lines
+    }
+
+    /// The FAILED lines are written.
+    pub(crate) fn clear_failed_lines(&mut self) {
+        self.failed_lines.clear();
+    }
+
+    /// These FAILED lines are to be written again.
+    pub(crate) fn put_back(&mut self, lines: Vec<u8>) {
+        if !self.incomplete {
+            drop(self.failed_lines.splice(0..0, lines));
+        }
+    }
+
+    /// Tells the session that entities are safely delivered, or stored to be set aside.
+    pub(crate) fn tell(&self, deliveries: Vec<Delivery>) {
+        let mut complete = Vec::with_capacity(deliveries.len());
+        for Delivery { key, number, header, placed, defers } in deliveries {
+            let attempt = Attempt { key, number };
+            match placed.filter(|_| defers) {
+                None => complete.push(attempt),
+                Some(placed) => {
+                    let message = format!("{} is set aside here", header.content_type);
+                    let reason = Reason { code: ErrorCode::NoError, message };
+                    let details = Details {
+                        bytes: Some(placed.bytes),
+                        sha256: Some(hex::encode(placed.sha256)),
+                        file: placed.file,
+                        ..Details::of(&header, &reason)
+                    };
+                    self.control.set_aside(attempt, details);
+                }
+            }
+        }
+        if !complete.is_empty() {
+            self.control.complete(complete);
+        }
+    }
+
+    /// What the last line is to be.
+    pub(crate) fn ending(&self) -> Ending {
+        match (self.membership.transaction(self.certificate), self.closed) {
+            (_, _) if self.listed => Ending::Listed,
+            (_, _) if self.incomplete => Ending::Incomplete,
+            (Some(of), Some(ErrorCode::NoError)) => Ending::Prepared(of),
+            // CONNECTION_CLOSE may be lost; that everything is there was said before.
+            (Some(of), _) if self.root == Some(Status::Complete) => Ending::Prepared(of),
+            (_, Some(code)) => Ending::Closed(code),
+            (_, None) => Ending::Incomplete,
+        }
+    }
+
+    /// Whether nothing more can come of the session, its list lacks nothing but its last line, and no transaction has to be
+    /// waited for.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_alone = match &self.membership {
+            Membership::Unknown | Membership::None => true,
+            Membership::Of { .. } => false,
+        };
+        is_alone && self.root.is_some() && !self.incomplete && !self.listed
+    }
+
+    /// The list has its last line.
+    pub(crate) fn note_listed(&mut self) {
+        self.listed = true;
+    }
+
+    /// The transaction that the session belongs to, if nothing more can come of it.
+    pub(crate) fn prepared(&self) -> Option<Transaction> {
+        self.membership.transaction(self.certificate).filter(|_| self.root == Some(Status::Complete))
+    }
+
+    /// The SHA-256 of the client's certificate, if it has shown one.
+    pub(crate) const fn certificate(&self) -> Option<[u8; 32]> {
+        self.certificate
+    }
+
+    /// The header of an order whose payload is there.
+    pub(crate) fn order(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
+        let entry = self.entries.get(&key).filter(|entry| is_order(&entry.header))?;
+        matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
+    }
+
+    /// The present attempt at an entity fails.
+    pub(crate) fn refuse(&self, key: EntityKey, reason: Reason) {
+        let number = self.entries.get(&key).map_or(0, |entry| entry.number);
+        self.control.fail(Attempt { key, number }, reason);
+    }
+
+    /// The log may lack what should be in it, so nobody will ever read it: the session ends, and its client sends again.
+    pub(crate) fn mark_incomplete(&mut self, why: String) {
+        self.failed_lines.clear();
+        if !std::mem::replace(&mut self.incomplete, true) {
+            self.control.abort(Reason { code: ErrorCode::InternalError, message: why });
+        }
+    }
+
+    /// Whether the log lacks what should be in it.
+    pub(crate) const fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Whether every line is in the log.
+    pub(crate) fn has_all_lines(&self) -> bool {
+        self.failed_lines.is_empty() && !self.incomplete
+    }
+}

@@ -1,0 +1,307 @@
+//! What a folder has of a session that an earlier process had open.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_io::hex;
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
+
+use crate::entries::StoredEntity;
+use crate::folder::lists::lock;
+use crate::format::encode::{self, Placed};
+use crate::format::line::Line;
+use crate::format::{LOG, OWNER};
+use crate::transactions::Membership;
+
+/// Where the list is put together again, beside it; hidden, so that it goes if nobody finishes it.
+const NEW: &str = ".tmp-list";
+
+/// What is found of a session.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// What its folder is called.
+    pub(super) folder: String,
+    entities: HashMap<EntityKey, StoredEntity>,
+    pub(super) membership: Membership,
+    /// Bytes of its list, without half a line at the end.
+    length: u64,
+    closed: bool,
+    /// Where the lines of entities that are looked for are, each with its end.
+    lines: HashMap<EntityKey, Vec<Range<u64>>>,
+    /// Lines that do not hold, in ascending order.
+    void: Vec<Range<u64>>,
+}
+
+impl Found {
+    /// Whether an entity is stored, and its line says so.
+    pub(super) fn has(&self, key: EntityKey) -> bool {
+        self.entities.contains_key(&key)
+    }
+
+    /// Whether its list has its last line.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The stored entities.
+    pub(super) fn entities(&self) -> impl Iterator<Item = &StoredEntity> {
+        self.entities.values()
+    }
+
+    pub(super) fn into_entities(self) -> impl Iterator<Item = StoredEntity> {
+        self.entities.into_values()
+    }
+
+    /// Reads the list in a session's folder for these entities, of which nobody has heard that they are terminal: the last line
+    /// of each counts, if its payload is there.
+    pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
+        let path = sink.join(&folder).join(LOG);
+        let mut found = Self { folder, ..Self::default() };
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        let mut reader = BufReader::new(file);
+        let mut text = Vec::new();
+        loop {
+            text.clear();
+            let count = reader.read_until(b'\n', &mut text)?;
+            if text.last() != Some(&b'\n') {
+                found.look_at_payloads(sink);
+                return Ok(found);
+            }
+            found.closed = text.starts_with(b"{\"closed\":");
+            if !found.closed {
+                let damaged = |problem: &dyn fmt::Display| {
+                    let message = format!("{}: the line at byte {}: {problem}", path.display(), found.length);
+                    io::Error::new(io::ErrorKind::InvalidData, message)
+                };
+                let line = Line::parse(&text).map_err(|error| damaged(&error))?;
+                let key = line.key().ok_or_else(|| damaged(&"there is no such scope"))?;
+                let key = found.take(key, &line, keys);
+                let end = found.length.saturating_add(count as u64);
+                if let Some(key) = key {
+                    found.lines.entry(key).or_default().push(found.length..end);
+                }
+            }
+            found.length = found.length.saturating_add(count as u64);
+        }
+    }
+
+    /// A payload is as long as its line says, or its entity comes again: the file of an entity that has failed goes before the line
+    /// that says so is written, and a disk that fails may lose it. What others have said of these entities does not hold.
+    fn look_at_payloads(&mut self, sink: &Path) {
+        for (key, mut lines) in std::mem::take(&mut self.lines) {
+            if let Some(found) = self.entities.get(&key) {
+                match found.placed.check(sink) {
+                    Ok(()) => drop(lines.pop()),
+                    Err(error) => {
+                        tracing::warn!(folder = self.folder, %error, "what is in the list is not there; it has to come again");
+                        self.entities.remove(&key);
+                    }
+                }
+            }
+            self.void.extend(lines);
+        }
+        self.void.sort_unstable_by_key(|line| line.start);
+    }
+
+    /// Takes from the list half a line at its end, and the lines that do not hold: readers would see an entity twice, or one
+    /// whose payload is not there. Gives what is to be written to.
+    pub(super) fn mend(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
+        list.set_len(self.length)?;
+        // Readers may have a closed list, and keep positions in it.
+        if self.void.is_empty() || self.closed {
+            return Ok(list);
+        }
+        let folder = sink.join(&self.folder);
+        let new = folder.join(NEW);
+        let _ = fs::remove_file(&new);
+        let mut mended = OpenOptions::new().read(true).append(true).create_new(true).open(&new)?;
+        lock(&mended)?;
+        let mut from = 0;
+        for void in self.void.iter().cloned().chain(std::iter::once(self.length..self.length)) {
+            list.seek(SeekFrom::Start(from))?;
+            io::copy(&mut (&list).take(void.start.saturating_sub(from)), &mut mended)?;
+            from = void.end;
+        }
+        mended.sync_all()?;
+        fs::rename(&new, folder.join(LOG))?;
+        File::open(&folder)?.sync_all()?;
+        self.length = mended.metadata()?.len();
+        self.void.clear();
+        Ok(mended)
+    }
+
+    /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
+    pub(super) fn close(&mut self, sink: &Path) -> io::Result<()> {
+        let is_alone = match &self.membership {
+            Membership::Unknown | Membership::None => true,
+            Membership::Of { .. } => false,
+        };
+        let path = sink.join(&self.folder).join(LOG);
+        if self.closed {
+            // Whoever wrote it may have died before it was durable.
+            return File::open(&path)?.sync_all();
+        }
+        if !is_alone {
+            return Ok(());
+        }
+        let list = OpenOptions::new().read(true).append(true).open(&path)?;
+        let mut list = self.mend(sink, list)?;
+        let last = encode::closed(ErrorCode::NoError);
+        list.write_all(&last)?;
+        list.sync_all()?;
+        self.length = self.length.saturating_add(last.len() as u64);
+        self.closed = true;
+        Ok(())
+    }
+
+    /// Takes an entity's line in. Gives the entity, if that is looked for.
+    fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
+        let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
+        let header = EntityHeader {
+            entity_id: key.entity,
+            parent_id: line.parent.unwrap_or_default(),
+            scope_id: line.scope,
+            layer: line.layer.unwrap_or_default(),
+            content_type: line.content_type.as_ref().map(|text| text.as_ref().to_owned()).unwrap_or_default(),
+            metadata: pairs.chain(owner).collect(),
+            ..EntityHeader::default()
+        };
+        if line.layer.is_some() {
+            // It was admitted then; what does not fit has failed since.
+            let _ = self.membership.admit(key, &header);
+        }
+        if !keys.contains(&key) {
+            return None;
+        }
+        let sha256 = line.sha256.as_ref().and_then(|text| hex::decode(text.as_ref()));
+        match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
+            (true, Some((bytes, sha256))) => {
+                let file = line.file.as_ref().map(|text| text.as_ref().to_owned());
+                let placed = Placed { file, bytes, sha256, reference: None };
+                let failures = line.attempts.map_or(0, |attempts| attempts.saturating_sub(1));
+                let found = StoredEntity { key, header: Arc::new(header), placed, failures };
+                self.entities.insert(key, found);
+            }
+            // It failed, and nobody has heard of that yet: it comes again.
+            (_, _) => drop(self.entities.remove(&key)),
+        }
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_pipestream_net::port::NewSession;
+
+    use super::*;
+    use crate::folder::tests::told::Told;
+    use crate::folder::{FolderSink, open};
+
+    const ID: &str = "11111111111111111111111111111111";
+
+    const fn key(entity: u32) -> EntityKey {
+        EntityKey { scope: 0, scope_use: 0, entity, entity_use: 0 }
+    }
+
+    fn complete(entity: u32, bytes: u64) -> Vec<u8> {
+        let file = Some(format!("{ID}/0/{entity}"));
+        let placed = Placed { file, bytes, sha256: [7; 32], reference: None };
+        encode::complete(key(entity), 0, &EntityHeader::default(), &placed)
+    }
+
+    fn failed(entity: u32) -> Vec<u8> {
+        let end = encode::End { parent_id: 0, status: Status::Failed, reason: None, failures: 0, claim: None };
+        encode::failed(key(entity), &end, None, None)
+    }
+
+    /// A session's folder with these payloads of 6 bytes and these lines.
+    fn sink(payloads: &[u32], lines: &[Vec<u8>]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
+        for entity in payloads {
+            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"bytes").unwrap();
+        }
+        fs::write(dir.path().join(ID).join(LOG), lines.concat()).unwrap();
+        dir
+    }
+
+    fn list(dir: &Path) -> String {
+        fs::read_to_string(dir.join(ID).join(LOG)).unwrap()
+    }
+
+    fn text(lines: &[Vec<u8>]) -> String {
+        String::from_utf8(lines.concat()).unwrap()
+    }
+
+    /// What an earlier process has left: 1 is right, 2 is gone, 3 is too short, 4 has failed; 5 is terminal, so nobody looks.
+    fn left() -> (tempfile::TempDir, HashSet<EntityKey>) {
+        let lines = [
+            complete(1, 6),
+            complete(2, 6),
+            failed(1),
+            complete(3, 7),
+            complete(5, 6),
+            complete(4, 6),
+            failed(4),
+            complete(1, 6),
+            b"{\"scope\":0,\"ent".to_vec(),
+        ];
+        (sink(&[1, 3, 4], &lines), (1..=4).map(key).collect())
+    }
+
+    #[test]
+    fn what_a_list_says_is_there_is_looked_for() {
+        let (dir, keys) = left();
+        let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
+        assert_eq!((1..=5).filter(|entity| found.has(key(*entity))).collect::<Vec<_>>(), [1]);
+        // Looking changes nothing.
+        assert!(list(dir.path()).ends_with("\"ent"));
+    }
+
+    #[test]
+    fn lines_of_what_comes_again_go_before_the_session_goes_on() {
+        let (dir, keys) = left();
+        let sink = FolderSink::open(dir.path(), None).unwrap();
+        let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
+        let new = NewSession { id: ID.into(), control: Arc::new(Told::default()), defer: None, certificate: None };
+        let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
+        assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
+        // The list is this process's as before: locked, and appended to.
+        let log = File::open(dir.path().join(ID).join(LOG)).unwrap();
+        assert!(log.try_lock().is_err());
+        let names: Vec<_> =
+            fs::read_dir(dir.path().join(ID)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        drop(session);
+    }
+
+    #[test]
+    fn a_list_that_is_closed_is_never_changed() {
+        let lines = [complete(2, 6), failed(1), encode::closed(ErrorCode::NoError)];
+        let dir = sink(&[], &lines);
+        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1), key(2)].into()).unwrap();
+        assert!(!found.has(key(2)) && found.is_closed());
+        let list_file = OpenOptions::new().read(true).append(true).open(dir.path().join(ID).join(LOG)).unwrap();
+        found.mend(dir.path(), list_file).unwrap();
+        assert_eq!(list(dir.path()), text(&lines));
+    }
+
+    #[test]
+    fn a_list_is_mended_before_its_last_line() {
+        let dir = sink(&[1], &[failed(1), complete(1, 6), b"{\"sc".to_vec()]);
+        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
+        found.close(dir.path()).unwrap();
+        assert_eq!(list(dir.path()), text(&[complete(1, 6), encode::closed(ErrorCode::NoError)]));
+        assert_eq!(found.length, list(dir.path()).len() as u64);
+    }
+}

@@ -1,0 +1,31 @@
+//! The lists in a sink's folder: which sessions there are, and which of them a server has open.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use crate::format::names::uses_of;
+
+/// Shows that a server has a session open. Where a file system has no locks, nothing is cleaned up after a crash.
+pub(super) fn lock(log: &File) -> io::Result<()> {
+    match log.lock() {
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The folders of the sessions that had an ID, by their numbers. An operator may have removed any of them, so all names of
+/// the sink are looked at.
+pub(crate) fn uses(sink: &Path, id: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(sink)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(id)).and_then(uses_of);
+        if let Some(number) = number.filter(|_| entry.path().is_dir()) {
+            found.push((number, name.to_string_lossy().into_owned()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, name)| name).collect())
+}

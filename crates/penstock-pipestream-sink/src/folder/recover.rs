@@ -1,0 +1,84 @@
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use crate::format::{LOG, encode};
+
+/// No last line is longer: it has one small number in it.
+pub(super) const TAIL: i64 = 64;
+
+/// Removes what a server that crashed was receiving: the dot-names of sessions that are neither closed nor open.
+pub(super) fn clean(dir: &Path) -> io::Result<()> {
+    for session in fs::read_dir(dir)? {
+        let session = session?;
+        if session.file_type()?.is_dir() {
+            clean_session(&session.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn clean_session(session: &Path) -> io::Result<()> {
+    // Whoever has a session open holds its log's lock. A folder without a log is none of ours.
+    let Ok(mut log) = File::open(session.join(LOG)) else { return Ok(()) };
+    if log.try_lock().is_err() || is_closed(&mut log)? {
+        return Ok(());
+    }
+    remove_hidden(session)
+}
+
+/// Removes the dot-names of a session that nobody has open.
+pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(session)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") && entry.file_type()?.is_file() {
+            tracing::info!(file = %entry.path().display(), "left by a server that did not end well; removed");
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the log's last line closes it.
+fn is_closed(log: &mut File) -> io::Result<bool> {
+    closed_with(log).map(|code| code.is_some())
+}
+
+/// The code with which the log's last line closes it.
+pub(super) fn closed_with(log: &mut File) -> io::Result<Option<u64>> {
+    let length = i64::try_from(log.metadata()?.len()).unwrap_or(i64::MAX);
+    log.seek(SeekFrom::End(-length.min(TAIL)))?;
+    let mut tail = Vec::new();
+    log.read_to_end(&mut tail)?;
+    Ok(encode::code_of(&tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(dir: &Path, name: &str, log: &str) -> std::path::PathBuf {
+        let session = dir.join(name);
+        fs::create_dir(&session).unwrap();
+        fs::write(session.join(LOG), log).unwrap();
+        fs::write(session.join(".tmp-0.0-1.0"), "half").unwrap();
+        session
+    }
+
+    #[test]
+    fn only_sessions_that_crashed_are_cleaned() {
+        let dir = tempfile::tempdir().unwrap();
+        let crashed = session(dir.path(), "crashed", "{\"scope\":0}\n{\"sco");
+        let empty = session(dir.path(), "empty", "");
+        let closed = session(dir.path(), "closed", "{\"scope\":0}\n{\"closed\":0}\n");
+        let open = session(dir.path(), "open", "");
+        let held = File::open(open.join(LOG)).unwrap();
+        held.lock().unwrap();
+        fs::create_dir(dir.path().join("other")).unwrap();
+        fs::write(dir.path().join("other/.keep"), "").unwrap();
+        clean(dir.path()).unwrap();
+        assert!(!crashed.join(".tmp-0.0-1.0").exists() && !empty.join(".tmp-0.0-1.0").exists());
+        assert!(closed.join(".tmp-0.0-1.0").exists() && open.join(".tmp-0.0-1.0").exists());
+        assert!(dir.path().join("other/.keep").exists());
+    }
+}

@@ -1,0 +1,77 @@
+//! Entities that refer to an object, on their way into the folder: [`references`](crate::references).
+
+use bytes::Bytes;
+use penstock_pipestream::{self as core, ErrorCode, reference::MAX_MESSAGE};
+use tokio::task::spawn_blocking;
+
+use penstock_pipestream_net::port::Body;
+
+use crate::folder::job::{Failure, Job};
+use crate::folder::stored::Stored;
+
+impl Job {
+    /// Stores the message, or the object. `allowed`: whether its header is right.
+    pub(super) async fn store_reference(self, body: Body, allowed: core::Result<()>) {
+        let (session, attempt) = (self.session.clone(), self.attempt);
+        if let Err(failure) = self.refer(body, allowed).await {
+            session.fail(attempt, failure);
+        }
+    }
+
+    async fn refer(mut self, body: Body, allowed: core::Result<()>) -> Result<(), Failure> {
+        let message = message(body).await?;
+        if let Some(check) = &mut self.check {
+            check.update(&message)?;
+        }
+        self.verify()?;
+        allowed?;
+        let references = self.session.references();
+        let (referred, object) = references.take(message.clone()).await?;
+        match object {
+            // Its checksum holds; it is counted and hashed once more for the line.
+            None => {
+                self.check = Some(crate::references::Check::kept(&message));
+                self = self.write_apart(message).await?;
+            }
+            Some(mut object) => {
+                self.check = Some(object.check());
+                while let Some(piece) = object.next().await? {
+                    self = self.write_apart(piece).await?;
+                }
+            }
+        }
+        apart(move || {
+            let stored = Stored { reference: Some(referred.into()), ..self.finish()? };
+            self.session.stored(self.attempt, stored);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes off the IO thread.
+    async fn write_apart(mut self, piece: Bytes) -> Result<Self, Failure> {
+        apart(move || self.write([piece].into()).map(|()| self)).await
+    }
+}
+
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(std::io::Error::other(died).into()))
+}
+
+/// The bytes of a message, which are few.
+async fn message(body: Body) -> Result<Bytes, Failure> {
+    let bytes = match body {
+        Body::Whole(bytes) => bytes,
+        Body::Spooled(spool) => apart(move || Ok(spool.read(MAX_MESSAGE + 1, 0)?)).await?,
+        // What comes as a stream is longer than any message may be.
+        Body::Stream(mut stream) => {
+            stream.stop(ErrorCode::EntityTooLarge);
+            return Err(too_long());
+        }
+    };
+    if bytes.len() > MAX_MESSAGE { Err(too_long()) } else { Ok(bytes) }
+}
+
+fn too_long() -> Failure {
+    Failure::Wrong(core::LimitError::ReferencePayload.into())
+}

@@ -1,0 +1,55 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use penstock_pipestream::EntityKey;
+use penstock_pipestream_net::port::{Attempt, SessionControl, TempFile};
+
+use crate::folder::disk::Step;
+use crate::folder::shared::{Message, Shared};
+use crate::folder::stored::Stored;
+use crate::references::References;
+
+/// Says when nobody works for a session any more.
+#[derive(Debug)]
+pub(super) struct Guard {
+    pub(super) session: u64,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.tell(Message::Ended { session: self.session });
+    }
+}
+
+/// A session's way into the sink, for its driver and for every job.
+#[derive(Debug, Clone)]
+pub(super) struct FolderSession {
+    pub(super) guard: Arc<Guard>,
+    pub(super) path: Arc<Path>,
+    pub(super) control: Arc<dyn SessionControl>,
+}
+
+impl FolderSession {
+    /// What becomes of entities that refer to objects.
+    pub(super) fn references(&self) -> References {
+        self.guard.shared.references.clone()
+    }
+
+    /// A temporary file for an entity's payload. Blocks on the disk.
+    pub(super) fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
+        let Attempt { key: EntityKey { scope, scope_use, entity, entity_use }, number } = attempt;
+        // What an earlier attempt has written may still be there.
+        let again = if number == 0 { String::new() } else { format!("-{number}") };
+        let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}{again}"));
+        self.guard.shared.faults.check(Step::Create, &path)?;
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        Ok((file, TempFile::new(path)))
+    }
+
+    pub(super) fn stored(&self, attempt: Attempt, stored: Stored) {
+        self.control.count(stored.bytes);
+        self.guard.shared.tell(Message::Stored { session: self.guard.session, attempt, stored });
+    }
+}

@@ -1,0 +1,244 @@
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeKey};
+use penstock_pipestream_net::port::SinkEvent;
+use tokio::sync::oneshot;
+
+use crate::entries::{Entries, Verified};
+use crate::folder::disk::{Disk, Faults, Step};
+use crate::folder::found::Found;
+use crate::folder::lists::lock;
+use crate::folder::recover::remove_hidden;
+use crate::folder::stored::Stored;
+use crate::format::LOG;
+use crate::format::encode::{self, Placed};
+use crate::format::names::{payload_names, session_folders, used_up};
+use crate::transactions::{MAX_ORDER, Order};
+
+/// A session's folder, and what is not committed in it yet.
+#[derive(Debug)]
+pub(super) struct SessionFolder {
+    pub(super) id: Arc<str>,
+    /// What the folder is called: the session's ID, and behind it, where the ID was used before, how often.
+    pub(super) name: String,
+    pub(super) entries: Entries<Stored>,
+    path: PathBuf,
+    log: File,
+    /// Folders of scopes that are there.
+    scopes: HashSet<ScopeKey>,
+    /// Folders whose names changed since the last sync.
+    touched: HashSet<PathBuf>,
+    done: oneshot::Sender<()>,
+}
+
+/// What was appended to a list and is not durable.
+pub(super) struct Unsynced {
+    /// The list's length without it.
+    length: u64,
+    /// The FAILED lines.
+    lines: Vec<u8>,
+}
+
+impl Verified for Stored {
+    fn unnamed(&self) -> Placed {
+        Placed { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
+    }
+
+    fn name(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl SessionFolder {
+    /// Makes the folder and its log, and locks the log as long as the session is open.
+    pub(super) fn create(
+        sink: &Path,
+        faults: &Faults,
+        id: &Arc<str>,
+        entries: Entries<Stored>,
+        done: oneshot::Sender<()>,
+    ) -> io::Result<Self> {
+        let (name, path) = make_session(sink, faults, id)?;
+        let path = path.as_path();
+        let log = OpenOptions::new().append(true).create_new(true).open(path.join(LOG))?;
+        lock(&log)?;
+        File::open(path)?.sync_all()?;
+        File::open(sink)?.sync_all()?;
+        Ok(Self {
+            id: Arc::clone(id),
+            name,
+            entries,
+            path: path.to_owned(),
+            log,
+            scopes: HashSet::new(),
+            touched: HashSet::new(),
+            done,
+        })
+    }
+
+    /// The folder of a session that an earlier process had open. What it was receiving comes again.
+    pub(super) fn reopen(
+        sink: &Path,
+        faults: &Faults,
+        id: &Arc<str>,
+        mut found: Found,
+        mut entries: Entries<Stored>,
+        done: oneshot::Sender<()>,
+    ) -> io::Result<Self> {
+        let name = found.folder.clone();
+        let path = sink.join(&name);
+        if !path.is_dir() {
+            return Self::create(sink, faults, id, entries, done);
+        }
+        let log = OpenOptions::new().read(true).append(true).create(true).open(path.join(LOG))?;
+        lock(&log)?;
+        remove_hidden(&path)?;
+        let log = found.mend(sink, log)?;
+        entries.restore(found.membership.clone(), found.is_closed(), found.into_entities());
+        Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
+    }
+
+    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
+        let due = self.entries.apply(event);
+        for file in self.entries.take_discarded() {
+            self.remove(&file);
+        }
+        due
+    }
+
+    fn remove(&self, file: &str) {
+        let Some(path) = self.path.parent().map(|sink| sink.join(file)) else { return };
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "the file of a failed entity stays");
+        }
+    }
+
+    /// The temporary file that has to be made durable before this entity can be placed.
+    pub(super) fn unsynced(&self, key: EntityKey) -> Option<PathBuf> {
+        match self.entries.waiting(key)? {
+            Stored { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
+            Stored { .. } => None,
+        }
+    }
+
+    /// The order that an entity is, if it is one.
+    pub(super) fn order(&self, key: EntityKey) -> Option<Result<Order, Reason>> {
+        let header = self.entries.order(key)?;
+        let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
+        if *bytes > MAX_ORDER {
+            let message = format!("an order of {bytes} bytes is more than the limit of {MAX_ORDER}");
+            return Some(Err(Reason { code: ErrorCode::EntityTooLarge, message }));
+        }
+        let payload = temp.as_ref().map_or_else(|| Ok(Vec::new()), |temp| fs::read(temp.path()));
+        Some(match payload {
+            Ok(payload) => Order::parse(&header, &payload, self.entries.certificate()),
+            Err(error) => {
+                let message = format!("the sink cannot read the order: {error}");
+                Err(Reason { code: ErrorCode::InternalError, message })
+            }
+        })
+    }
+
+    /// Gives a stored payload its name.
+    pub(super) fn place(&mut self, key: EntityKey, disk: &Disk) -> io::Result<()> {
+        let Some(stored) = self.entries.take_waiting(key) else { return Ok(()) };
+        let mut placed = stored.unnamed();
+        if let Some(temp) = stored.temp {
+            let (scope, name) = payload_names(key);
+            let folder = self.path.join(&scope);
+            if !self.scopes.contains(&key.scope_key()) {
+                fs::create_dir_all(&folder)?;
+                self.scopes.insert(key.scope_key());
+                self.touched.insert(self.path.clone());
+            }
+            if let Some((beside, message)) = placed.reference.as_ref().and_then(|referred| referred.beside(&name)) {
+                let path = folder.join(beside);
+                fs::write(&path, message)?;
+                self.touched.insert(path);
+            }
+            disk.rename(temp.path(), &folder.join(&name))?;
+            temp.keep();
+            self.touched.insert(folder);
+            placed.file = Some(format!("{}/{scope}/{name}", self.name));
+        }
+        self.entries.placed(key, placed);
+        Ok(())
+    }
+
+    /// Appends these lines and the FAILED ones, all or nothing.
+    pub(super) fn append(&mut self, complete: &[u8], disk: &Disk) -> io::Result<()> {
+        let failed = self.entries.failed_lines();
+        if failed.is_empty() && complete.is_empty() {
+            return Ok(());
+        }
+        let before = self.log.metadata()?.len();
+        let path = self.path.join(LOG);
+        let mut append = || {
+            disk.faults().check(Step::Append, &path)?;
+            self.log.write_all(failed)?;
+            self.log.write_all(complete)
+        };
+        if let Err(error) = append() {
+            self.take_back(before);
+            return Err(error);
+        }
+        self.entries.clear_failed_lines();
+        self.touched.insert(path);
+        Ok(())
+    }
+
+    /// FAILED lines that wait and the last line of a session of which nothing more can come. Gives what is to be written again
+    /// where they cannot be made durable.
+    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<Unsynced> {
+        let unsynced = Unsynced { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
+        self.append(&encode::closed(ErrorCode::NoError), disk)?;
+        Ok(unsynced)
+    }
+
+    /// The last line and those before it may be lost, and no later sync would tell: they are written anew.
+    pub(super) fn open_list_again(&mut self, unsynced: Unsynced) {
+        self.take_back(unsynced.length);
+        self.entries.put_back(unsynced.lines);
+    }
+
+    /// Removes half a line.
+    fn take_back(&mut self, length: u64) {
+        if let Err(error) = self.log.set_len(length) {
+            tracing::error!(session = %self.id, %error, "{LOG} cannot be mended");
+            self.entries.mark_incomplete(format!("{LOG} ends in half a line that cannot be cut off: {error}"));
+        }
+    }
+
+    /// All is written that the list gets from this process; tells the driver.
+    pub(super) fn finish(self) {
+        let Self { done, log, entries, .. } = self;
+        // Whoever hears of it may take the session over: its temporary files and its lock go first.
+        drop((entries, log));
+        // Whoever waited may have given up.
+        let _ = done.send(());
+    }
+
+    /// What has to be made durable before anybody is told.
+    pub(super) fn take_touched(&mut self) -> Vec<PathBuf> {
+        self.touched.drain().collect()
+    }
+}
+
+/// Makes a folder for a session: the next one of its ID, where that was used before.
+fn make_session(sink: &Path, faults: &Faults, id: &str) -> io::Result<(String, PathBuf)> {
+    for name in session_folders(id) {
+        let path = sink.join(&name);
+        faults.check(Step::Create, &path)?;
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok((name, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(used_up(id))
+}

@@ -1,0 +1,561 @@
+//! Transactions of a folder sink, on its disk.
+//!
+//! ```text
+//! DIR/.transactions/SHA256(KEY)/OWNER/SESSION         a session's end: it is prepared
+//! DIR/.transactions/SHA256(KEY)/OWNER/committed.json  {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}: never changed
+//! DIR/.transactions/.old-SHA256(KEY)-OWNER            a record that is being removed
+//! ```
+//!
+//! What is anyone's (`owner.rs`) lies in `SHA256(KEY)` itself, as everything did before there were owners.
+//!
+//! A session's marker is made once all lines of its list are durable. The record is linked into place, whole or not at
+//! all, and only once for a key, whoever else works in the same folder: from then on the transaction is committed.
+//! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
+//! the next order, or the next start.
+//!
+//! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
+//! looks at its sessions once more when its record is there: where one was given up, none of them is read.
+//!
+//! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use penstock_io::hex;
+use penstock_pipestream::ErrorCode;
+use sha2::{Digest as _, Sha256};
+
+use crate::folder::disk::{Faults, Step};
+use crate::folder::lists::uses;
+use crate::folder::recover::closed_with;
+use crate::format::names::is_session_folder;
+use crate::format::{LOG, RECORD, TRANSACTIONS, encode};
+use crate::transactions::owner::is_owner_folder;
+use crate::transactions::{
+    FINISHED, GIVEN_UP, KEPT, Origin, Prepared, Record, Refusal, Standing, Transaction, origin, others_have_committed,
+    prepared_by_another, resolve,
+};
+
+/// What is being removed begins so.
+const OLD: &str = ".old-";
+/// Commits between two looks for records that may go.
+const LOOK_EVERY: u64 = 1_000;
+
+/// The transactions of a sink.
+#[derive(Debug)]
+pub(super) struct Records {
+    sink: PathBuf,
+    faults: Faults,
+    commits: AtomicU64,
+}
+
+impl Records {
+    pub(super) fn new(sink: &Path, faults: Faults) -> Self {
+        Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
+    }
+
+    /// A session has ended as it should, and all of its list is durable. `session`: its folder.
+    pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<Standing> {
+        let folder = self.folder(of);
+        self.make_folder(&folder)?;
+        let marker = folder.join(session);
+        match self.write(&marker, of.key.as_bytes()) {
+            // Another server has removed the folder, which was empty.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_folder(&folder)?;
+                self.write(&marker, of.key.as_bytes())?;
+            }
+            written => written?,
+        }
+        self.sync(&folder)?;
+        // A commit looks for markers after it has written the record; so one of the two sees the other.
+        if read_record(&folder)?.is_none() {
+            return Ok(Standing::Prepared);
+        }
+        fs::remove_file(marker)?;
+        Ok(Standing::TooLate)
+    }
+
+    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Said again, it is the same;
+    /// where the transaction is committed with others, nothing is done.
+    pub(super) fn commit(&self, of: &Transaction, sessions: &[String], exclusive: bool) -> Result<(), Refusal> {
+        let folder = self.folder(of);
+        match read_record(&folder)? {
+            Some(record) if record.is_of(sessions) => {}
+            Some(_) => return Err(Refusal::Committed),
+            None => {
+                self.check_others(of, exclusive)?;
+                let prepared = self.check_prepared(of, sessions)?;
+                self.make_folder(&folder)?;
+                if !self.write_record(&folder, &Record::new(of, prepared))?
+                    && !read_record(&folder)?.is_some_and(|record| record.is_of(sessions))
+                {
+                    return Err(Refusal::Committed);
+                }
+            }
+        }
+        self.settle(&folder)?;
+        if self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
+            && let Err(error) = self.prune(SystemTime::now())
+        {
+            // The commit is done all the same.
+            tracing::warn!(%error, "records of old transactions stay");
+        }
+        Ok(())
+    }
+
+    /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
+    pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
+        let folder = self.folder(of);
+        if read_record(&folder)?.is_some() {
+            return self.settle_for_abort(&folder);
+        }
+        let prepared = markers(&folder)?;
+        let named = match sessions {
+            None => prepared,
+            Some(sessions) => {
+                let (prepared, mut named) = (Prepared::new(&prepared), Vec::new());
+                for session in sessions {
+                    match prepared.folders(session) {
+                        Some(folders) => named.extend(folders),
+                        // What has not ended is not prepared, and ends by itself.
+                        None => self.check_not_foreign(of, session)?,
+                    }
+                }
+                named
+            }
+        };
+        self.give_up(of, &folder, named)?;
+        // They stay where sessions are left.
+        let _ = fs::remove_dir(&folder);
+        let _ = fs::remove_dir(self.name_folder(&of.key));
+        Ok(())
+    }
+
+    /// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
+    fn give_up(&self, of: &Transaction, folder: &Path, sessions: Vec<String>) -> Result<(), Refusal> {
+        let mut ours = Vec::new();
+        for session in sessions {
+            let marker = folder.join(&session);
+            self.faults.check(Step::Rename, &marker)?;
+            match fs::remove_file(marker) {
+                Ok(()) => ours.push(session),
+                // Another order is at it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        self.sync(folder)?;
+        if read_record(folder)?.is_some() {
+            self.mark(of, folder, &ours)?;
+            return self.settle_for_abort(folder);
+        }
+        for (at, session) in ours.iter().enumerate() {
+            if let Err(refusal) = self.close_list(session, GIVEN_UP) {
+                // They are prepared as before, so that the abort can be said again.
+                self.mark(of, folder, ours.get(at..).unwrap_or_default())?;
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, of: &Transaction, folder: &Path, sessions: &[String]) -> io::Result<()> {
+        for session in sessions {
+            self.write(&folder.join(session), of.key.as_bytes())?;
+        }
+        self.sync(folder)
+    }
+
+    /// An abort of what is committed changes nothing, and one of what was given up has what it wants.
+    fn settle_for_abort(&self, folder: &Path) -> Result<(), Refusal> {
+        match self.settle(folder) {
+            Err(Refusal::GivenUp) => Ok(()),
+            settled => settled,
+        }
+    }
+
+    /// The sessions that a transaction was committed with, by each of its owners that has.
+    pub(super) fn committed(&self, key: &str) -> io::Result<Vec<Vec<String>>> {
+        let mut committed = Vec::new();
+        for folder in owners(&self.name_folder(key))? {
+            committed.extend(read_record(&folder)?.map(|record| record.sessions));
+        }
+        Ok(committed)
+    }
+
+    /// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+    pub(super) fn prepared(&self, key: &str) -> io::Result<Vec<String>> {
+        let mut prepared = Vec::new();
+        for folder in owners(&self.name_folder(key))? {
+            prepared.extend(markers(&folder)?);
+        }
+        Ok(prepared)
+    }
+
+    /// Refuses a first commit where another owner's says that the rows may be there already.
+    fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
+        for folder in owners(&self.name_folder(&of.key))? {
+            let Some(record) = read_record(&folder)? else { continue };
+            if record.has_no_owner() || exclusive {
+                return Err(others_have_committed(&record));
+            }
+        }
+        Ok(())
+    }
+
+    /// The folders of these sessions, all of which are prepared.
+    fn check_prepared(&self, of: &Transaction, sessions: &[String]) -> Result<Vec<String>, Refusal> {
+        let missing = match resolve(sessions, &markers(&self.folder(of))?) {
+            Ok(folders) => return Ok(folders),
+            Err(missing) => missing,
+        };
+        self.check_not_foreign(of, &missing)?;
+        for session in uses(&self.sink, &missing)? {
+            match File::open(self.sink.join(session).join(LOG)) {
+                // A server that has a session open holds its lock.
+                Ok(log) if log.try_lock().is_err() => return Err(Refusal::StillOpen(missing)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Refusal::Unknown(missing))
+    }
+
+    /// Refuses a session that is prepared by another owner.
+    fn check_not_foreign(&self, of: &Transaction, session: &str) -> Result<(), Refusal> {
+        let own = self.folder(of);
+        for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
+            if resolve(&[session.to_owned()], &markers(&folder)?).is_ok() {
+                return Err(prepared_by_another(session));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings to its end what a server that crashed had committed.
+    pub(super) fn redo(&self) -> io::Result<()> {
+        for name in folders(&self.sink.join(TRANSACTIONS))? {
+            for folder in owners(&name)? {
+                match read_record(&folder) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => continue,
+                    // It is one transaction's; whoever asks for that hears of it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        tracing::error!(%error, "a transaction cannot be finished");
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+                match self.settle(&folder) {
+                    Ok(()) => {}
+                    // Another server is at it.
+                    Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
+                        tracing::info!(session, "a committed session is in use; it is closed later");
+                    }
+                    Err(Refusal::Storage(error)) => return Err(error),
+                    // Nothing is committed here.
+                    Err(Refusal::Committed | Refusal::GivenUp | Refusal::NotYours(_)) => {}
+                }
+            }
+        }
+        self.prune(SystemTime::now())
+    }
+
+    /// Removes the records of transactions that cannot be run again.
+    fn prune(&self, now: SystemTime) -> io::Result<()> {
+        let top = self.sink.join(TRANSACTIONS);
+        let (mut batches, mut over) = (Vec::new(), Vec::new());
+        // By owner and query: no owner's commit ends another's record.
+        let mut newest: HashMap<(Option<String>, String), u64> = HashMap::new();
+        for name in folders(&top)? {
+            if is_old_name(&name) {
+                // A server that began to remove it has crashed.
+                gone(fs::remove_dir_all(&name))?;
+                remove_if_empty(&top, &name);
+                continue;
+            }
+            for folder in owners(&name)? {
+                let record = match read_record(&folder) {
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+                    record => record?,
+                };
+                let Some(Record { transaction, .. }) = record else { continue };
+                match origin(&transaction) {
+                    Origin::MicroBatch { query, number } => {
+                        let owner = folder.file_name().filter(|_| folder != name);
+                        let query = (owner.map(|owner| owner.to_string_lossy().into_owned()), query.to_owned());
+                        let last = newest.entry(query.clone()).or_default();
+                        *last = number.max(*last);
+                        batches.push((query, number, folder));
+                    }
+                    Origin::Job if is_old(&folder, now)? => over.push(folder),
+                    Origin::Job | Origin::Named => {}
+                }
+            }
+        }
+        let is_over =
+            |query: &_, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT) <= *last);
+        over.extend(
+            batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
+        );
+        for folder in over {
+            // One with markers is not settled: somebody has to close those sessions first.
+            if markers(&folder)?.is_empty() {
+                self.remove(&top, &folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// At once as far as anybody sees: a folder without its record would look like a transaction that is not committed.
+    fn remove(&self, top: &Path, folder: &Path) -> io::Result<()> {
+        if folder.parent() == Some(top) && owners(folder)?.len() > 1 {
+            // Those of owners stay.
+            self.faults.check(Step::Rename, folder)?;
+            return gone(fs::remove_file(folder.join(RECORD)));
+        }
+        let name = folder.strip_prefix(top).unwrap_or(folder).to_string_lossy().replace(['/', '\\'], "-");
+        let old = top.join(format!("{OLD}{name}"));
+        self.faults.check(Step::Rename, folder)?;
+        gone(fs::rename(folder, &old))?;
+        self.faults.check(Step::Rename, &old)?;
+        gone(fs::remove_dir_all(&old))?;
+        remove_if_empty(top, &old);
+        Ok(())
+    }
+
+    /// Last lines for the sessions of a transaction that is committed.
+    fn settle(&self, folder: &Path) -> Result<(), Refusal> {
+        let Some(record) = read_record(folder)? else { return Ok(()) };
+        let markers = markers(folder)?;
+        let given_up = self.is_given_up(&record, &markers)?;
+        let committed: HashSet<&String> = record.sessions.iter().collect();
+        for session in &markers {
+            let committed = !given_up && committed.contains(session);
+            self.close_list(session, if committed { ErrorCode::NoError } else { GIVEN_UP })?;
+            let marker = folder.join(session);
+            self.faults.check(Step::Rename, &marker)?;
+            gone(fs::remove_file(marker))?;
+        }
+        if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
+    }
+
+    /// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while
+    /// an abort is about to see it, or to close the session.
+    fn is_given_up(&self, record: &Record, markers: &[String]) -> Result<bool, Refusal> {
+        let mut undecided = None;
+        for session in &record.sessions {
+            let mut log = match File::open(self.sink.join(session).join(LOG)) {
+                Ok(log) => log,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match closed_with(&mut log)? {
+                Some(code) if code == ErrorCode::NoError.code() => {}
+                Some(_) => return Ok(true),
+                // They are sorted.
+                None if markers.binary_search(session).is_ok() => {}
+                None => undecided = Some(session.clone()),
+            }
+        }
+        undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
+    }
+
+    /// The last line of a prepared session, durable.
+    fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
+        let path = self.sink.join(session).join(LOG);
+        match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(mut log) => {
+                match log.try_lock() {
+                    Err(fs::TryLockError::WouldBlock) => return Err(Refusal::StillOpen(session.to_owned())),
+                    // A file system without locks.
+                    Err(fs::TryLockError::Error(_)) | Ok(()) => {}
+                }
+                let open = match closed_with(&mut log)? {
+                    None => {
+                        remove_half_a_line(&mut log)?;
+                        let length = log.metadata()?.len();
+                        self.faults.check(Step::Append, &path)?;
+                        log.write_all(&encode::closed(code))?;
+                        Some(length)
+                    }
+                    Some(closed) if code == ErrorCode::NoError && closed != code.code() => {
+                        return Err(Refusal::GivenUp);
+                    }
+                    Some(_) => None,
+                };
+                let synced = self.faults.check(Step::Sync, &path).and_then(|()| log.sync_data());
+                if let (Err(_), Some(length)) = (&synced, open) {
+                    // It must not look closed when the order is said again: a later sync does not tell of this one.
+                    log.set_len(length)?;
+                }
+                synced?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(session, "a prepared session is not there any more");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn name_folder(&self, key: &str) -> PathBuf {
+        self.sink.join(TRANSACTIONS).join(hex::encode(Sha256::digest(key.as_bytes())))
+    }
+
+    fn folder(&self, of: &Transaction) -> PathBuf {
+        let folder = self.name_folder(&of.key);
+        match of.owner.folder() {
+            Some(owner) => folder.join(owner),
+            None => folder,
+        }
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        if !folder.is_dir() {
+            self.faults.check(Step::Create, folder)?;
+            fs::create_dir_all(folder)?;
+            if let Some(parent) = folder.parent() {
+                self.sync(parent)?;
+            }
+            self.sync(&self.sink.join(TRANSACTIONS))?;
+            self.sync(&self.sink)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the record into place, unless there is one. Gives whether it has.
+    fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
+        let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
+        let _ = fs::remove_file(&new);
+        let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
+            self.faults.check(Step::Rename, &path)?;
+            match fs::hard_link(&new, &path) {
+                // Another server was faster: its word counts.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                linked => linked.map(|()| true),
+            }
+        });
+        let _ = fs::remove_file(&new);
+        let written = written?;
+        self.sync(folder)?;
+        Ok(written)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.faults.check(Step::Create, path)?;
+        let mut file = File::create(path)?;
+        self.faults.check(Step::Write, path)?;
+        file.write_all(bytes)?;
+        self.faults.check(Step::Sync, path)?;
+        file.sync_data()
+    }
+
+    fn sync(&self, folder: &Path) -> io::Result<()> {
+        self.faults.check(Step::Sync, folder)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+fn read_record(folder: &Path) -> io::Result<Option<Record>> {
+    let path = folder.join(RECORD);
+    match fs::read(&path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) => {
+                let message = format!(
+                    "{} is damaged: {error}; put a copy that is whole into its \
+                     place, or remove it where no session is named beside it",
+                    path.display()
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, message))
+            }
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What lies in a folder; nothing if it is not there.
+fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(top) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+/// The folders of a transaction's owners, that of anyone first.
+fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_owner = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(is_owner_folder);
+    let mut owners = vec![name.to_owned()];
+    owners.extend(folders(name)?.into_iter().filter(is_owner));
+    Ok(owners)
+}
+
+/// Removes the folder of a name whose owner's folder was removed under the name `old`, unless others have something in it.
+fn remove_if_empty(top: &Path, old: &Path) {
+    let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
+    if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
+        let _ = fs::remove_dir(top.join(name));
+    }
+}
+
+/// Whether it is being removed.
+fn is_old_name(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
+}
+
+/// Whether a transaction was committed so long ago that its job is over.
+fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
+    match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
+        Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= FINISHED),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whatever another server has removed meanwhile is gone as well.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The folders of the sessions that are prepared.
+fn markers(folder: &Path) -> io::Result<Vec<String>> {
+    let names = folders(folder)?.into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let mut found: Vec<String> = names.filter(|name| is_session_folder(name)).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// What a server that crashed has left behind the last whole line.
+fn remove_half_a_line(log: &mut File) -> io::Result<()> {
+    let length = log.metadata()?.len();
+    // Only a last line can be half there: the others were durable before the session was prepared.
+    let from = length.saturating_sub(u64::try_from(encode::closed(GIVEN_UP).len()).unwrap_or(0));
+    log.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    log.read_to_end(&mut tail)?;
+    if let Some(last) = tail.iter().rposition(|byte| *byte == b'\n')
+        && last.saturating_add(1) < tail.len()
+    {
+        let whole = u64::try_from(last.saturating_add(1)).unwrap_or(u64::MAX);
+        log.set_len(from.saturating_add(whole))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! What sessions, their folders and their payloads are called.
+
+use std::io;
+
+use penstock_pipestream::EntityKey;
+
+/// How often a session's ID may be used: each use looks for the one before.
+const MOST_USES: u32 = 1_000;
+
+/// Whether this is a session's ID: 32 hex digits (decision 18).
+pub(crate) fn is_session_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Whether a name is that of a session's folder: its ID, and behind it, where the ID was used before, how often.
+pub(crate) fn is_session_folder(name: &str) -> bool {
+    is_session(name) && is_session_id(id_of(name))
+}
+
+/// Whether a name may be that of a session's folder, whatever gave the session its ID: no path and no hidden file. Readers
+/// take what they find.
+pub(crate) fn is_session(name: &str) -> bool {
+    let (id, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
+    (1..=128).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        && is_number(uses)
+}
+
+/// The ID of the session that has a folder.
+pub(crate) fn id_of(folder: &str) -> &str {
+    folder.split_once('.').map_or(folder, |(id, _)| id)
+}
+
+/// How often an ID was used before, by what stands behind it in a folder's name.
+pub(crate) fn uses_of(rest: &str) -> Option<u32> {
+    if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse().ok() }
+}
+
+/// What the folders of the sessions of an ID are called: `ID`, `ID.1`, `ID.2` ...
+pub(crate) fn session_folders(id: &str) -> impl Iterator<Item = String> {
+    (0..MOST_USES).map(move |before| reused(id, before))
+}
+
+/// An ID that was used too often.
+pub(crate) fn used_up(id: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MOST_USES} times"))
+}
+
+/// The names of an entity's scope and of its payload, below its session.
+pub(crate) fn payload_names(key: EntityKey) -> (String, String) {
+    (reused(key.scope, key.scope_use), reused(key.entity, key.entity_use))
+}
+
+/// An ID with the number of its earlier uses.
+fn reused(id: impl std::fmt::Display, uses: u32) -> String {
+    if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
+}
+
+/// The session, scope and entity in the name of a payload, `SESSION/SCOPE/ENTITY`; `None` for any other name, such as
+/// one that leads out of the sink.
+pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = file.split('/');
+    let session = parts.next()?;
+    let scope = parts.next()?;
+    let entity = parts.next()?;
+    let fits = parts.next().is_none() && is_session(session) && is_id(scope) && is_id(entity);
+    fits.then_some((session, scope, entity))
+}
+
+/// An ID, how often it was used before, and which attempt at it this is, if not the first.
+fn is_id(name: &str) -> bool {
+    let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
+    is_number(attempt)
+        && match name.split_once('.') {
+            Some((id, uses)) => is_number(id) && is_number(uses),
+            None => is_number(name),
+        }
+}
+
+fn is_number(text: &str) -> bool {
+    (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_the_sink_are_none() {
+        assert_eq!(payload_name("ab/0/7"), Some(("ab", "0", "7")));
+        assert_eq!(payload_name("ab/2.1/7.13"), Some(("ab", "2.1", "7.13")));
+        assert_eq!(payload_name("ab/2/7-2"), Some(("ab", "2", "7-2")));
+        let wrong =
+            ["", "/", "ab/0", "ab/0/7/8", "../0/7", "ab/../7", "ab/0/..", "ab//7", "/ab/0/7", "ab/0/.tmp-1", "a\0/0/1"];
+        for name in wrong {
+            assert_eq!(payload_name(name), None, "{name:?}");
+        }
+        assert!(is_session("00ff") && !is_session("closed.jsonl") && !is_session(".hidden") && !is_session(""));
+        assert!(!is_session(&"a".repeat(129)));
+        assert!(is_session("00ff.1") && is_session("00ff.12"));
+        assert!(!is_session("00ff.") && !is_session(".1") && !is_session("00ff.x") && !is_session("00.1.1"));
+    }
+}

@@ -1,0 +1,27 @@
+//! Sinks of PipeStream: where the entities that a server receives are stored, and how they are read from there. They know
+//! the driver's ports ([`penstock_pipestream_net::port`]) and nothing else of it.
+//!
+//! ```text
+//!  driver ── EntitySink ──► folder/, objects/     entries.rs: what is not committed yet; transactions/: all or nothing
+//!         ── ClaimChecks ─► claims/               what is set aside, beside the sessions
+//!         ── PortService ─► read/                 rows of closed sessions, from the store or over the server's port
+//!                           format/               what files are called, and the lines of a list: the one home
+//! ```
+
+mod claims;
+mod counters;
+mod entries;
+mod error;
+mod folder;
+mod format;
+mod objects;
+pub mod read;
+mod references;
+mod sync;
+mod transactions;
+
+pub use self::claims::{Claims, read_claims, read_claims_in};
+pub use self::error::{Error, Result};
+pub use self::folder::FolderSink;
+pub use self::objects::ObjectSink;
+pub use self::references::References;

@@ -1,0 +1,392 @@
+//! A session's list, piece by piece while the session is open, and whole at its end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result, WriteMultipart};
+use penstock_io::storage::{Place, plain};
+
+use crate::format::LOG;
+use crate::format::names::session_folders;
+
+/// Where the pieces of lists lie that are not closed yet.
+pub(super) const OPEN: &str = ".open";
+/// Pieces of so many bytes together are put into one.
+const ROLL: usize = 4 << 20;
+/// Beyond this a list is uploaded in parts of this size; every store takes them.
+const PART: usize = 8 << 20;
+/// Requests that a session's end makes at once.
+const CONCURRENT: usize = 16;
+
+/// The list of an open session.
+#[derive(Debug)]
+pub(super) struct List {
+    place: Place,
+    session: Arc<str>,
+    /// The number of the next commit.
+    next: u64,
+    /// Pieces that are in the store, in order.
+    pieces: Vec<Piece>,
+    /// How many of the last pieces are in `recent` as well.
+    small: usize,
+    /// Lines that are not in a large piece yet.
+    recent: Vec<u8>,
+    /// When the last piece was put.
+    touched: Instant,
+}
+
+/// Commits `first` to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl Piece {
+    pub(super) fn name(self) -> String {
+        format!("{:010}-{:010}.jsonl", self.first, self.last)
+    }
+
+    /// `None`: no piece of a list has such a name.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (first, last) = name.strip_suffix(".jsonl")?.split_once('-')?;
+        Some(Self { first: first.parse().ok()?, last: last.parse().ok()? })
+    }
+}
+
+impl List {
+    pub(super) fn new(place: Place, session: Arc<str>) -> Self {
+        Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
+    }
+
+    /// What its session is called in the store.
+    pub(super) fn session(&self) -> &Arc<str> {
+        &self.session
+    }
+
+    /// Takes the first name of a session's ID that nothing in the store has, by putting the first piece of its list, which
+    /// is empty. Another session of the ID may lie there, ended, open at another server or prepared.
+    pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
+        for name in session_folders(id) {
+            if is_open(&self.place, &name).await? || is_there(&self.place, &format!("{name}/{LOG}")).await? {
+                continue;
+            }
+            let path = self.place.path(&format!("{OPEN}/{name}/{}", Piece { first: 0, last: 0 }.name()));
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            match self.place.store().put_opts(&path, PutPayload::default(), options).await {
+                Ok(_) => {
+                    self.session = name.into();
+                    self.touched = Instant::now();
+                    self.pieces.push(Piece { first: 0, last: 0 });
+                    (self.next, self.small) = (1, 1);
+                    return Ok(true);
+                }
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// For how long nothing was put.
+    pub(super) fn untouched(&self) -> Duration {
+        self.touched.elapsed()
+    }
+
+    /// Makes lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
+    /// of the whole list.
+    pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
+        let piece = Piece { first: self.next, last: self.next };
+        self.next = self.next.saturating_add(1);
+        self.put(piece, lines.clone().into()).await?;
+        self.touched = Instant::now();
+        self.pieces.push(piece);
+        self.small += 1;
+        self.recent.extend(lines);
+        if self.recent.len() > ROLL {
+            self.roll().await?;
+        }
+        Ok(())
+    }
+
+    async fn put(&self, piece: Piece, lines: Bytes) -> Result<()> {
+        let path = self.place.path(&format!("{OPEN}/{}/{}", self.session, piece.name()));
+        self.place.store().put(&path, PutPayload::from_bytes(lines)).await.map(drop)
+    }
+
+    /// One piece instead of many, so that a long session does not end with a hundred thousand of them.
+    async fn roll(&mut self) -> Result<()> {
+        let small = self.pieces.split_off(self.pieces.len().saturating_sub(self.small));
+        self.small = 0;
+        let lines = std::mem::take(&mut self.recent);
+        let (Some(first), Some(last)) = (small.first(), small.last()) else { return Ok(()) };
+        let large = Piece { first: first.first, last: last.last };
+        match self.put(large, lines.into()).await {
+            Ok(()) => {
+                self.pieces.push(large);
+                remove(&self.place, &self.session, small).await;
+            }
+            // Nothing is lost: the small ones stay.
+            Err(error) => {
+                tracing::warn!(session = %self.session, error = plain(&error), "pieces of the list stay apart");
+                self.pieces.extend(small);
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole list, then the pieces go.
+    pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
+        whole(&self.place, &self.session, &self.pieces, last_line).await?;
+        remove(&self.place, &self.session, self.pieces).await;
+        Ok(())
+    }
+}
+
+/// Puts a session's list together.
+pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
+    let read = pieces
+        .iter()
+        .map(|piece| place.path(&format!("{OPEN}/{session}/{}", piece.name())))
+        .map(|path| async move { place.store().get(&path).await?.bytes().await });
+    let last_line = Bytes::from(last_line);
+    let mut lines = stream::iter(read).buffered(CONCURRENT).chain(stream::iter([Ok(last_line)])).boxed();
+    let path = place.path(&format!("{session}/{LOG}"));
+    let mut all = Vec::new();
+    while let Some(piece) = lines.try_next().await? {
+        all.extend_from_slice(&piece);
+        if all.len() > PART {
+            let mut upload = WriteMultipart::new_with_chunk_size(place.store().put_multipart(&path).await?, PART);
+            upload.write(&all);
+            while let Some(piece) = lines.try_next().await? {
+                upload.wait_for_capacity(2).await?;
+                upload.write(&piece);
+            }
+            return upload.finish().await.map(drop);
+        }
+    }
+    place.store().put(&path, PutPayload::from(all)).await.map(drop)
+}
+
+/// Removes pieces. They are nobody's any more, so a failure costs room and nothing else.
+pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
+    let paths: Vec<_> =
+        pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
+    let mut removed = place.store().delete_stream(stream::iter(paths).boxed());
+    while let Some(result) = removed.next().await {
+        match result {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(session, error = plain(&error), "a piece of a closed list stays"),
+        }
+    }
+}
+
+/// What a store has of a session's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// No session has had the name.
+    Nothing,
+    /// Pieces: the session may still be going on.
+    Pieces,
+    /// All of it.
+    Whole,
+}
+
+/// Reads the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces where
+/// a list is not whole yet. Gives whether all of them are over.
+pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
+    let mut over = true;
+    for name in session_folders(id) {
+        match lines_of(place, &name, &mut each).await? {
+            Extent::Nothing => break,
+            Extent::Pieces => over = false,
+            Extent::Whole => {}
+        }
+    }
+    Ok(over)
+}
+
+async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<Extent> {
+    if whole_lines(place, session, each).await? {
+        return Ok(Extent::Whole);
+    }
+    let mut found: Vec<ObjectMeta> =
+        place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    if found.is_empty() {
+        // Its server may have closed the list between the two looks.
+        let whole = whole_lines(place, session, each).await?;
+        return Ok(if whole { Extent::Whole } else { Extent::Nothing });
+    }
+    found.sort_by(|one, other| one.location.cmp(&other.location));
+    for piece in &found {
+        match place.store().get(&piece.location).await {
+            Ok(piece) => each_line(piece.into_stream(), each).await?,
+            // Put together with others meanwhile, by the server that has the session open.
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Extent::Pieces)
+}
+
+/// Reads the lines of a whole list. Gives whether there is one.
+async fn whole_lines(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
+    match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
+        Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl FnMut(&[u8])) -> Result<()> {
+    let mut rest: Vec<u8> = Vec::new();
+    while let Some(more) = bytes.try_next().await? {
+        rest.extend_from_slice(&more);
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        rest.drain(..whole).as_slice().split(|byte| *byte == b'\n').for_each(&mut *each);
+    }
+    Ok(())
+}
+
+/// Whether a session of an ID may still be going on.
+pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
+    for name in session_folders(id) {
+        if is_open(place, &name).await? {
+            return Ok(true);
+        }
+        if !is_there(place, &format!("{name}/{LOG}")).await? {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a session has pieces.
+async fn is_open(place: &Place, session: &str) -> Result<bool> {
+    let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
+    Ok(pieces.try_next().await?.is_some())
+}
+
+async fn is_there(place: &Place, name: &str) -> Result<bool> {
+    match place.store().head(&place.path(name)).await {
+        Ok(_) => Ok(true),
+        Err(Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts the list of a session together that nobody works for any more, whoever received it.
+pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
+    let found: Vec<ObjectMeta> =
+        place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
+    let all = pieces.clone();
+    // A large piece comes before the small ones that it has taken the place of.
+    pieces.sort_by_key(|piece| (piece.first, std::cmp::Reverse(piece.last)));
+    let mut next = 0;
+    pieces.retain(|piece| {
+        let wanted = piece.first >= next;
+        next = if wanted { piece.last.saturating_add(1) } else { next };
+        wanted
+    });
+    let list = place.path(&format!("{session}/{LOG}"));
+    match place.store().head(&list).await {
+        // Somebody was faster.
+        Ok(_) => {}
+        Err(object_store::Error::NotFound { .. }) if pieces.is_empty() => {
+            tracing::warn!(session, "a session that is to be closed is not there any more");
+            return Ok(());
+        }
+        Err(object_store::Error::NotFound { .. }) => match whole(place, session, &pieces, last_line).await {
+            Err(object_store::Error::NotFound { .. }) if place.store().head(&list).await.is_ok() => {}
+            put => put?,
+        },
+        Err(error) => return Err(error),
+    }
+    remove(place, session, all).await;
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    /// A sink in memory.
+    pub(crate) fn place() -> Place {
+        Place::of(Arc::new(InMemory::new()), "sink")
+    }
+
+    /// All objects of its store.
+    pub(crate) async fn names(place: &Place) -> Vec<String> {
+        let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
+        let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+        penstock_io::runtime::block_on(future).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_any_length_is_whole_at_the_end() {
+        // Short; rolled once; longer than one part of an upload.
+        for lines in [10, 1_000, 5_000] {
+            let place = place();
+            let mut list = List::new(place.clone(), "f00".into());
+            let mut expected = Vec::new();
+            wait(async {
+                for number in 0..lines {
+                    let line = format!("{{\"line\":{number},\"{}\":0}}\n", "x".repeat(5_000)).into_bytes();
+                    expected.extend_from_slice(&line);
+                    list.append(line).await.unwrap();
+                }
+                assert!(list.pieces.len() < 1_000, "{} pieces", list.pieces.len());
+                list.close(b"{\"closed\":0}\n".to_vec()).await.unwrap();
+                expected.extend_from_slice(b"{\"closed\":0}\n");
+                assert_eq!(names(&place).await, ["sink/f00/entities.jsonl"]);
+                let got = place.store().get(&place.path("f00/entities.jsonl")).await.unwrap();
+                assert!(got.bytes().await.unwrap() == expected);
+            });
+        }
+    }
+
+    #[test]
+    fn a_session_takes_the_first_name_of_its_id_that_no_other_has() {
+        let (place, id) = (place(), "11111111111111111111111111111111");
+        let claimed = || {
+            let mut list = List::new(place.clone(), id.into());
+            assert!(wait(list.claim(id)).unwrap());
+            list
+        };
+        let first = claimed();
+        let second = claimed();
+        assert_eq!([&first, &second].map(|list| list.session().to_string()), [id.to_owned(), format!("{id}.1")]);
+        wait(first.close(b"{\"closed\":0}\n".to_vec())).unwrap();
+        assert!(wait(any_is_open(&place, id)).unwrap(), "the second is");
+        assert_eq!(&**claimed().session(), format!("{id}.2"));
+        wait(second.close(b"{\"closed\":0}\n".to_vec())).unwrap();
+        let list = format!("sink/{id}.1/entities.jsonl");
+        assert!(wait(names(&place)).contains(&list));
+        let mut lines = 0;
+        assert!(!wait(super::lines(&place, id, |line| lines += usize::from(!line.is_empty()))).unwrap());
+        assert_eq!(lines, 2);
+    }
+
+    #[test]
+    fn an_id_that_was_used_too_often_has_no_name_left() {
+        let (place, id) = (place(), "11111111111111111111111111111111");
+        wait(async {
+            for name in session_folders(id) {
+                place.store().put(&place.path(&format!("{name}/{LOG}")), PutPayload::default()).await.unwrap();
+            }
+            assert!(!List::new(place.clone(), id.into()).claim(id).await.unwrap());
+        });
+    }
+}

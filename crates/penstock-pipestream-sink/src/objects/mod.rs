@@ -1,0 +1,197 @@
+//! The object sink: what the folder sink does, in an object store.
+//!
+//! ```text
+//! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds; SESSION.1 ... where its ID was used before
+//! PREFIX/SESSION/entities.jsonl          the session's list, put at its end, whole, with {"closed": CODE}
+//! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: what the commits FIRST to LAST have written
+//! ```
+//!
+//! A store has neither renames nor appending, but an object appears whole or not at all. So a payload is verified on
+//! its way: a small one before it is put, the last part of a large one before its upload is completed. Its line is an
+//! object of its own together with those of the entities that came meanwhile; once that is there, COMPLETE is said.
+//!
+//! Nothing has to be mended after a crash: whatever was acknowledged is in the store, payload and line, and readers pass
+//! over the session, which has no list. What is left behind is swept up when it is old (`sweep.rs`). All of a sink's
+//! requests are made on a thread of their own.
+
+mod handle;
+mod list;
+mod looking;
+mod session;
+mod shared;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod transactions;
+mod upload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{fmt, io, thread};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use penstock_io::DriverError as _;
+use penstock_io::metrics::Page;
+use penstock_io::runtime::{self, PerProcess};
+use penstock_io::storage::{Place, plain};
+use penstock_pipestream_net::EventLog;
+use penstock_pipestream_net::port::{
+    Attempt, EntityBatch, EntitySink, NewSession, OpenSession, SinkEvent, SinkLimits, SinkSession, Spool,
+};
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::counters::SinkCounters;
+use crate::entries::Entries;
+use crate::error::cannot_open;
+use crate::objects::handle::ObjectSession;
+use crate::objects::list::List;
+use crate::objects::session::{Message, Session};
+use crate::objects::shared::{IN_FLIGHT, REQUEST, Shared};
+use crate::references::References;
+use crate::{Error, Result};
+
+/// Batches of events from a driver that may wait for their commit; beyond it the driver waits.
+const WAITING_BATCHES: usize = 64;
+/// A prefix in an object store that takes entities; shared by all sessions of a server.
+#[derive(Debug)]
+pub struct ObjectSink {
+    shared: PerProcess<Arc<Shared>>,
+}
+
+impl ObjectSink {
+    /// Takes a prefix, and asks the store for what is there, so that a wrong address or credential shows at once.
+    pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
+        Self::open_with(place, events, References::keep())
+    }
+
+    /// The same, for entities that refer to objects.
+    pub fn open_with(place: Place, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+        Self::touching(place, events, references, sweep::TOUCH)
+    }
+
+    /// The same; sessions that are open show so every `touch`.
+    fn touching(place: Place, events: Option<EventLog>, references: References, touch: Duration) -> Result<Arc<Self>> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .thread_name("penstock-store-work")
+            .build()
+            .map_err(|error| Error::io("cannot start the sink's thread", error))?;
+        let handle = runtime.handle().clone();
+        let (alive, mut gone) = mpsc::channel(1);
+        thread::Builder::new()
+            .name("penstock-store".into())
+            .spawn(move || runtime.block_on(async move { while gone.recv().await.is_some() {} }))
+            .map_err(|error| Error::io("cannot start the sink's thread", error))?;
+        let requests = Arc::new(Semaphore::new(IN_FLIGHT / REQUEST));
+        let counters = Arc::default();
+        let shared =
+            Arc::new(Shared { place, events, touch, counters, requests, runtime: handle, references, _alive: alive });
+        let asked = Arc::clone(&shared);
+        let answer = runtime::block_on(shared.runtime.spawn(async move { start(&asked.place).await }))?;
+        match answer {
+            Ok(Ok(())) => {
+                shared.runtime.spawn(look_now_and_then(shared.place.clone()));
+                Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
+            }
+            Ok(Err(error)) => Err(Error::io(format!("cannot use the sink {}", shared.place.uri()), plain(&error))),
+            Err(died) => Err(Error::task(&died)),
+        }
+    }
+
+    /// The sessions that a transaction of a prefix was committed with, by each owner that has committed it.
+    pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
+        transactions::committed(place, transaction).await
+    }
+
+    /// Those that are prepared and not closed yet.
+    pub(crate) async fn prepared(place: &Place, transaction: &str) -> object_store::Result<Vec<String>> {
+        transactions::prepared(place, transaction).await
+    }
+
+    /// Reads the lines of the lists of all sessions that had an ID as far as they are there, in order, and says whether all
+    /// are over: no server has one open any more, or the sink has nothing of the ID.
+    pub(crate) async fn lines(place: &Place, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
+        list::lines(place, id, each).await
+    }
+}
+
+/// A session's list in the store. The receiver fires when it is closed.
+async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
+    let NewSession { id, control, defer, certificate } = session;
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let (done, ended) = oneshot::channel();
+    let room = Arc::new(Semaphore::new(WAITING_BATCHES));
+    let list = List::new(shared.place.clone(), Arc::clone(&id));
+    let entries = Entries::new(Arc::clone(&control), Arc::clone(&shared.counters), defer, certificate);
+    let session = Session::new(Arc::clone(&shared), id, entries, list, Arc::clone(&room), done);
+    let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::task(&died))?;
+    let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), error))?;
+    let name = Arc::clone(session.name());
+    shared.runtime.spawn(session.run(messages));
+    let sink = Arc::new(ObjectSession { name, shared, inbox, room, control });
+    Ok(OpenSession { sink, done: ended })
+}
+
+impl EntitySink for ObjectSink {
+    fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>> {
+        let shared = self.shared.get().map(Arc::clone);
+        async move { open(shared?, session).await }.boxed()
+    }
+
+    fn limits_exceeded(&self) -> SinkLimits {
+        self.shared.get().map_or_else(|_| SinkLimits::default(), |shared| shared.counters.limits())
+    }
+
+    fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
+        // In a forked child nothing is counted.
+        self.shared.get().map_or(Ok(()), |shared| shared.counters.write(page))
+    }
+}
+
+impl SinkSession for ObjectSession {
+    fn deliver(&self, entities: EntityBatch<'_>) {
+        for entity in entities {
+            self.shared.runtime.spawn(upload::receive(self.clone(), entity));
+        }
+    }
+
+    fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
+        if let Ok(room) = self.room.try_acquire() {
+            room.forget();
+            self.tell(Message::Events(events));
+            return None;
+        }
+        SinkCounters::add(&self.shared.counters.waits, 1);
+        let waiting = async move {
+            // Nobody closes it.
+            if let Ok(room) = self.room.acquire().await {
+                room.forget();
+                self.tell(Message::Events(events));
+            }
+        };
+        Some(waiting.boxed())
+    }
+
+    fn spool(&self, _attempt: Attempt) -> io::Result<Spool> {
+        tempfile::tempfile().map(Spool::anonymous)
+    }
+}
+
+/// Brings to their ends what servers that were killed had begun to end.
+async fn start(place: &Place) -> object_store::Result<()> {
+    transactions::redo(place, SystemTime::now()).await?;
+    sweep::sweep(place, SystemTime::now()).await
+}
+
+/// What others leave behind while this server runs. It ends with the sink's thread.
+async fn look_now_and_then(place: Place) {
+    loop {
+        tokio::time::sleep(sweep::EVERY).await;
+        if let Err(error) = start(&place).await {
+            tracing::warn!(error = plain(&error), "what killed servers have left in the sink stays for now");
+        }
+    }
+}

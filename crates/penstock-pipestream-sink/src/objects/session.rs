@@ -1,0 +1,241 @@
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::stream::{self, StreamExt as _};
+use object_store::ObjectStoreExt as _;
+use penstock_io::storage::plain;
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
+use penstock_pipestream_net::port::{Attempt, LogEvent, SinkEvent};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::entries::{Delivery, Entries, Verified};
+use crate::format::encode::{self, Placed};
+use crate::format::names::used_up;
+use crate::objects::list::List;
+use crate::objects::shared::Shared;
+use crate::objects::transactions;
+use crate::transactions::{Ending, GIVEN_UP, MAX_ORDER, Order, Standing};
+
+/// How many messages one commit takes together.
+const BATCH: usize = 4_096;
+/// Objects of failed entities that are removed at once.
+const REMOVALS: usize = 16;
+
+/// What a session's task is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// What its driver has seen, in order.
+    Events(Vec<SinkEvent>),
+    /// A payload is whole, right, and in the store.
+    Stored { attempt: Attempt, stored: Placed },
+}
+
+impl Verified for Placed {
+    fn unnamed(&self) -> Placed {
+        Self { file: None, ..self.clone() }
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+}
+
+/// The task that makes one session's entities durable. It takes together what came while the store was busy.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    id: Arc<str>,
+    entries: Entries<Placed>,
+    list: List,
+    room: Arc<Semaphore>,
+    /// Entities to be looked at by the next commit, in the order in which they came.
+    due: Vec<EntityKey>,
+    /// Objects of entities that have failed.
+    unwanted: Vec<String>,
+    _done: oneshot::Sender<()>,
+}
+
+impl Session {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        id: Arc<str>,
+        entries: Entries<Placed>,
+        list: List,
+        room: Arc<Semaphore>,
+        done: oneshot::Sender<()>,
+    ) -> Self {
+        let (due, unwanted) = (Vec::new(), Vec::new());
+        Self { shared, id, entries, list, room, due, unwanted, _done: done }
+    }
+
+    /// The list's first piece, which is empty: a store that takes nothing refuses the session, not each entity.
+    pub(super) async fn open(mut self) -> io::Result<Self> {
+        let _permit = self.shared.admit(0).await;
+        match self.list.claim(&self.id).await {
+            Ok(true) => {}
+            Ok(false) => return Err(used_up(&self.id)),
+            Err(error) => return Err(io::Error::other(plain(&error))),
+        }
+        Ok(self)
+    }
+
+    /// What it is called in the store.
+    pub(super) fn name(&self) -> &Arc<str> {
+        self.list.session()
+    }
+
+    /// Runs until the driver and all uploads are gone.
+    pub(super) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while timeout(self.shared.touch, messages.recv_many(&mut batch, BATCH)).await != Ok(0) {
+            let mut drivers = 0;
+            for message in batch.drain(..) {
+                drivers += usize::from(matches!(message, Message::Events(_)));
+                self.take(message);
+            }
+            self.commit().await;
+            self.touch().await;
+            self.room.add_permits(drivers);
+        }
+        self.close().await;
+    }
+
+    /// Shows that the session has a server, where nothing was written for long.
+    async fn touch(&mut self) {
+        if self.list.untouched() >= self.shared.touch
+            && let Err(error) = self.append(Vec::new()).await
+        {
+            tracing::warn!(session = %self.id, %error, "a session that is open could not be touched");
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Events(events) => {
+                for event in events {
+                    self.due.extend(self.entries.apply(event));
+                }
+                self.unwanted.extend(self.entries.take_discarded());
+            }
+            Message::Stored { attempt, stored } => match self.entries.stored(attempt, stored) {
+                Ok(()) => self.due.push(attempt.key),
+                Err(stored) => self.unwanted.extend(stored.files()),
+            },
+        }
+    }
+
+    /// Payloads are there; then lines, then COMPLETE.
+    async fn commit(&mut self) {
+        let started = Instant::now();
+        self.remove_unwanted().await;
+        let mut lines = self.entries.failed_lines().to_vec();
+        let mut deliveries = Vec::new();
+        for key in std::mem::take(&mut self.due) {
+            if !self.obeyed(key).await {
+                continue;
+            }
+            if let Some(stored) = self.entries.take_waiting(key) {
+                self.entries.placed(key, stored);
+            }
+            deliveries.extend(self.entries.deliver(key, &mut lines));
+        }
+        let written = if lines.is_empty() { Ok(()) } else { self.append(lines).await };
+        match written {
+            Ok(()) => self.entries.clear_failed_lines(),
+            Err(error) => {
+                self.shared.counters.failed(&error);
+                // Without its line an entity is not complete; containers that failed have none.
+                let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
+                lined.iter().for_each(|delivery| self.entries.give_up(delivery.key, &error));
+                deliveries = rest;
+            }
+        }
+        if !deliveries.is_empty() {
+            self.shared.counters.committed(deliveries.len(), started.elapsed());
+        }
+        self.tell(deliveries).await;
+    }
+
+    /// Carries out the order that an entity is, if it is one. False: it has failed.
+    async fn obeyed(&self, key: EntityKey) -> bool {
+        let Some(header) = self.entries.order(key) else { return true };
+        let place = &self.shared.place;
+        let done = match self.order(key, &header).await {
+            Ok(order) => transactions::carry_out(place, &order).await.map_err(|refusal| refusal.reason(&order.of.key)),
+            Err(reason) => Err(reason),
+        };
+        done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
+    }
+
+    /// An order that has arrived. It is read where it lies by now.
+    async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<Order, Reason> {
+        let failed = |code, message| Reason { code, message };
+        let stored = self.entries.waiting(key);
+        let bytes = stored.map_or(0, |stored| stored.bytes);
+        if bytes > MAX_ORDER {
+            let message = format!("an order of {bytes} bytes is more than the limit of {MAX_ORDER}");
+            return Err(failed(ErrorCode::EntityTooLarge, message));
+        }
+        let Some(file) = stored.and_then(|stored| stored.file.as_ref()) else {
+            return Order::parse(header, b"", self.entries.certificate());
+        };
+        let path = self.shared.place.path(file);
+        let read = async { self.shared.place.store().get(&path).await?.bytes().await };
+        match read.await {
+            Ok(payload) => Order::parse(header, &payload, self.entries.certificate()),
+            Err(error) => {
+                Err(failed(ErrorCode::InternalError, format!("the sink cannot read the order: {}", plain(&error))))
+            }
+        }
+    }
+
+    async fn append(&mut self, lines: Vec<u8>) -> io::Result<()> {
+        let _permit = self.shared.admit(lines.len()).await;
+        self.list.append(lines).await.map_err(|error| io::Error::other(plain(&error)))
+    }
+
+    async fn tell(&self, deliveries: Vec<Delivery>) {
+        if let Some(events) = &self.shared.events {
+            let lines: Vec<LogEvent> = deliveries.iter().filter_map(Delivery::event).collect();
+            if !lines.is_empty() {
+                events.write(&self.id, lines).await;
+            }
+        }
+        self.entries.tell(deliveries);
+    }
+
+    async fn remove_unwanted(&mut self) {
+        let shared = &self.shared;
+        let removals = std::mem::take(&mut self.unwanted).into_iter().map(|file| async move {
+            let removed = shared.place.store().delete(&shared.place.path(&file)).await;
+            if let Err(error) = removed {
+                tracing::warn!(file, error = plain(&error), "the object of a failed entity stays");
+            }
+        });
+        stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
+    }
+
+    /// Nobody works for the session any more: its whole list. Dropping this tells the driver.
+    async fn close(mut self) {
+        // FAILED lines that the store refused come first; without them the list must stay open.
+        self.commit().await;
+        if !self.entries.failed_lines().is_empty() {
+            tracing::error!(session = %self.id, "the session's list could not be closed: lines are missing");
+            return;
+        }
+        let name = Arc::clone(self.list.session());
+        let ended = match self.entries.ending() {
+            Ending::Incomplete | Ending::Listed => return,
+            Ending::Closed(code) => self.list.close(encode::closed(code)).await,
+            Ending::Prepared(of) => match transactions::prepare(&self.shared.place, &of, &name).await {
+                Ok(Standing::Prepared) => Ok(()),
+                Ok(Standing::TooLate) => self.list.close(encode::closed(GIVEN_UP)).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = ended {
+            tracing::error!(session = %self.id, error = plain(&error), "the session's list could not be closed");
+        }
+    }
+}

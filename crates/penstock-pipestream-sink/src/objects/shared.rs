@@ -1,0 +1,48 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_io::storage::Place;
+use penstock_pipestream_net::EventLog;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::counters::SinkCounters;
+use crate::references::References;
+
+/// How much may be on its way to the store at once, for all sessions.
+pub(super) const IN_FLIGHT: usize = 128 << 20;
+/// What one request counts at least, so that there are never more than 128.
+pub(super) const REQUEST: usize = 1 << 20;
+
+/// What the sessions have in common.
+pub(super) struct Shared {
+    pub(super) place: Place,
+    pub(super) events: Option<EventLog>,
+    pub(super) touch: Duration,
+    pub(super) counters: Arc<SinkCounters>,
+    pub(super) requests: Arc<Semaphore>,
+    pub(super) runtime: Handle,
+    pub(super) references: References,
+    /// The thread lives as long as this, so as long as the sink and its sessions.
+    pub(super) _alive: mpsc::Sender<()>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.place).finish()
+    }
+}
+
+impl Shared {
+    /// Waits until a request of so many bytes may be on its way.
+    pub(super) async fn admit(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let units = bytes.div_ceil(REQUEST).clamp(1, IN_FLIGHT / REQUEST);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        match Arc::clone(&self.requests).acquire_many_owned(units).await {
+            Ok(permit) => permit,
+            // Nobody closes it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What killed servers and drivers have left behind in a store.
+//!
+//! ```text
+//!  pieces of a list ── the list is whole ───────────────────────► they go after [`LEFT`]
+//!                   ── the session is prepared ─────────────────► they stay: its transaction may still be committed
+//!                   ── neither, and untouched for [`ABANDONED`] ► the list becomes whole, {"closed":1}; then they go
+//! ```
+//!
+//! A server touches each session that it has open once in [`TOUCH`], so one that is untouched for longer has no server.
+//! What was acknowledged of it stays, with a list that says so: it looks like any session that was cut off. Each look
+//! takes some of what lies there, from anywhere on, and so all looks together see everything.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::TryStreamExt as _;
+use object_store::{Error, ObjectStoreExt as _, Result};
+use penstock_io::storage::Place;
+use penstock_pipestream::ErrorCode;
+
+use crate::format::{LOG, TRANSACTIONS, encode};
+use crate::objects::list::{self, OPEN, Piece};
+use crate::objects::looking::{age, some};
+
+/// What a session's end has left behind is removed when it is so old; it may still be at it otherwise.
+const LEFT: Duration = Duration::from_secs(600);
+/// How often an open session puts a piece, if only an empty one.
+pub(super) const TOUCH: Duration = Duration::from_secs(24 * 3_600);
+/// Nobody has a session open that was not touched for so long: a week of a store that does not answer is not to be feared.
+pub(super) const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How often a server looks.
+pub(super) const EVERY: Duration = Duration::from_secs(6 * 3_600);
+/// Sessions that one look brings to their ends.
+const CLOSED: usize = 16;
+
+/// Looks once.
+pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
+    let mut abandoned = Vec::new();
+    for Left { session, pieces, untouched } in left(place, now).await? {
+        match place.store().head(&place.path(&format!("{session}/{LOG}"))).await {
+            Ok(_) => list::remove(place, &session, pieces).await,
+            Err(Error::NotFound { .. }) if untouched >= ABANDONED => abandoned.push(session),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    fastrand::shuffle(&mut abandoned);
+    abandoned.truncate(CLOSED);
+    let prepared = prepared(place, &abandoned).await?;
+    for session in abandoned.into_iter().filter(|session| !prepared.contains(session)) {
+        // The look may have seen a part of its pieces only.
+        let pieces: Vec<_> = place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+        if pieces.iter().all(|piece| age(piece, now) >= ABANDONED) {
+            tracing::info!(session, "no server has it open any more; its list is closed");
+            list::close_left(place, &session, encode::closed(ErrorCode::InternalError)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Old pieces of a session, as far as a look sees them, and for how long none of them was touched.
+struct Left {
+    session: String,
+    pieces: Vec<Piece>,
+    untouched: Duration,
+}
+
+async fn left(place: &Place, now: SystemTime) -> Result<Vec<Left>> {
+    let mut sessions: Vec<Left> = Vec::new();
+    for object in some(place, OPEN).await? {
+        let mut names = object.location.as_ref().rsplit('/');
+        let (Some(piece), Some(session)) = (names.next().and_then(Piece::parse), names.next()) else { continue };
+        let age = age(&object, now);
+        if age < LEFT {
+            continue;
+        }
+        match sessions.last_mut() {
+            Some(last) if last.session == session => {
+                last.pieces.push(piece);
+                last.untouched = last.untouched.min(age);
+            }
+            Some(_) | None => {
+                sessions.push(Left { session: session.to_owned(), pieces: vec![piece], untouched: age });
+            }
+        }
+    }
+    Ok(sessions)
+}
+
+/// Which of these sessions wait for their transaction.
+async fn prepared(place: &Place, sessions: &[String]) -> Result<HashSet<String>> {
+    let mut found = HashSet::new();
+    if sessions.is_empty() {
+        return Ok(found);
+    }
+    let mut all = place.store().list(Some(&place.path(TRANSACTIONS)));
+    while let Some(object) = all.try_next().await? {
+        found.extend(object.location.filename().filter(|name| sessions.iter().any(|it| it == name)).map(str::to_owned));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::encode::closed;
+    use crate::objects::list::tests::{names, place, wait};
+    use crate::objects::transactions;
+    use crate::transactions::owner::Owner;
+    use crate::transactions::{Act, Order, Transaction};
+
+    fn job() -> Transaction {
+        Transaction { key: "job".into(), owner: Owner::Token([7; 32]) }
+    }
+
+    const ONE: &str = "11111111111111111111111111111111";
+    const TWO: &str = "22222222222222222222222222222222";
+
+    /// Each look begins anywhere; so many of them see everything.
+    async fn look_everywhere(place: &Place, later: Duration) {
+        for _ in 0..100 {
+            sweep(place, SystemTime::now() + later).await.unwrap();
+        }
+    }
+
+    /// Sessions whose servers were killed.
+    async fn killed(place: &Place, sessions: &[&str]) {
+        for session in sessions {
+            let mut list = list::List::new(place.clone(), (*session).into());
+            list.append(b"{\"scope\":0}\n".to_vec()).await.unwrap();
+        }
+    }
+
+    async fn list_of(place: &Place, session: &str) -> String {
+        let bytes = place.store().get(&place.path(&format!("{session}/{LOG}"))).await.unwrap().bytes().await.unwrap();
+        String::from_utf8(bytes.into()).unwrap()
+    }
+
+    const FIRST: Piece = Piece { first: 0, last: 0 };
+
+    #[test]
+    fn what_is_left_of_a_closed_session_is_removed_once_nobody_can_be_at_it() {
+        let place = place();
+        wait(async {
+            killed(&place, &[ONE, TWO]).await;
+            // One of them after its list was put.
+            list::whole(&place, ONE, &[FIRST], closed(ErrorCode::NoError)).await.unwrap();
+            look_everywhere(&place, Duration::ZERO).await;
+            assert_eq!(names(&place).await.len(), 3);
+            look_everywhere(&place, LEFT * 2).await;
+            let piece = format!("sink/.open/{TWO}/{}", FIRST.name());
+            assert_eq!(names(&place).await, [piece, format!("sink/{ONE}/entities.jsonl")]);
+        });
+    }
+
+    #[test]
+    fn a_session_without_a_server_is_closed_and_one_that_may_still_be_committed_never() {
+        let place = place();
+        wait(async {
+            killed(&place, &[ONE, TWO]).await;
+            transactions::prepare(&place, &job(), TWO).await.unwrap();
+            look_everywhere(&place, ABANDONED - TOUCH).await;
+            assert_eq!(names(&place).await.iter().filter(|name| name.contains("/.open/")).count(), 2);
+            look_everywhere(&place, ABANDONED + TOUCH).await;
+            assert_eq!(list_of(&place, ONE).await, "{\"scope\":0}\n{\"closed\":1}\n");
+            let open: Vec<_> = names(&place).await.into_iter().filter(|name| name.contains("/.open/")).collect();
+            assert_eq!(open, [format!("sink/.open/{TWO}/{}", FIRST.name())]);
+            let order = Order { of: job(), act: Act::Commit { sessions: vec![TWO.into()], exclusive: false } };
+            transactions::carry_out(&place, &order).await.unwrap();
+            assert_eq!(list_of(&place, TWO).await, "{\"scope\":0}\n{\"closed\":0}\n");
+        });
+    }
+}

@@ -1,0 +1,388 @@
+//! Transactions of an object sink.
+//!
+//! ```text
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION           a session's end: it is prepared, its list still in pieces
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, which is the last one:
+//!                                                          {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}
+//! ```
+//!
+//! What is anyone's lies in `SHA256(KEY)` itself (`owner.rs`). The commit of an earlier version is `committed.json`.
+//!
+//! A session's marker is put once all pieces of its list are there. Commits and aborts are decisions in one order,
+//! whatever servers take them: each is put under the next number only where there is none, which stores decide among all
+//! who try, and who is too late reads the decision that was put and decides anew. So a commit never has a session that an
+//! abort before it has given up, and nothing is given up behind a commit. What follows from the decisions (whole lists,
+//! then the markers go) is done again by whoever finds them beside markers: the next order, or a start.
+//!
+//! Decisions go where the transaction cannot be run again ([`origin`]): those of a micro-batch when a later one is
+//! committed, those of a job when a start finds them and they are old; old aborts go without a commit too.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::io;
+use std::time::SystemTime;
+
+use futures_util::future::try_join_all;
+use futures_util::stream::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
+use penstock_io::hex;
+use penstock_io::storage::{Place, plain};
+use penstock_pipestream::ErrorCode;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::format::names::is_session_folder;
+use crate::format::{RECORD, TRANSACTIONS, encode};
+use crate::objects::list;
+use crate::objects::looking::{age, some};
+use crate::transactions::{
+    Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Prepared, Record, Refusal, Standing, Transaction, origin,
+    others_have_committed, prepared_by_another, resolve,
+};
+
+/// Micro-batches whose records a commit looks for. Those without rows have none, so that one look may miss some.
+const LOOKED_BACK: u64 = 8;
+/// Transactions with old decisions that one start reads.
+const READ: usize = 16;
+
+/// What became of sessions.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Decision {
+    Committed(Record),
+    GivenUp { given_up: Vec<String> },
+}
+
+/// All decisions of a transaction, so far.
+#[derive(Debug, Default)]
+struct Decisions {
+    record: Option<Record>,
+    given_up: HashSet<String>,
+    /// The number of the next one.
+    next: u64,
+}
+
+impl Decisions {
+    async fn read(place: &Place, own: &Path) -> Result<Self> {
+        Self::among(place, own, &Found::below(place, own).await?).await
+    }
+
+    /// Reads those that lie in a transaction's own folder.
+    async fn among(place: &Place, own: &Path, found: &Found) -> Result<Self> {
+        let mut decisions = Self::default();
+        for path in found.decisions().filter(|path| is_in(own, path)) {
+            decisions.next = decisions.next.max(path.filename().and_then(number_of).map_or(0, |number| number + 1));
+            match read(place, path).await? {
+                Some(Decision::Committed(record)) => decisions.record = Some(record),
+                Some(Decision::GivenUp { given_up }) => decisions.given_up.extend(given_up),
+                // An old one, which another server has removed.
+                None => {}
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// Tells what a prepared session is to be closed with; `None` while nothing is decided.
+    fn codes(&self) -> impl Fn(&str) -> Option<ErrorCode> {
+        let record = self.record.as_ref();
+        let committed: Option<HashSet<&str>> =
+            record.map(|record| record.sessions.iter().map(String::as_str).collect());
+        move |session| match &committed {
+            Some(committed) if committed.contains(session) => Some(ErrorCode::NoError),
+            Some(_) => Some(GIVEN_UP),
+            None => self.given_up.contains(session).then_some(GIVEN_UP),
+        }
+    }
+
+    /// Takes the next decision; false where another one was faster.
+    async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
+        let bytes = serde_json::to_vec(decision).map_err(io::Error::from)?;
+        let path = own.clone().join(format!("decision-{:06}.json", self.next));
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match place.store().put_opts(&path, bytes.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+}
+
+/// The number in the name of a decision.
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix("decision-")?.strip_suffix(".json")?.parse().ok()
+}
+
+/// A session has ended as it should, and all of its list is in the store.
+pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> Result<Standing> {
+    let own = place.path(&folder(of));
+    let marker = own.clone().join(session);
+    place.store().put(&marker, PutPayload::from(of.key.as_bytes().to_vec())).await?;
+    // A commit looks for markers after its decision; so one of the two sees the other.
+    if Decisions::read(place, &own).await?.record.is_none() {
+        return Ok(Standing::Prepared);
+    }
+    place.store().delete(&marker).await?;
+    Ok(Standing::TooLate)
+}
+
+/// The sessions that a transaction was committed with, by each of its owners that has.
+pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
+    let found = Found::list(place, key).await?;
+    let read = found.decisions().map(|path| read(place, path));
+    let commits = try_join_all(read).await?.into_iter().filter_map(|decision| match decision? {
+        Decision::Committed(record) => Some(record.sessions),
+        Decision::GivenUp { .. } => None,
+    });
+    Ok(commits.collect())
+}
+
+/// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
+    Ok(Found::list(place, key).await?.sessions(|_| true))
+}
+
+/// Makes the sessions of a commit readable, all or none, and those of an abort unreadable for ever.
+pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
+    order.check()?;
+    let Order { of, act } = order;
+    let own = place.path(&folder(of));
+    // Who was too late looks again: each round is a decision of somebody else's, and a commit is the last one.
+    while !decided(place, of, &own, act).await? {}
+    settle(place, &own).await.map_err(refusal)?;
+    if let Act::Commit { .. } = act
+        && let Err(error) = forget_earlier(place, of).await
+    {
+        // The commit is done all the same.
+        tracing::warn!(error = plain(&error), "records of old micro-batches stay");
+    }
+    Ok(())
+}
+
+/// Decides as an order wants it, unless that was done before; false where another decision came between.
+async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std::result::Result<bool, Refusal> {
+    let found = Found::list(place, &of.key).await.map_err(refusal)?;
+    let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
+    let decision = match (act, &decisions.record) {
+        (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
+        (Act::Commit { .. } | Act::Abort(_), Some(_)) => return Ok(true),
+        (Act::Commit { sessions, exclusive }, None) => {
+            let sessions = to_commit(place, &found, own, sessions, *exclusive).await?;
+            if sessions.iter().any(|session| decisions.given_up.contains(session)) {
+                return Err(Refusal::GivenUp);
+            }
+            Decision::Committed(Record::new(of, sessions))
+        }
+        (Act::Abort(sessions), None) => {
+            let mut given_up = to_give_up(&found, own, sessions.as_deref())?;
+            given_up.retain(|session| !decisions.given_up.contains(session));
+            if given_up.is_empty() {
+                return Ok(true);
+            }
+            Decision::GivenUp { given_up }
+        }
+    };
+    decisions.decide(place, own, &decision).await
+}
+
+/// Removes the records of micro-batches that cannot be run again, now that this one is committed.
+async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
+    let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
+    let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
+    let earlier = last.saturating_sub(LOOKED_BACK - 1)..=last;
+    let forgotten = earlier.map(|number| async move {
+        let earlier = Transaction { key: format!("spark/{query}/{number}").into(), owner: of.owner };
+        forget(place, &place.path(&folder(&earlier))).await
+    });
+    try_join_all(forgotten).await.map(drop)
+}
+
+/// Removes the decisions of a transaction, unless there are sessions that have to be closed first.
+async fn forget(place: &Place, own: &Path) -> Result<()> {
+    let found = Found::below(place, own).await?;
+    if !found.sessions(|path| is_in(own, path)).is_empty() {
+        return Ok(());
+    }
+    // In their order: the commit stays as long as there is any.
+    for path in found.decisions().filter(|path| is_in(own, path)) {
+        gone(place.store().delete(path).await)?;
+    }
+    Ok(())
+}
+
+/// All objects of a transaction's name, whose ever they are.
+struct Found(Vec<ObjectMeta>);
+
+impl Found {
+    async fn list(place: &Place, key: &str) -> Result<Self> {
+        Self::below(place, &place.path(&name_folder(key))).await
+    }
+
+    async fn below(place: &Place, folder: &Path) -> Result<Self> {
+        let mut found: Vec<_> = place.store().list(Some(folder)).try_collect().await?;
+        found.sort_unstable_by(|one: &ObjectMeta, other| one.location.cmp(&other.location));
+        Ok(Self(found))
+    }
+
+    fn decisions(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|object| &object.location).filter(|path| path.filename().is_some_and(is_decision))
+    }
+
+    /// The folders of the sessions whose markers are wanted.
+    fn sessions(&self, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
+        let markers = self.0.iter().map(|object| &object.location).filter(|path| wanted(path));
+        let names = markers.filter_map(Path::filename).filter(|name| is_session_folder(name));
+        names.map(str::to_owned).collect()
+    }
+}
+
+/// The folders of the sessions that a commit names, if it may have them.
+async fn to_commit(
+    place: &Place,
+    found: &Found,
+    own: &Path,
+    sessions: &[String],
+    exclusive: bool,
+) -> std::result::Result<Vec<String>, Refusal> {
+    for path in found.decisions().filter(|path| !is_in(own, path)) {
+        if let Some(Decision::Committed(record)) = read(place, path).await.map_err(refusal)?
+            && (exclusive || record.has_no_owner())
+        {
+            return Err(others_have_committed(&record));
+        }
+    }
+    match resolve(sessions, &found.sessions(|path| is_in(own, path))) {
+        Ok(prepared) => Ok(prepared),
+        Err(missing) => Err(why_missing(place, found, own, missing).await),
+    }
+}
+
+/// Why a commit cannot have a session.
+async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
+    if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
+        return prepared_by_another(&missing);
+    }
+    match list::any_is_open(place, &missing).await {
+        Ok(true) => Refusal::StillOpen(missing),
+        Ok(false) => Refusal::Unknown(missing),
+        Err(error) => refusal(error),
+    }
+}
+
+/// The folders of the prepared sessions that an abort names, or of all of the owner's.
+fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
+    let prepared = found.sessions(|path| is_in(own, path));
+    let Some(sessions) = sessions else { return Ok(prepared) };
+    let others = found.sessions(|path| !is_in(own, path));
+    let (prepared, others) = (Prepared::new(&prepared), Prepared::new(&others));
+    let mut named = Vec::new();
+    for session in sessions {
+        match prepared.folders(session) {
+            Some(folders) => named.extend(folders),
+            None if others.folders(session).is_some() => return Err(prepared_by_another(session)),
+            // What has not ended is not prepared, and ends by itself.
+            None => {}
+        }
+    }
+    Ok(named)
+}
+
+/// Brings to their ends what servers that crashed had decided, and removes decisions that nobody needs any more, as far
+/// as this start looks.
+pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
+    let found = some(place, TRANSACTIONS).await?;
+    let mut unsettled: Vec<Path> = Vec::new();
+    let mut old: Vec<Path> = Vec::new();
+    for object in &found {
+        let (Some(name), Some(own)) = (object.location.filename(), parent(&object.location)) else { continue };
+        // What is decided and settled has no marker.
+        if is_session_folder(name) && !unsettled.contains(&own) {
+            unsettled.push(own);
+        } else if is_decision(name) && age(object, now) >= FINISHED && !old.contains(&own) {
+            old.push(own);
+        }
+    }
+    for own in unsettled {
+        settle(place, &own).await?;
+    }
+    fastrand::shuffle(&mut old);
+    for own in old.into_iter().take(READ) {
+        let record = Decisions::read(place, &own).await?.record;
+        if record.is_none_or(|record| matches!(origin(&record.transaction), Origin::Job)) {
+            forget(place, &own).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whole lists for the prepared sessions of which something is decided.
+async fn settle(place: &Place, own: &Path) -> Result<()> {
+    // One listing has both: a session that is prepared behind it finds a commit by itself.
+    let found = Found::below(place, own).await?;
+    let decisions = Decisions::among(place, own, &found).await?;
+    let code = decisions.codes();
+    for session in found.sessions(|path| is_in(own, path)) {
+        if let Some(code) = code(&session) {
+            close(place, own, &session, code).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The list of a prepared session; then its marker goes.
+async fn close(place: &Place, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
+    list::close_left(place, session, encode::closed(code)).await?;
+    gone(place.store().delete(&own.clone().join(session)).await)
+}
+
+/// Whatever another server has removed meanwhile is gone as well.
+fn gone(removed: Result<()>) -> Result<()> {
+    match removed {
+        Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn name_folder(key: &str) -> String {
+    format!("{TRANSACTIONS}/{}", hex::encode(Sha256::digest(key.as_bytes())))
+}
+
+fn folder(of: &Transaction) -> String {
+    let folder = name_folder(&of.key);
+    match of.owner.folder() {
+        Some(owner) => format!("{folder}/{owner}"),
+        None => folder,
+    }
+}
+
+/// Whether an object lies in a folder itself, and not deeper.
+fn is_in(folder: &Path, object: &Path) -> bool {
+    object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
+}
+
+/// The folder that an object lies in.
+fn parent(object: &Path) -> Option<Path> {
+    let parts: Vec<_> = object.parts().collect();
+    let (_, folders) = parts.split_last()?;
+    Some(folders.iter().cloned().collect())
+}
+
+fn is_decision(name: &str) -> bool {
+    name == RECORD || number_of(name).is_some()
+}
+
+async fn read(place: &Place, path: &Path) -> Result<Option<Decision>> {
+    let bytes = match place.store().get(path).await {
+        Ok(found) => found.bytes().await?,
+        Err(Error::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let broken = |error| Error::Generic { store: "sink", source: Box::new(error) };
+    serde_json::from_slice(&bytes).map(Some).map_err(broken)
+}
+
+fn refusal(error: Error) -> Refusal {
+    Refusal::Storage(io::Error::other(plain(&error)))
+}

@@ -1,0 +1,145 @@
+use crate::Result;
+use crate::format::line::Line;
+use crate::read::lines::{Lines, wrong};
+use crate::read::store::{MAX_CONTENT, Store, Wanted};
+
+/// How much a batch holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Bytes, where it has more than one row. Default: 4 MiB.
+    pub bytes: u64,
+    /// Rows. Default: 8,192.
+    pub rows: usize,
+    /// Whether payloads are read. Default: true.
+    pub content: bool,
+    /// Larger payloads are not read. Default: [`MAX_CONTENT`].
+    pub max_content: u64,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { bytes: 4 << 20, rows: 8_192, content: true, max_content: MAX_CONTENT }
+    }
+}
+
+/// Rows of a session.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The lines of the list as they are, each with its end; those that are no rows too.
+    pub lines: Vec<u8>,
+    /// The bytes of each row's content; `None` where it was not read.
+    pub sizes: Vec<Option<u64>>,
+    /// The contents behind one another.
+    pub content: Vec<u8>,
+    /// Where the next batch starts; `None`: the piece is at its end.
+    pub next: Option<u64>,
+}
+
+impl Batch {
+    /// Calls back for each row, in order.
+    pub fn rows<E: From<crate::Error>>(
+        &self,
+        session: &str,
+        mut each: impl FnMut(Line<'_>, Option<u64>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut sizes = self.sizes.iter();
+        for bytes in self.lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = Line::parse(bytes).map_err(|error| wrong(session, error))?;
+            if line.is_row() {
+                let size = sizes.next().ok_or_else(|| wrong(session, "there are more rows than sizes"))?;
+                each(line, *size)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lines of a batch, and what is to be read for them.
+pub(super) struct Selected {
+    pub(super) lines: Vec<u8>,
+    pub(super) sizes: Vec<Option<u64>>,
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) next: Option<u64>,
+}
+
+/// Takes lines of a range until a batch is full.
+pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Selected> {
+    let (mut lines, mut sizes) = (Vec::new(), Vec::new());
+    let (wanted, next) = walk(store, session, start, end, limits, |text, line, size| {
+        lines.extend_from_slice(text);
+        lines.push(b'\n');
+        sizes.extend(line.is_row().then_some(size));
+        Ok::<_, crate::Error>(())
+    })?;
+    Ok(Selected { lines, sizes, wanted, next })
+}
+
+/// Calls back for each line of a range, with the bytes of its content, until a batch is full. Gives what is to be read,
+/// and where the next batch starts.
+fn walk<E: From<crate::Error>>(
+    store: &dyn Store,
+    session: &str,
+    start: u64,
+    end: u64,
+    limits: BatchLimits,
+    mut each: impl FnMut(&[u8], &Line<'_>, Option<u64>) -> std::result::Result<(), E>,
+) -> std::result::Result<(Vec<Wanted>, Option<u64>), E> {
+    let (mut parts, mut rows, mut bytes, mut first) = (Vec::new(), 0_usize, 0_u64, true);
+    let mut lines = Lines::new(store, session, start, end);
+    while let Some((offset, text)) = lines.next()? {
+        let line = Line::parse(text).map_err(|error| wrong(session, error))?;
+        let part = wanted(&line, limits);
+        let size = part.as_ref().map(|part| part.length);
+        let cost = size.unwrap_or(0).saturating_add(text.len() as u64);
+        if !first && (rows >= limits.rows || bytes.saturating_add(cost) > limits.bytes) {
+            return Ok((parts, Some(offset)));
+        }
+        rows += usize::from(line.is_row());
+        parts.extend(part);
+        each(text, &line, size)?;
+        bytes = bytes.saturating_add(cost);
+        first = false;
+    }
+    Ok((parts, None))
+}
+
+fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<Wanted> {
+    let (file, length) = (line.file.as_ref()?, line.bytes?);
+    let read = limits.content && line.is_row() && length <= limits.max_content.min(MAX_CONTENT);
+    read.then(|| Wanted { file: file.as_ref().to_owned(), offset: 0, length })
+}
+
+/// Reads rows of a piece of a store's session.
+pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
+    let Selected { lines, sizes, wanted, next } = select(store, session, start, end, limits)?;
+    let mut content = Vec::new();
+    store.read_payloads(&wanted, &mut content)?;
+    Ok(Batch { lines, sizes, content, next })
+}
+
+/// Reads rows of a piece of a store's session: calls back for each, in order, with its line and the bytes of its content;
+/// gives the contents behind one another, and where the next batch starts. Like [`read_batch`], for whoever needs no lines
+/// later.
+pub fn read_rows<E: From<crate::Error>>(
+    store: &dyn Store,
+    session: &str,
+    start: u64,
+    end: u64,
+    limits: BatchLimits,
+    mut each: impl FnMut(&Line<'_>, Option<u64>) -> std::result::Result<(), E>,
+) -> std::result::Result<(Vec<u8>, Option<u64>), E> {
+    let (wanted, next) =
+        walk(
+            store,
+            session,
+            start,
+            end,
+            limits,
+            |_, line, size| {
+                if line.is_row() { each(line, size) } else { Ok(()) }
+            },
+        )?;
+    let mut content = Vec::new();
+    store.read_payloads(&wanted, &mut content)?;
+    Ok((content, next))
+}

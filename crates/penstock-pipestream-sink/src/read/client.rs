@@ -1,0 +1,261 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_io::DriverError as _;
+use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::tls::ClientTls;
+use penstock_pipestream_net::ClaimRow;
+use penstock_pipestream_net::transport::{self, HANDSHAKE_TIMEOUT};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, VarInt};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::read::batch::{Batch, BatchLimits};
+use crate::read::journal::Followed;
+use crate::read::plan::{Plan, PlanLimits};
+use crate::read::store::MAX_CONTENT;
+use crate::read::wire::{
+    ALPN, CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_ANSWER, MAX_ITEMS, PlanAnswer, Request,
+    RowsHead, Welcome,
+};
+use crate::{Error, Result};
+
+/// How long nothing may be heard of an answer.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Memory that is taken before the bytes for it are there.
+const RESERVE: usize = 64 << 20;
+/// The alert of a server that has no protocol in common with us: 0x100, and 120 (RFC 7301).
+const NO_PROTOCOL: u64 = 0x178;
+
+/// A sink, read from the server that keeps it.
+#[derive(Debug, Clone)]
+pub struct RemoteSink(Arc<PerProcess<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    connection: Connection,
+    address: SocketAddr,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.connection.close(VarInt::from_u32(CODE_DONE), b"");
+    }
+}
+
+impl RemoteSink {
+    /// Connects, and shows the read key. `server_name` is what the server's certificate must be for, unless it is
+    /// pinned.
+    pub async fn connect(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
+        let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(transport::reader_config(address));
+        let (server_name, key) = (server_name.to_owned(), key.to_owned());
+        // On the IO thread, because the connection's task lives there.
+        let connecting = penstock_io::runtime::spawn(async move {
+            let endpoint = transport::client_endpoint(Runtime::current()?, address, None)?;
+            let connecting = endpoint
+                .connect_with(config, address, &server_name)
+                .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
+            let late =
+                |_| Error::deadline(format!("{address} did not answer within {} s", HANDSHAKE_TIMEOUT.as_secs()));
+            let connected = timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(late)?;
+            let connection = connected.map_err(|error| lost(address, &error))?;
+            let sink = Self(Arc::new(PerProcess::new(Inner { connection, address })));
+            let Welcome { version: _ } = sink.ask(&Request::Hello { key }).await?;
+            Ok(sink)
+        })?;
+        connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
+    }
+
+    /// Closed sessions from a position of the journal on; no more than `max`, and there may be fewer than there are.
+    pub async fn sessions(&self, after: u64, max: usize) -> Result<Followed> {
+        self.ask(&Request::Sessions { after, max }).await
+    }
+
+    /// The claim checks of the server, by their expiry.
+    pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
+        let mut found: Vec<ClaimRow> = Vec::new();
+        loop {
+            let (expires, claim) = found.last().map_or((0, 0), |row| (row.check.expiry_micros, row.check.id));
+            let ClaimsAnswer { claims, more } = self.ask(&Request::Claims { expires, claim, max: MAX_ITEMS }).await?;
+            if claims.is_empty() {
+                return Ok(found);
+            }
+            for item in claims {
+                if (item.expires, item.claim) <= (expires, claim) {
+                    return Err(self.wrong("its claim checks do not go on"));
+                }
+                found.push(item.try_into()?);
+            }
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn wrong(&self, problem: &str) -> Error {
+        let address = self.0.get().map_or_else(|_| String::new(), |inner| inner.address.to_string());
+        Error::io(format!("the answer of the sink at {address} is wrong"), problem.to_owned())
+    }
+
+    /// Divides a session, from a place in its list on.
+    pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
+        let PlanLimits { bytes, rows, pieces } = limits;
+        let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
+        let PlanAnswer { pieces, next } = self.ask(&request).await?;
+        Ok(Plan { pieces: pieces.into_iter().map(Into::into).collect(), next })
+    }
+
+    /// Rows of a piece, from a place on.
+    pub async fn batch(&self, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
+        let BatchLimits { bytes, rows, content, max_content } = limits;
+        let session = session.to_owned();
+        let mut answer =
+            self.request(&Request::Rows { session, start, end, bytes, rows, content, max_content }).await?;
+        let length = answer.take(4).await?;
+        let length = length.iter().fold(0_usize, |sum, byte| (sum << 8) | usize::from(*byte));
+        if length > MAX_ANSWER {
+            return Err(answer.wrong("its head is too long"));
+        }
+        let head = answer.take(length).await?;
+        let head: RowsHead = answer.parse(&head)?;
+        let lines = usize::try_from(head.lines).unwrap_or(usize::MAX);
+        let contents = head.sizes.iter().flatten().try_fold(0_u64, |sum, size| sum.checked_add(*size));
+        let most = MAX_CONTENT.saturating_add(bytes);
+        let Some(contents) = contents.filter(|sum| *sum <= most).and_then(|sum| usize::try_from(sum).ok()) else {
+            return Err(answer.wrong("it has more content than was asked for"));
+        };
+        if lines > MAX_ANSWER.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            return Err(answer.wrong("its lines are too long"));
+        }
+        if head.next.is_some_and(|next| next <= start) {
+            return Err(answer.wrong("it does not go on"));
+        }
+        let lines = answer.take(lines).await?;
+        let content = answer.take(contents).await?;
+        Ok(Batch { lines, sizes: head.sizes, content, next: head.next })
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        let mut answer = self.request(request).await?;
+        let bytes = answer.rest().await?;
+        answer.parse(&bytes)
+    }
+
+    async fn request(&self, request: &Request) -> Result<Answer> {
+        let inner = self.0.get()?;
+        let address = inner.address;
+        let failed = |error: &ConnectionError| lost(address, error);
+        let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
+        let bytes = serde_json::to_vec(request).map_err(|error| Error::content(error.to_string()))?;
+        let written = send.write_all(&bytes).await;
+        // An error is the connection's, and that of the answer says why.
+        let mut answer = Answer { stream, address };
+        if written.is_ok() {
+            let _ = send.finish();
+        }
+        match answer.take(1).await?.first() {
+            Some(&DONE) => Ok(answer),
+            Some(_) | None => {
+                let problem = String::from_utf8_lossy(&answer.rest().await?).into_owned();
+                Err(Error::io(format!("the sink at {address} refuses"), problem))
+            }
+        }
+    }
+}
+
+/// An answer on its way.
+struct Answer {
+    stream: RecvStream,
+    address: SocketAddr,
+}
+
+impl Answer {
+    /// So many bytes. Memory is taken as they come, beyond some that is taken at once.
+    async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, length.min(RESERVE))?;
+        while bytes.len() < length {
+            let chunk = timeout(SILENCE, self.stream.read_chunk(length - bytes.len(), true)).await;
+            let chunk = chunk.map_err(|_| self.silent())?.map_err(|error| self.failed(&error))?;
+            let Some(chunk) = chunk else { return Err(self.wrong("it ends early")) };
+            if bytes.capacity() - bytes.len() < chunk.bytes.len() {
+                // Large blocks are moved by the system's tables, not by copying.
+                let more = RESERVE.max(bytes.len() / 2).min(length - bytes.len());
+                reserve(&mut bytes, more)?;
+            }
+            bytes.extend_from_slice(&chunk.bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// What is left, no more than an answer may have.
+    async fn rest(&mut self) -> Result<Vec<u8>> {
+        let read = timeout(SILENCE, self.stream.read_to_end(MAX_ANSWER)).await.map_err(|_| self.silent())?;
+        read.map_err(|error| match error {
+            quinn::ReadToEndError::Read(error) => self.failed(&error),
+            quinn::ReadToEndError::TooLong => self.wrong("it is too long"),
+        })
+    }
+
+    fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
+        serde_json::from_slice(bytes).map_err(|error| self.wrong(&error.to_string()))
+    }
+
+    fn wrong(&self, problem: &str) -> Error {
+        Error::io(format!("the answer of the sink at {} is wrong", self.address), problem.to_owned())
+    }
+
+    fn silent(&self) -> Error {
+        Error::deadline(format!("nothing was heard of the sink at {} for {} s", self.address, SILENCE.as_secs()))
+    }
+
+    fn failed(&self, error: &ReadError) -> Error {
+        let context = format!("reading the sink at {}", self.address);
+        let code = |code: u32| VarInt::from_u32(code);
+        match error {
+            ReadError::ConnectionLost(error) => lost(self.address, error),
+            ReadError::Reset(found) if *found == code(CODE_SLOW) => {
+                Error::io(context, "the server has waited too long for this reader")
+            }
+            ReadError::Reset(found) if *found == code(CODE_BROKEN) => {
+                Error::io(context, "the server cannot read a payload; its log says why")
+            }
+            ReadError::Reset(_)
+            | ReadError::ClosedStream
+            | ReadError::IllegalOrderedRead
+            | ReadError::ZeroRttRejected => Error::io(context, error.to_string()),
+        }
+    }
+}
+
+fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    bytes.try_reserve_exact(more).map_err(|_| Error::memory(more))
+}
+
+/// A connection that ended, in words that name the peer.
+fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
+    let context = format!("reading the sink at {address}");
+    match error {
+        ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),
+        ConnectionError::ApplicationClosed(close) => {
+            let said = String::from_utf8_lossy(&close.reason).into_owned();
+            let wrong_key = close.error_code == VarInt::from_u32(CODE_KEY);
+            let message = if said.is_empty() { "the server has ended the connection".into() } else { said };
+            if wrong_key { Error::misuse(format!("{context}: {message}")) } else { Error::io(context, message) }
+        }
+        ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_PROTOCOL => {
+            Error::tls(format!("the server at {address} lets nobody read its sink: it was started without a read key"))
+        }
+        ConnectionError::ConnectionClosed(_) | ConnectionError::TransportError(_) => {
+            Error::tls(format!("the connection with {address} failed: {error}"))
+        }
+        ConnectionError::VersionMismatch
+        | ConnectionError::Reset
+        | ConnectionError::LocallyClosed
+        | ConnectionError::CidsExhausted => Error::io(context, error.to_string()),
+    }
+}

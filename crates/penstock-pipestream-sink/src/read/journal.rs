@@ -1,0 +1,336 @@
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use penstock_io::{DriverError as _, hex};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::read::lines::closed;
+use crate::read::plan::look_through;
+use crate::read::session::{ClosedSession, ListedSession};
+use crate::read::store::{JournalLog, Store};
+use crate::read::transactions::divide;
+use crate::sync::lock;
+use crate::{Error, Result};
+
+/// The journal's file, at the top of a sink's folder.
+pub(super) const FILE: &str = "closed.jsonl";
+/// Sessions that are made durable together.
+const APPEND: usize = 1_024;
+
+/// The first line: which journal this is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Title {
+    journal: String,
+}
+
+/// Sessions from a position of the journal on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Which journal: positions of another one mean nothing here.
+    pub journal: String,
+    /// How many sessions the journal has.
+    pub length: u64,
+    /// Those from the position on, as many as were asked for.
+    pub sessions: Vec<ClosedSession>,
+}
+
+/// The order of a sink's closed sessions: a list that only grows, so a position in it means the same for ever.
+///
+/// Sessions end in any order, and nothing in their folders tells it. So whoever follows a sink writes down each session
+/// when it is found closed, durably and under a lock, before anybody is told of it. Sinks themselves know nothing of it;
+/// it works for those that older versions have written, and for several servers on one folder.
+#[derive(Debug)]
+pub struct Journal {
+    store: Arc<dyn Store>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    log: Box<dyn JournalLog>,
+    id: Option<String>,
+    sessions: Vec<Arc<ClosedSession>>,
+    positions: HashMap<String, usize>,
+    /// Sessions that are not closed yet, with the lengths of their lists when they were looked at.
+    open: HashMap<String, u64>,
+    /// Sessions that nobody will read.
+    dead: HashSet<String>,
+    /// Closed sessions whose transaction is still being closed.
+    held: HashMap<String, ListedSession>,
+    /// When names were added to the sink, as far as they were looked at.
+    seen: Option<SystemTime>,
+}
+
+impl Journal {
+    /// Takes a sink. Nothing is read yet.
+    pub fn new(store: Arc<dyn Store>) -> Result<Self> {
+        let log = store.journal()?;
+        let state = State {
+            log,
+            id: None,
+            sessions: Vec::new(),
+            positions: HashMap::new(),
+            open: HashMap::new(),
+            dead: HashSet::new(),
+            held: HashMap::new(),
+            seen: None,
+        };
+        Ok(Self { store, state: Mutex::new(state) })
+    }
+
+    /// The sink.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Looks for sessions that were closed meanwhile, and gives at most `max` from a position on.
+    pub fn follow(&self, after: u64, max: usize) -> Result<Followed> {
+        let mut state = lock(&self.state);
+        let updated = state.update(&*self.store);
+        state.log.release();
+        let journal = updated?;
+        let start = usize::try_from(after).unwrap_or(usize::MAX);
+        let sessions = state.sessions.iter().skip(start).take(max).map(|session| session.as_ref().clone()).collect();
+        Ok(Followed { journal, length: state.sessions.len() as u64, sessions })
+    }
+
+    /// A session that the journal has.
+    pub fn session(&self, id: &str) -> Option<Arc<ClosedSession>> {
+        let state = lock(&self.state);
+        state.positions.get(id).and_then(|position| state.sessions.get(*position)).map(Arc::clone)
+    }
+}
+
+impl State {
+    /// Reads what others have appended, appends what they have not, and gives the journal's name.
+    fn update(&mut self, store: &dyn Store) -> Result<String> {
+        loop {
+            let new = self.log.read_new()?;
+            self.take(&new)?;
+            let Some(id) = self.id.clone() else {
+                let journal = new_id();
+                if self.log.append(&encode(&Title { journal: journal.clone() }))? {
+                    self.id = Some(journal);
+                }
+                continue;
+            };
+            let found = self.find(store)?;
+            let mut all = true;
+            for some in found.chunks(APPEND) {
+                let lines: Vec<u8> = some.iter().flat_map(encode).collect();
+                if !self.log.append(&lines)? {
+                    all = false;
+                    break;
+                }
+                some.iter().for_each(|session| self.add(session.clone()));
+            }
+            if all {
+                return Ok(id);
+            }
+        }
+    }
+
+    fn take(&mut self, lines: &[u8]) -> Result<()> {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            if self.id.is_none() {
+                let title: Title = serde_json::from_slice(line).map_err(|error| damaged(0, &error))?;
+                self.id = Some(title.journal);
+            } else {
+                let session = serde_json::from_slice(line).map_err(|error| damaged(self.sessions.len(), &error))?;
+                self.add(session);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, session: ClosedSession) {
+        self.open.remove(&session.id);
+        self.positions.insert(session.id.clone(), self.sessions.len());
+        self.sessions.push(Arc::new(session));
+    }
+
+    /// Sessions that are closed and not in the journal, the one that ended first at the front; of a transaction all or
+    /// none.
+    fn find(&mut self, store: &dyn Store) -> Result<Vec<ClosedSession>> {
+        self.look_for_names(store)?;
+        let (mut found, mut dead) = (Vec::new(), Vec::new());
+        for (session, length) in &mut self.open {
+            if let Some(held) = self.held.get(session) {
+                found.push(held.clone());
+                continue;
+            }
+            let Some(list) = store.list(session)? else { continue };
+            if list.length == *length {
+                continue;
+            }
+            match closed(store, session, list.length)? {
+                None => *length = list.length,
+                Some((0, _)) => match look(store, session) {
+                    Some(closed) => found.push(closed),
+                    None => dead.push(session.clone()),
+                },
+                Some(_) => dead.push(session.clone()),
+            }
+        }
+        dead.into_iter().for_each(|session| self.give_up(session));
+        let known = |session: &str| self.positions.contains_key(session) || self.dead.contains(session);
+        let divided = divide(store, found, known, |session| Ok(look(store, session)))?;
+        self.held = divided.held.into_iter().map(|found| (found.session.id.clone(), found)).collect();
+        Ok(divided.whole.into_iter().map(|found| found.session).collect())
+    }
+
+    fn give_up(&mut self, session: String) {
+        self.open.remove(&session);
+        self.dead.insert(session);
+    }
+
+    fn look_for_names(&mut self, store: &dyn Store) -> Result<()> {
+        let changed = store.changed()?;
+        if changed.is_some() && changed == self.seen {
+            return Ok(());
+        }
+        let names: HashSet<_> = store.sessions()?.into_iter().collect();
+        self.open.retain(|session, _| names.contains(session));
+        self.dead.retain(|session| names.contains(session));
+        for name in names {
+            if !self.positions.contains_key(&name) && !self.dead.contains(&name) {
+                self.open.entry(name).or_insert(0);
+            }
+        }
+        self.seen = changed;
+        Ok(())
+    }
+}
+
+/// Looks through a closed session whose place in the journal outlives a power cut. `None`: nobody can read it.
+fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
+    match store.make_durable(session).and_then(|()| look_through(store, session)) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(
+                %session, %error,
+                "a closed session cannot be read, and is passed over; once its list is right it is found at the next start"
+            );
+            None
+        }
+    }
+}
+
+/// A journal that cannot be read behind so many sessions.
+fn damaged(known: usize, error: &serde_json::Error) -> Error {
+    Error::io(
+        format!("the order of the sink's sessions is damaged behind the first {known}"),
+        format!(
+            "{error}. It is {FILE} in the sink, .journal in a store: put a copy that is whole into its place. Without it the order \
+             begins anew, and a stream that follows the sink needs a new checkpoint and reads all sessions again"
+        ),
+    )
+}
+
+fn encode(line: &impl Serialize) -> Vec<u8> {
+    // Every key is a string and a Vec takes everything, so this does not fail.
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// No two journals have the same name; it is no secret.
+fn new_id() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let place = std::ptr::from_ref(&now).addr();
+    let hash: [u8; 32] = Sha256::digest(format!("{now} {} {place}", std::process::id())).into();
+    hex::encode(hash.get(..16).unwrap_or_default())
+}
+
+/// The journal in a folder: a file that is locked while somebody reads and appends.
+#[derive(Debug)]
+pub(super) struct FileLog {
+    path: PathBuf,
+    file: Option<File>,
+    locked: bool,
+    read_to: u64,
+}
+
+impl FileLog {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { path: dir.join(FILE), file: None, locked: false, read_to: 0 }
+    }
+
+    fn lock(&mut self) -> io::Result<&mut File> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
+                if let Some(dir) = self.path.parent() {
+                    File::open(dir)?.sync_all()?;
+                }
+                file
+            }
+        };
+        if !self.locked {
+            file.lock()?;
+            self.locked = true;
+        }
+        Ok(self.file.insert(file))
+    }
+
+    fn read(&mut self) -> io::Result<Vec<u8>> {
+        let from = self.read_to;
+        let file = self.lock()?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut new = Vec::new();
+        file.read_to_end(&mut new)?;
+        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < new.len() {
+            // Whoever began this line has crashed: it held the lock. Nobody was told of it.
+            new.truncate(whole);
+            file.set_len(from + whole as u64)?;
+        }
+        if !new.is_empty() {
+            // Whoever wrote it may have crashed before it was durable.
+            file.sync_data()?;
+        }
+        self.read_to = from + whole as u64;
+        Ok(new)
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let before = self.read_to;
+        let file = self.lock()?;
+        if let Err(error) = file.write_all(lines).and_then(|()| file.sync_data()) {
+            file.set_len(before)?;
+            return Err(error);
+        }
+        self.read_to = before + lines.len() as u64;
+        Ok(())
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::file("cannot keep the order of the sink's sessions in", &self.path, error)
+    }
+}
+
+impl JournalLog for FileLog {
+    fn read_new(&mut self) -> Result<Vec<u8>> {
+        self.read().map_err(|error| self.failed(error))
+    }
+
+    fn append(&mut self, lines: &[u8]) -> Result<bool> {
+        self.write(lines).map_err(|error| self.failed(error))?;
+        Ok(true)
+    }
+
+    fn release(&mut self) {
+        if let (true, Some(file)) = (self.locked, &self.file)
+            && let Err(error) = file.unlock()
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the journal stays locked");
+        }
+        self.locked = false;
+    }
+}

@@ -1,0 +1,39 @@
+//! Reading a sink: the rows of its closed sessions, from its folder or from the server that keeps it.
+//!
+//! ```text
+//!  Store (a folder) ── plan ──► pieces of a session's list ── select ──► lines and payloads, 4 to 8 MB at a time
+//!        │                                                                 ▲
+//!     Journal: the order in which sessions were found closed            Service ══ penstock-sink/1 ══ RemoteSink
+//! ```
+//!
+//! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
+//! is a range of bytes of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
+//! line takes the place of its first one (see the sink): [`examine`] finds such first lines, and pieces pass over them.
+//! What commits a transaction or ends it otherwise is no row; its sessions are read all or none (`transactions.rs`).
+//!
+//! Nothing here knows Arrow: a [`Batch`] is lines of the list as they are and the payloads behind one another.
+
+mod batch;
+mod client;
+mod folder;
+mod journal;
+mod lines;
+mod object;
+mod plan;
+mod service;
+mod session;
+mod store;
+mod transactions;
+mod wire;
+
+pub use self::batch::{Batch, BatchLimits, read_batch, read_rows};
+pub use self::client::RemoteSink;
+pub use self::folder::FolderStore;
+pub use self::journal::{Followed, Journal};
+pub use self::object::ObjectReader;
+pub use self::plan::{Piece, Plan, PlanLimits, Refiner, Selection, examine, plan};
+pub use self::service::ReadOptions;
+pub use self::session::ClosedSession;
+pub use self::store::{JournalLog, ListState, MAX_CONTENT, Store, Wanted};
+pub use self::transactions::{closed_session, closed_sessions};
+pub use crate::format::line::Line;

@@ -1,0 +1,254 @@
+use std::collections::{BTreeSet, HashSet};
+
+use crate::Result;
+use crate::format::TRANSACTION;
+use crate::format::line::Line;
+use crate::read::lines::{Lines, closed, damaged, wrong};
+use crate::read::session::{ClosedSession, ListedSession};
+use crate::read::store::{MAX_CONTENT, Store};
+
+/// What a row costs beside its content: its line, and opening its file.
+const ROW_COST: u64 = 4 << 10;
+
+/// A range of a closed session's list, to be read by one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where its first line starts.
+    pub start: u64,
+    /// Where its last line ends.
+    pub end: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// The bytes of their payloads.
+    pub bytes: u64,
+}
+
+/// How large the pieces of a plan are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// Bytes of a piece's payloads, where it has more than one row.
+    pub bytes: u64,
+    /// Rows of a piece.
+    pub rows: u64,
+    /// Pieces of the plan.
+    pub pieces: usize,
+}
+
+/// Pieces of a session, and where the rest of it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// They do not overlap, and are in the order of the list.
+    pub pieces: Vec<Piece>,
+    /// Where the next plan goes on; `None`: there is no more.
+    pub next: Option<u64>,
+}
+
+/// Which rows are wanted, where not all are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Those of these documents.
+    pub documents: Option<HashSet<String>>,
+    /// Those of these names: files, or `SESSION/SCOPE/ENTITY` for those without one.
+    pub names: Option<HashSet<String>>,
+}
+
+/// Looks through the list of a session. `None`: it is not closed with 0, and nobody reads it.
+pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
+    Ok(look_through(store, session)?.map(|found| found.session))
+}
+
+/// The same, with what decides whether it may be read by now.
+pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
+    let Some(list) = store.list(session)? else { return Ok(None) };
+    let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
+    let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
+    let mut suspects = Vec::new();
+    // Of an entity that the sink has refused this may be another one than the session's.
+    let (mut transaction, mut is_sure) = (None, false);
+    let mut lines = Lines::new(store, session, 0, end);
+    while let Some((offset, bytes)) = lines.next()? {
+        let line = Line::parse(bytes).map_err(|error| damaged(session, offset, error))?;
+        if line.is_row() {
+            found.rows += 1;
+            found.bytes = found.bytes.saturating_add(content_bytes(&line));
+            let complete = line.status == "COMPLETE";
+            if let (false, Some(key)) = (is_sure, line.metadata.get(TRANSACTION))
+                && (complete || transaction.is_none())
+            {
+                (transaction, is_sure) = (Some(key.to_owned()), complete);
+            }
+        }
+        // A payload that was right and is gone: a line COMPLETE may stand before this one.
+        if let (false, Some(sha256), None) = (line.status == "COMPLETE", &line.sha256, &line.file) {
+            suspects.push((offset, line.scope, line.entity, sha256.as_ref().to_owned()));
+        }
+    }
+    if !suspects.is_empty() {
+        supersede(store, session, end, &suspects, &mut found)?;
+    }
+    Ok(Some(ListedSession { session: found, modified: list.modified, transaction }))
+}
+
+/// Finds the lines COMPLETE whose places later lines have taken: of the same entity and payload, with a file that is
+/// gone. One whose file is there is of an earlier use of the same ID.
+fn supersede(
+    store: &dyn Store,
+    session: &str,
+    end: u64,
+    suspects: &[(u64, u32, u32, String)],
+    found: &mut ClosedSession,
+) -> Result<()> {
+    let keys: HashSet<_> = suspects.iter().map(|(_, scope, entity, sha)| (*scope, *entity, sha.as_str())).collect();
+    let mut superseded = BTreeSet::new();
+    let mut lines = Lines::new(store, session, 0, end);
+    while let Some((offset, bytes)) = lines.next()? {
+        let line = Line::parse(bytes).map_err(|error| damaged(session, offset, error))?;
+        let sha = line.sha256.as_ref().map_or("", AsRef::as_ref);
+        if line.status != "COMPLETE" || !keys.contains(&(line.scope, line.entity, sha)) {
+            continue;
+        }
+        let gone = match &line.file {
+            Some(file) => !store.has(file.as_ref())?,
+            None => true,
+        };
+        if gone && suspects.iter().any(|(at, ..)| *at > offset) && superseded.insert(offset) && line.is_row() {
+            found.rows = found.rows.saturating_sub(1);
+            found.bytes = found.bytes.saturating_sub(content_bytes(&line));
+        }
+    }
+    found.superseded = superseded.into_iter().collect();
+    Ok(())
+}
+
+/// Divides a session, from a place in its list on, into pieces of about the same weight.
+pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
+    let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it is gone"))?;
+    let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
+    let mut divided = Pieces::new(limits);
+    let mut lines = Lines::new(store, &session.id, start.min(end), end);
+    while let Some((offset, bytes)) = lines.next()? {
+        let after = offset + bytes.len() as u64 + 1;
+        if session.superseded.binary_search(&offset).is_ok() {
+            divided.gap();
+            continue;
+        }
+        let line = Line::parse(bytes).map_err(|error| wrong(&session.id, error))?;
+        if divided.push(offset, after, line.is_row().then(|| content_bytes(&line))) {
+            return Ok(Plan { pieces: divided.pieces, next: Some(offset) });
+        }
+    }
+    Ok(Plan { pieces: divided.finish(), next: None })
+}
+
+impl Selection {
+    /// Whether every row is wanted.
+    pub fn is_all(&self) -> bool {
+        self.documents.is_none() && self.names.is_none()
+    }
+
+    fn wants(&self, session: &str, line: &Line<'_>) -> bool {
+        let document = self.documents.as_ref().is_none_or(|documents| {
+            line.metadata.get("penstock.document").is_some_and(|document| documents.contains(document))
+        });
+        document && self.names.as_ref().is_none_or(|names| names.contains(&line.name(session)))
+    }
+}
+
+/// Narrows pieces down to the rows that are wanted: their lines go in, without content, and smaller pieces come out.
+#[derive(Debug)]
+pub struct Refiner<'a> {
+    session: &'a str,
+    selection: &'a Selection,
+    pieces: Pieces,
+}
+
+impl<'a> Refiner<'a> {
+    /// For a session.
+    pub fn new(session: &'a str, selection: &'a Selection, limits: PlanLimits) -> Self {
+        let limits = PlanLimits { pieces: usize::MAX, ..limits };
+        Self { session, selection, pieces: Pieces::new(limits) }
+    }
+
+    /// Takes lines that start at a place of the list.
+    pub fn take(&mut self, start: u64, lines: &[u8]) -> Result<()> {
+        let mut offset = start;
+        for bytes in lines.split_inclusive(|byte| *byte == b'\n') {
+            let after = offset + bytes.len() as u64;
+            let line = Line::parse(bytes).map_err(|error| wrong(self.session, error))?;
+            if line.is_row() && self.selection.wants(self.session, &line) {
+                self.pieces.push(offset, after, Some(content_bytes(&line)));
+            } else {
+                self.pieces.gap();
+            }
+            offset = after;
+        }
+        Ok(())
+    }
+
+    /// What comes next does not follow.
+    pub fn gap(&mut self) {
+        self.pieces.gap();
+    }
+
+    /// The smaller pieces.
+    pub fn finish(self) -> Vec<Piece> {
+        self.pieces.finish()
+    }
+}
+
+/// The bytes that a row's content has.
+pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
+    match (&line.file, line.bytes) {
+        (Some(_), Some(bytes)) if bytes <= MAX_CONTENT => bytes,
+        _ => 0,
+    }
+}
+
+/// Puts lines together to pieces.
+#[derive(Debug)]
+struct Pieces {
+    limits: PlanLimits,
+    pieces: Vec<Piece>,
+    open: Option<Piece>,
+    weight: u64,
+}
+
+impl Pieces {
+    fn new(limits: PlanLimits) -> Self {
+        Self { limits, pieces: Vec::new(), open: None, weight: 0 }
+    }
+
+    /// Takes a line; `bytes` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
+    fn push(&mut self, start: u64, end: u64, bytes: Option<u64>) -> bool {
+        let weight = bytes.map_or(0, |bytes| bytes.saturating_add(ROW_COST.min(self.limits.bytes / 64)));
+        let (rows, bytes) = (u64::from(bytes.is_some()), bytes.unwrap_or(0));
+        let full = self.open.is_some_and(|open| {
+            open.rows > 0
+                && rows > 0
+                && (open.rows >= self.limits.rows || self.weight.saturating_add(weight) > self.limits.bytes)
+        });
+        if full {
+            self.gap();
+            if self.pieces.len() >= self.limits.pieces {
+                return true;
+            }
+        }
+        let piece = self.open.get_or_insert(Piece { start, end, rows: 0, bytes: 0 });
+        piece.end = end;
+        piece.rows += rows;
+        piece.bytes = piece.bytes.saturating_add(bytes);
+        self.weight = self.weight.saturating_add(weight);
+        false
+    }
+
+    /// The next line does not follow the last one.
+    fn gap(&mut self) {
+        self.pieces.extend(self.open.take().filter(|piece| piece.rows > 0));
+        self.weight = 0;
+    }
+
+    fn finish(mut self) -> Vec<Piece> {
+        self.gap();
+        self.pieces
+    }
+}

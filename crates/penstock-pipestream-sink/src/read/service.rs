@@ -1,0 +1,345 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use penstock_io::tls::ClientCertificates;
+use penstock_io::{DriverError as _, IDLE_TIMEOUT, ReadKey};
+use penstock_pipestream_net::port::{ClaimChecks, PortService};
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+
+use crate::read::batch::{BatchLimits, Selected, select};
+use crate::read::journal::Journal;
+use crate::read::plan::{PlanLimits, plan};
+use crate::read::session::ClosedSession;
+use crate::read::store::{Store, Wanted};
+use crate::read::wire::{
+    ALPN, CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST,
+    MAX_ROWS, PlanAnswer, REFUSED, Request, RowsHead, Welcome,
+};
+use crate::{Error, Result};
+
+/// How long a request may take to come, and the key after the handshake.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that are answered at once, for all readers; the others wait.
+const PLACES: usize = 64;
+/// Bytes that are read ahead of what is sent, for each request; twice, because one is sent while the next is read.
+const PIECE: u64 = 1 << 20;
+
+/// Who may read a sink over its server's port.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// The key that readers show.
+    pub key: ReadKey,
+    /// The sink.
+    pub store: Arc<dyn Store>,
+    /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
+    pub patience: Duration,
+    /// Where clients must have a certificate: whether readers must have one, too, beside the key. Default: they must.
+    pub certificates: ClientCertificates,
+}
+
+impl ReadOptions {
+    /// Return the defaults.
+    pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
+        Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
+    }
+
+    /// Return what answers readers, also about these claim checks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn service(self, claims: Arc<dyn ClaimChecks>) -> Result<Arc<dyn PortService>> {
+        let Self { key, store, patience, certificates } = self;
+        let journal = Journal::new(store)?;
+        Ok(Arc::new(Service { key, journal, claims, places: Semaphore::new(PLACES), patience, certificates }))
+    }
+}
+
+/// Answers the readers of a sink.
+#[derive(Debug)]
+struct Service {
+    key: ReadKey,
+    journal: Journal,
+    claims: Arc<dyn ClaimChecks>,
+    places: Semaphore,
+    /// How long a reader may take for [`PIECE`] bytes.
+    patience: Duration,
+    certificates: ClientCertificates,
+}
+
+impl PortService for Service {
+    fn alpn(&self) -> &'static [u8] {
+        ALPN
+    }
+
+    fn certificates(&self) -> ClientCertificates {
+        self.certificates
+    }
+
+    fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()> {
+        async move { self.answer_all(&connection).await }.boxed()
+    }
+}
+
+impl Service {
+    /// Answers requests as long as the connection lives.
+    async fn answer_all(self: &Arc<Self>, connection: &Connection) {
+        let peer = connection.remote_address();
+        let welcome = Arc::new(AtomicBool::new(false));
+        let first = timeout(REQUEST_TIMEOUT, connection.accept_bi()).await;
+        let Ok(Ok((send, receive))) = first else {
+            connection.close(VarInt::from_u32(CODE_KEY), b"no read key came");
+            return;
+        };
+        self.answer(connection, &welcome, send, receive).await;
+        if !welcome.load(Ordering::Acquire) {
+            tracing::warn!(%peer, "a reader without the read key was refused");
+            return;
+        }
+        tracing::info!(%peer, "a reader of the sink");
+        loop {
+            let (send, receive) = match timeout(IDLE_TIMEOUT, connection.accept_bi()).await {
+                Ok(Ok(request)) => request,
+                Ok(Err(_)) => return,
+                // An answer may take longer than that.
+                Err(_) if Arc::strong_count(&welcome) > 1 => continue,
+                Err(_) => return connection.close(VarInt::from_u32(0), b"nothing was asked for 15 minutes"),
+            };
+            let (service, connection, welcome) = (Arc::clone(self), connection.clone(), Arc::clone(&welcome));
+            tokio::spawn(async move { service.answer(&connection, &welcome, send, receive).await });
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        connection: &Connection,
+        welcome: &AtomicBool,
+        mut send: SendStream,
+        mut receive: RecvStream,
+    ) {
+        let request = match timeout(REQUEST_TIMEOUT, receive.read_to_end(MAX_REQUEST)).await {
+            Ok(Ok(bytes)) => serde_json::from_slice::<Request>(&bytes).map_err(|error| format!("no request: {error}")),
+            Ok(Err(quinn::ReadToEndError::TooLong)) => Err(format!("a request has at most {MAX_REQUEST} bytes")),
+            Ok(Err(quinn::ReadToEndError::Read(_))) => return,
+            Err(_) => Err("the request took too long".to_owned()),
+        };
+        let known = welcome.load(Ordering::Acquire);
+        match request {
+            Ok(Request::Hello { key }) if self.key.matches(&key) => {
+                welcome.store(true, Ordering::Release);
+                reply(send, json(&Welcome { version: 1 }), self.patience).await;
+            }
+            // Whoever has no key learns nothing, not even what was wrong with the request.
+            Ok(_) | Err(_) if !known => {
+                connection.close(VarInt::from_u32(CODE_KEY), b"the read key is wrong");
+            }
+            Ok(Request::Rows { session, start, end, bytes, rows, content, max_content }) => {
+                let limits =
+                    BatchLimits { bytes: bytes.min(MAX_BYTES), rows: rows.min(MAX_ROWS), content, max_content };
+                let Ok(_place) = self.places.acquire().await else { return };
+                if let Err(error) = self.rows(&mut send, session, start, end, limits).await {
+                    refuse(send, &error.to_string(), self.patience).await;
+                }
+            }
+            Ok(request) => {
+                let Ok(_place) = self.places.acquire().await else { return };
+                match self.look_up(request).await {
+                    Ok(answer) => reply(send, answer, self.patience).await,
+                    Err(error) => refuse(send, &error.to_string(), self.patience).await,
+                }
+            }
+            Err(problem) => refuse(send, &problem, self.patience).await,
+        }
+    }
+
+    async fn look_up(self: &Arc<Self>, request: Request) -> Result<Vec<u8>> {
+        let service = Arc::clone(self);
+        blocking(move || match request {
+            Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
+            Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max))),
+            Request::Plan { session, start, bytes, rows, pieces } => {
+                let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
+                let session = service.known(&session)?;
+                let planned = plan(&**service.journal.store(), &session, start, limits)?;
+                let pieces = planned.pieces.into_iter().map(Into::into).collect();
+                Ok(json(&PlanAnswer { pieces, next: planned.next }))
+            }
+            Request::Hello { .. } | Request::Rows { .. } => Err(Error::misuse("that has been answered".into())),
+        })
+        .await
+    }
+
+    fn claims(&self, after: (u64, u64), max: usize) -> ClaimsAnswer {
+        let max = max.clamp(1, MAX_ITEMS);
+        let mut rows = self.claims.page(after, max.saturating_add(1));
+        let mut room = MAX_CLAIMS;
+        let fitting = rows.iter().take(max).take_while(|row| {
+            let fits = room > 0;
+            room = room.saturating_sub(row.weight());
+            fits
+        });
+        let count = fitting.count();
+        let more = count < rows.len();
+        rows.truncate(count);
+        ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more }
+    }
+
+    /// A session that may be read: whatever else lies in the sink is nobody's business.
+    fn known(&self, session: &str) -> Result<Arc<ClosedSession>> {
+        if let Some(found) = self.journal.session(session) {
+            return Ok(found);
+        }
+        // A server that was started anew has not looked yet.
+        self.journal.follow(0, 0)?;
+        let unknown = || Error::misuse(format!("there is no closed session {session:?}"));
+        self.journal.session(session).ok_or_else(unknown)
+    }
+
+    /// An error: nothing was sent yet.
+    async fn rows(
+        self: &Arc<Self>,
+        send: &mut SendStream,
+        session: String,
+        start: u64,
+        end: u64,
+        limits: BatchLimits,
+    ) -> Result<()> {
+        let service = Arc::clone(self);
+        let (head, mut rest, first) = blocking(move || {
+            service.known(&session)?;
+            let selected = select(&**service.journal.store(), &session, start, end, limits)?;
+            let Selected { lines, sizes, wanted, next } = selected;
+            let head = json(&RowsHead { lines: lines.len() as u64, sizes, next });
+            let length = u32::try_from(head.len()).map_err(|_| Error::misuse("too many rows".into()))?;
+            let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
+            let mut rest = groups(wanted).into_iter();
+            let first = rest.next().map_or(Ok(Vec::new()), |wanted| read(&**service.journal.store(), &wanted))?;
+            Ok((bytes, rest, first))
+        })
+        .await?;
+        let mut next = Some(first);
+        let mut sent = write(send, head.into(), self.patience).await;
+        while let (true, Some(bytes)) = (sent, next.take()) {
+            let reading = rest.next().map(|wanted| self.read_ahead(wanted));
+            sent = write(send, bytes.into(), self.patience).await;
+            next = match reading {
+                None => None,
+                Some(reading) => match reading.await {
+                    Ok(Ok(bytes)) => Some(bytes),
+                    Ok(Err(error)) => {
+                        tracing::error!(%error, "a reader's answer is cut short");
+                        sent = false;
+                        let _ = send.reset(VarInt::from_u32(CODE_BROKEN));
+                        None
+                    }
+                    Err(_) => None,
+                },
+            };
+        }
+        if sent {
+            let _ = send.finish();
+        }
+        Ok(())
+    }
+
+    fn read_ahead(self: &Arc<Self>, wanted: Vec<Wanted>) -> JoinHandle<Result<Vec<u8>>> {
+        let service = Arc::clone(self);
+        spawn_blocking(move || read(&**service.journal.store(), &wanted))
+    }
+}
+
+fn read(store: &dyn Store, wanted: &[Wanted]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    store.read_payloads(wanted, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Divides what is wanted into groups of [`PIECE`] bytes.
+fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
+    let mut groups: Vec<Vec<Wanted>> = Vec::new();
+    let mut room = 0;
+    for Wanted { file, mut offset, length } in wanted {
+        let end = offset + length;
+        loop {
+            if room == 0 {
+                groups.push(Vec::new());
+                room = PIECE;
+            }
+            let taken = room.min(end - offset);
+            if let Some(group) = groups.last_mut() {
+                group.push(Wanted { file: file.clone(), offset, length: taken });
+            }
+            offset += taken;
+            room -= taken;
+            if offset == end {
+                break;
+            }
+        }
+    }
+    groups
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::task(&died)))
+}
+
+fn json(answer: &impl Serialize) -> Vec<u8> {
+    // Every key is a string and a Vec takes everything, so this does not fail.
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+/// Sends, unless the reader is gone or takes too long.
+async fn write(send: &mut SendStream, bytes: Bytes, patience: Duration) -> bool {
+    let mut bytes = bytes;
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(PIECE as usize));
+        match timeout(patience, send.write_chunk(piece)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return false,
+            Err(_) => {
+                let _ = send.reset(VarInt::from_u32(CODE_SLOW));
+                return false;
+            }
+        }
+    }
+    true
+}
+
+async fn reply(mut send: SendStream, answer: Vec<u8>, patience: Duration) {
+    let answer = [&[DONE], answer.as_slice()].concat();
+    if write(&mut send, answer.into(), patience).await {
+        let _ = send.finish();
+    }
+}
+
+async fn refuse(mut send: SendStream, problem: &str, patience: Duration) {
+    if write(&mut send, [&[REFUSED], problem.as_bytes()].concat().into(), patience).await {
+        let _ = send.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_payloads_are_divided_and_small_ones_put_together() {
+        let part = |length| Wanted { file: "ab/0/1".into(), offset: 0, length };
+        let divided = groups(vec![part(PIECE / 2), part(0), part(2 * PIECE), part(10)]);
+        let lengths: Vec<Vec<_>> =
+            divided.iter().map(|group| group.iter().map(|part| (part.offset, part.length)).collect()).collect();
+        let half = PIECE / 2;
+        assert_eq!(
+            lengths,
+            [vec![(0, half), (0, 0), (0, half)], vec![(half, PIECE)], vec![(half + PIECE, half), (0, 10)]]
+        );
+    }
+}

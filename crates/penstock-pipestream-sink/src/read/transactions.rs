@@ -1,0 +1,162 @@
+//! Closed sessions as readers see them: those of a transaction all at once, or none.
+//!
+//! A commit closes the sessions of its transaction one after another, and may be killed between two of them. Its record,
+//! which comes first, names them all, and a marker stays beside it for each that is not closed yet (see the sink). As
+//! long as there is such a marker, nothing of the transaction is read. Each owner of a transaction's name has a record of
+//! its own, and is looked at alone.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::Result;
+use crate::read::lines::closed;
+use crate::read::plan::look_through;
+use crate::read::session::{ClosedSession, ListedSession};
+use crate::read::store::Store;
+
+/// Closed sessions, divided.
+#[derive(Debug, Default)]
+pub(super) struct Divided {
+    /// Those to be read, the one that ended first at the front.
+    pub(super) whole: Vec<ListedSession>,
+    /// Those whose transaction is still being closed.
+    pub(super) held: Vec<ListedSession>,
+}
+
+/// Divides what was found closed. What is `known` needs no second look; `look` looks at one that was not found: it may
+/// have been closed since.
+pub(super) fn divide(
+    store: &dyn Store,
+    found: Vec<ListedSession>,
+    known: impl Fn(&str) -> bool,
+    mut look: impl FnMut(&str) -> Result<Option<ListedSession>>,
+) -> Result<Divided> {
+    let mut divided = Divided::default();
+    let mut transactions: BTreeMap<String, Vec<ListedSession>> = BTreeMap::new();
+    for each in found {
+        match &each.transaction {
+            None => divided.whole.push(each),
+            Some(key) => transactions.entry(key.clone()).or_default().push(each),
+        }
+    }
+    for (key, mut found) in transactions {
+        let mut prepared = None;
+        for members in store.committed(&key)? {
+            let members: HashSet<String> = members.into_iter().collect();
+            let (mine, others): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|each| members.contains(&each.session.id));
+            found = others;
+            let there: HashSet<&str> = mine.iter().map(|each| each.session.id.as_str()).collect();
+            let missing: Vec<_> =
+                members.iter().filter(|id| !there.contains(id.as_str()) && !known(id)).cloned().collect();
+            if missing.is_empty() {
+                divided.whole.extend(mine);
+                continue;
+            }
+            // A marker goes after the last line of its session was written: so what has none is closed by now, or gone.
+            let prepared = match &prepared {
+                Some(prepared) => prepared,
+                None => prepared.insert(store.prepared(&key)?),
+            };
+            if prepared.iter().any(|session| missing.contains(session)) {
+                divided.held.extend(mine);
+                continue;
+            }
+            divided.whole.extend(mine);
+            for session in missing {
+                divided.whole.extend(look(&session)?);
+            }
+        }
+        // A record that is gone was of a transaction that had come to its end.
+        divided.whole.extend(found);
+    }
+    divided.whole.sort_by(|one, other| (one.modified, &one.session.id).cmp(&(other.modified, &other.session.id)));
+    Ok(divided)
+}
+
+/// Every closed session that may be read, the one that ended first at the front. Nothing is written.
+///
+/// # Errors
+///
+/// Where a list is damaged: whoever reads a whole sink must not miss the rows of a session without knowing it. The error names
+/// the file.
+pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
+    let mut found = Vec::new();
+    for name in store.sessions()? {
+        found.extend(look_through(store, &name)?);
+    }
+    let divided = divide(store, found, |_| false, |session| look_through(store, session))?;
+    Ok(divided.whole.into_iter().map(|found| found.session).collect())
+}
+
+/// One of them; `None` where it is not closed with 0, or its transaction is still being closed.
+pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
+    let Some(found) = look_through(store, session)? else { return Ok(None) };
+    if let Some(key) = &found.transaction
+        && let Some(members) = store.committed(key)?.into_iter().find(|members| members.iter().any(|it| it == session))
+    {
+        for prepared in store.prepared(key)?.iter().filter(|prepared| members.contains(prepared)) {
+            // A server may have been killed between the last line and its marker.
+            let list = store.list(prepared)?;
+            if list.map_or(Ok(None), |list| closed(store, prepared, list.length))?.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(found.session))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::read::{FolderStore, Journal};
+
+    const LINE: &str = "{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":null,\"bytes\":null,\"sha256\":null,\
+                        \"metadata\":{},\"status\":\"FAILED\",\"reason\":null,\"file\":null}\n";
+    const END: &str = "{\"closed\":0}\n";
+
+    fn ids(sessions: Result<Vec<ClosedSession>>) -> Vec<String> {
+        sessions.unwrap().into_iter().map(|session| session.id).collect()
+    }
+
+    #[test]
+    fn a_damaged_list_fails_the_reading_of_all_and_is_named_and_may_be_moved_away() {
+        let dir = tempfile::tempdir().unwrap();
+        for (session, line) in [("good", LINE), ("bad", "{\"scope\":\0\0\0\0\n"), ("cut", "{\"scope\":0,\"entity\"\n")]
+        {
+            fs::create_dir(dir.path().join(session)).unwrap();
+            fs::write(dir.path().join(session).join("entities.jsonl"), [LINE, line, END].concat()).unwrap();
+        }
+        let store = Arc::new(FolderStore::open(dir.path()).unwrap());
+        for _ in 0..2 {
+            let error = closed_sessions(&*store).unwrap_err().to_string();
+            let named =
+                ["bad", "cut"].into_iter().find(|name| error.contains(&format!("{name}/entities.jsonl"))).unwrap();
+            assert!(error.contains(&format!("is damaged at byte {}: ", LINE.len())), "{error}");
+            assert!(error.contains(&format!("move {named} out of the sink")), "{error}");
+            // Whoever follows gets the others; the server's log names this one.
+            assert_eq!(ids(Ok(Journal::new(store.clone()).unwrap().follow(0, 10).unwrap().sessions)), ["good"]);
+            fs::rename(dir.path().join(named), dir.path().join(format!("{named}.damaged"))).unwrap();
+        }
+        assert_eq!(ids(closed_sessions(&*store)), ["good"]);
+    }
+
+    #[test]
+    fn a_damaged_order_says_what_it_is_and_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("good")).unwrap();
+        fs::write(dir.path().join("good/entities.jsonl"), [LINE, END].concat()).unwrap();
+        let store = Arc::new(FolderStore::open(dir.path()).unwrap());
+        Journal::new(store.clone()).unwrap().follow(0, 10).unwrap();
+        let order = dir.path().join("closed.jsonl");
+        let text = fs::read_to_string(&order).unwrap();
+        fs::write(&order, text.clone() + "{\"session\":\n").unwrap();
+        let error = Journal::new(store.clone()).unwrap().follow(0, 10).unwrap_err().to_string();
+        assert!(error.contains("damaged behind the first 1: ") && error.contains("closed.jsonl"), "{error}");
+        // Half a line is no damage: whoever wrote it was killed.
+        fs::write(&order, text + "{\"session\":").unwrap();
+        assert_eq!(Journal::new(store).unwrap().follow(0, 10).unwrap().length, 1);
+    }
+}

@@ -1,0 +1,496 @@
+//! What entities say of the transaction that their session belongs to.
+//!
+//! ```text
+//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed: nobody reads it
+//!  an entity of type COMMIT, same metadata           ──► the sessions that it lists are closed with 0, all or none
+//!  an entity of type ABORT                           ──► they are closed with [`GIVEN_UP`]
+//! ```
+//!
+//! Orders are obeyed where they come from the [`Owner`] of the sessions.
+//!
+//! Nothing here is stored: how a key's record is made durable is a matter of the sink's kind.
+
+pub(crate) mod owner;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason};
+use serde::{Deserialize, Serialize};
+
+use crate::format::names::{id_of, is_session_id};
+use crate::format::{ABORT, COMMIT, TRANSACTION as KEY};
+use crate::transactions::owner::{Owner, named, shown};
+
+/// Micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
+pub(crate) const KEPT: u64 = 100;
+/// A job whose commit is so long ago says it no more, and none of its tasks still runs.
+pub(crate) const FINISHED: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The longest name of a transaction.
+const MAX_KEY: usize = 256;
+/// The longest order: half a million sessions.
+pub(crate) const MAX_ORDER: u64 = 16 << 20;
+
+/// An order names a session whose end has not come yet: say it again. One of the codes for private use.
+const STILL_OPEN: ErrorCode = ErrorCode::Other(0x40);
+/// What a session is closed with that will never be read: its transaction was given up, or committed without it.
+pub(crate) const GIVEN_UP: ErrorCode = ErrorCode::Other(0x41);
+
+/// A commit names other sessions than the transaction was committed with. For private use.
+const COMMITTED: ErrorCode = ErrorCode::Other(0x43);
+/// An order names no session, or is not its owner's to give. For private use.
+const REFUSED: ErrorCode = ErrorCode::Other(0x44);
+
+/// A name, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transaction {
+    pub(crate) key: Arc<str>,
+    pub(crate) owner: Owner,
+}
+
+/// What a client wants to become of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) of: Transaction,
+    pub(crate) act: Act,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// These sessions are to be read; where `exclusive`, only if no other owner has committed anything of the name.
+    Commit { sessions: Vec<String>, exclusive: bool },
+    /// Nobody is to read these, or any that are prepared.
+    Abort(Option<Vec<String>>),
+}
+
+/// What the payload of an order is.
+#[derive(Debug, Deserialize)]
+struct Payload {
+    #[serde(default)]
+    sessions: Option<Vec<String>>,
+    #[serde(default)]
+    exclusive: bool,
+}
+
+/// What a sink keeps of a commit.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) transaction: String,
+    /// The names of their folders.
+    pub(crate) sessions: Vec<String>,
+    /// The kind of its owner; none where it is of a server that knew no owners.
+    #[serde(default)]
+    owner: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn new(of: &Transaction, sessions: Vec<String>) -> Self {
+        Self { transaction: of.key.to_string(), sessions, owner: Some(of.owner.kind().to_owned()) }
+    }
+
+    /// Whether a server wrote it that knew no owners.
+    pub(crate) fn has_no_owner(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// Whether a commit of these sessions is the same one, said again.
+    pub(crate) fn is_of(&self, sessions: &[String]) -> bool {
+        let ids = |names: &[String]| names.iter().map(|name| id_of(name).to_owned()).collect::<BTreeSet<String>>();
+        ids(&self.sessions) == ids(sessions)
+    }
+}
+
+/// Whether an entity is an order, and no data.
+pub(crate) fn is_order(header: &EntityHeader) -> bool {
+    matches!(header.content_type.as_str(), COMMIT | ABORT)
+}
+
+impl Order {
+    /// Reads an order that came from the client with this certificate. Names of sessions become names of folders, so
+    /// they are looked at closely.
+    pub(crate) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
+        let Some(key) = header.metadata.get(KEY) else {
+            return Err(invalid(format!("an order has the metadata {KEY}")));
+        };
+        check_key(key).map_err(invalid)?;
+        let Payload { sessions, exclusive } = serde_json::from_slice(payload)
+            .map_err(|error| invalid(format!("an order is {{\"sessions\": [ID, ...]}}: {error}")))?;
+        if let Some(wrong) = sessions.iter().flatten().find(|session| !is_session_id(session)) {
+            return Err(invalid(format!("{wrong:?} is no session")));
+        }
+        let act = match (header.content_type.as_str(), sessions) {
+            (COMMIT, Some(sessions)) => Act::Commit { sessions, exclusive },
+            (ABORT, sessions) => Act::Abort(sessions),
+            (_, _) => return Err(invalid("a commit lists its sessions".to_owned())),
+        };
+        let owner = Owner::of(shown(header)?, certificate);
+        Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
+    }
+
+    /// The sessions that it names.
+    pub(crate) fn sessions(&self) -> Option<&[String]> {
+        match &self.act {
+            Act::Commit { sessions, .. } => Some(sessions),
+            Act::Abort(sessions) => sessions.as_deref(),
+        }
+    }
+
+    /// Refuses what names too little, whatever there is.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        match (&self.act, &self.of.owner) {
+            (Act::Commit { sessions, .. }, _) if sessions.is_empty() => {
+                Err(Refusal::NotYours("a commit names the sessions that are to be read".to_owned()))
+            }
+            (Act::Abort(None), Owner::Anyone) => Err(Refusal::NotYours(
+                "an abort names its sessions, unless it shows whose they are, by a token or a certificate".to_owned(),
+            )),
+            (Act::Commit { .. } | Act::Abort(_), _) => Ok(()),
+        }
+    }
+}
+
+/// The folders of prepared sessions by the IDs of these. An order may name half a million.
+pub(crate) struct Prepared<'a>(HashMap<&'a str, Vec<&'a String>>);
+
+impl<'a> Prepared<'a> {
+    pub(crate) fn new(folders: &'a [String]) -> Self {
+        let mut by_id: HashMap<&str, Vec<&String>> = HashMap::new();
+        for folder in folders {
+            by_id.entry(id_of(folder)).or_default().push(folder);
+        }
+        Self(by_id)
+    }
+
+    /// Those of a session; `None` if it is not prepared.
+    pub(crate) fn folders(&self, session: &str) -> Option<impl Iterator<Item = String>> {
+        self.0.get(session).map(|folders| folders.iter().map(|folder| (*folder).clone()))
+    }
+}
+
+/// The folders among those that are prepared of the sessions that a commit names; or the first that has none.
+pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
+    let prepared = Prepared::new(prepared);
+    let mut folders = Vec::with_capacity(sessions.len());
+    for session in sessions {
+        folders.extend(prepared.folders(session).ok_or_else(|| session.clone())?);
+    }
+    folders.sort_unstable();
+    folders.dedup();
+    Ok(folders)
+}
+
+/// Who may commit a transaction, by the names that Spark's writers give.
+///
+/// A record keeps a transaction that is run again from being committed twice, so it may go only where that cannot
+/// happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by no more
+/// than the [`KEPT`] that its checkpoint has. A job that was given no name has one that nobody can have again: it needs
+/// its record as long as its driver and its tasks run. Whether a transaction that somebody has named will be run again
+/// nobody knows but its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin<'a> {
+    /// A query's, and no other.
+    MicroBatch { query: &'a str, number: u64 },
+    /// One job's, and no other.
+    Job,
+    /// Anybody's.
+    Named,
+}
+
+/// What a transaction's name tells.
+pub(crate) fn origin(transaction: &str) -> Origin<'_> {
+    let Some(rest) = transaction.strip_prefix("spark/") else { return Origin::Named };
+    // Without hyphens: no query's ID looks like that.
+    if is_session_id(rest) {
+        return Origin::Job;
+    }
+    let Some((query, number)) = rest.split_once('/') else { return Origin::Named };
+    // A query's ID is a UUID; what users name their batch jobs does not look like that.
+    let is_uuid = query.len() == 36 && query.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    match number.parse() {
+        Ok(number) if is_uuid => Origin::MicroBatch { query, number },
+        Ok(_) | Err(_) => Origin::Named,
+    }
+}
+
+/// Which transaction a session belongs to: its first entity says so, and the others do not say otherwise.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) enum Membership {
+    #[default]
+    Unknown,
+    None,
+    /// The owner is who knows the token of this hash, once an entity has said so.
+    Of {
+        key: Arc<str>,
+        owner: Option<[u8; 32]>,
+    },
+}
+
+impl Membership {
+    /// Takes an entity in, or says why it cannot be one of this session's.
+    pub(crate) fn admit(&mut self, key: EntityKey, header: &EntityHeader) -> Result<(), Reason> {
+        if is_order(header) {
+            return Ok(());
+        }
+        let of = header.metadata.get(KEY).map(String::as_str);
+        match (&*self, of) {
+            (Self::Unknown, None) => *self = Self::None,
+            (Self::Unknown, Some(of)) => {
+                check_key(of).map_err(invalid)?;
+                *self = Self::Of { key: of.into(), owner: named(header)? };
+            }
+            (Self::None, None) => {}
+            (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, named(header)?) {
+                (_, None) => {}
+                // The first entities say it.
+                (None, owner @ Some(_)) => *self = Self::Of { key: Arc::clone(own), owner },
+                (Some(one), Some(other)) if one == other => {}
+                (Some(_), Some(_)) => {
+                    return Err(invalid("the session's earlier entities name another owner".to_owned()));
+                }
+            },
+            // What lies below a root goes with it.
+            (Self::Of { .. }, None) if key.scope > 1 => {}
+            (Self::Of { .. }, None) => return Err(invalid(format!("the session's entities have the metadata {KEY}"))),
+            (Self::None | Self::Of { .. }, Some(of)) => {
+                return Err(invalid(format!("the session's earlier entities are not of the transaction {of:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction that the session of a client with this certificate belongs to.
+    pub(crate) fn transaction(&self, certificate: Option<[u8; 32]>) -> Option<Transaction> {
+        match self {
+            Self::Unknown | Self::None => None,
+            Self::Of { key, owner } => {
+                Some(Transaction { key: Arc::clone(key), owner: Owner::of(*owner, certificate) })
+            }
+        }
+    }
+}
+
+/// What becomes of a session's list at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The list lacks a line, or the session has not ended: no last line.
+    Incomplete,
+    /// The list has its last line.
+    Listed,
+    /// The last line, with this code.
+    Closed(ErrorCode),
+    /// No last line before the transaction is committed.
+    Prepared(Transaction),
+}
+
+/// What has become of a transaction by the time one of its sessions ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The session waits for the commit.
+    Prepared,
+    /// It was committed without this session.
+    TooLate,
+}
+
+/// Why an order was not carried out.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It names a session that is none of the transaction's.
+    Unknown(String),
+    /// It names one whose end has not come.
+    StillOpen(String),
+    /// The transaction was committed with other sessions.
+    Committed,
+    /// One of its sessions was given up while it was being committed, so none of them is read.
+    GivenUp,
+    /// It names no session, or is another owner's to give; why.
+    NotYours(String),
+    /// The disk, or the store.
+    Storage(std::io::Error),
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl Refusal {
+    /// What the client is told.
+    pub(crate) fn reason(&self, key: &str) -> Reason {
+        match self {
+            Self::Unknown(session) => {
+                invalid(format!("the session {session} is not prepared in the transaction {key:?} of this sink"))
+            }
+            Self::StillOpen(session) => {
+                let message = format!("the session {session} has not ended yet");
+                Reason { code: STILL_OPEN, message }
+            }
+            Self::Committed => {
+                let message = format!(
+                    "the transaction {key:?} was committed before, with other sessions: those that are named now will \
+                     never be read"
+                );
+                Reason { code: COMMITTED, message }
+            }
+            Self::GivenUp => {
+                let message = format!(
+                    "a session of the transaction {key:?} was given up while it was being committed: none of its sessions \
+                     will ever be read"
+                );
+                Reason { code: COMMITTED, message }
+            }
+            Self::NotYours(why) => {
+                let message = format!("the transaction {key:?} stays as it is: {why}");
+                Reason { code: REFUSED, message }
+            }
+            Self::Storage(error) => {
+                let message = format!("the sink cannot keep the transaction: {error}");
+                Reason { code: ErrorCode::InternalError, message }
+            }
+        }
+    }
+}
+
+/// Why a first commit is refused.
+pub(crate) fn others_have_committed(record: &Record) -> Refusal {
+    Refusal::NotYours(if record.has_no_owner() {
+        "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
+         operator may remove its record"
+            .to_owned()
+    } else {
+        "another owner has committed it, and the commit wants to be the only one of this name".to_owned()
+    })
+}
+
+/// Why an order about another owner's session is refused.
+pub(crate) fn prepared_by_another(session: &str) -> Refusal {
+    Refusal::NotYours(format!("the session {session} was prepared by another owner"))
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    if (1..=MAX_KEY).contains(&key.len()) { Ok(()) } else { Err(format!("{KEY} has 1 to {MAX_KEY} bytes")) }
+}
+
+fn invalid(message: String) -> Reason {
+    Reason { code: ErrorCode::EntityInvalid, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_pipestream_net::port::PROOF;
+
+    use super::*;
+    use crate::format::OWNER;
+    use crate::format::names::is_session_folder;
+
+    const SESSION: &str = "0123456789abcdef0123456789abcdef";
+
+    fn header(content_type: &str, key: Option<&str>) -> EntityHeader {
+        let metadata = key.map(|key| (KEY.to_owned(), key.to_owned())).into_iter().collect();
+        EntityHeader { content_type: content_type.to_owned(), metadata, ..Default::default() }
+    }
+
+    fn entity(scope: u16) -> EntityKey {
+        EntityKey { scope, scope_use: 0, entity: 1, entity_use: 0 }
+    }
+
+    #[test]
+    fn an_order_names_a_transaction_and_sessions() {
+        let list = format!("{{\"sessions\":[\"{SESSION}\"]}}");
+        let of = |owner| Transaction { key: "k".into(), owner };
+        let order = Order::parse(&header(COMMIT, Some("k")), list.as_bytes(), None).unwrap();
+        let act = Act::Commit { sessions: vec![SESSION.into()], exclusive: false };
+        assert_eq!(order, Order { of: of(Owner::Anyone), act });
+        let order = Order::parse(&header(ABORT, Some("k")), b"{}", Some([1; 32])).unwrap();
+        assert_eq!(order, Order { of: of(Owner::Certificate([1; 32])), act: Act::Abort(None) });
+        let mut shown = header(COMMIT, Some("k"));
+        shown.metadata.insert(PROOF.to_owned(), "02".repeat(32));
+        let order = Order::parse(&shown, b"{\"sessions\":[],\"exclusive\":true}", Some([1; 32])).unwrap();
+        assert_eq!(order.of.owner, Owner::Token([2; 32]), "a token goes before a certificate");
+        assert_eq!(order.act, Act::Commit { sessions: Vec::new(), exclusive: true });
+    }
+
+    #[test]
+    fn an_order_that_names_nothing_is_refused_whatever_there_is() {
+        let commit = |owner| Order {
+            of: Transaction { key: "k".into(), owner },
+            act: Act::Commit { sessions: Vec::new(), exclusive: false },
+        };
+        let abort = |owner| Order { of: Transaction { key: "k".into(), owner }, act: Act::Abort(None) };
+        for (order, fine) in [
+            (commit(Owner::Anyone), false),
+            (commit(Owner::Token([1; 32])), false),
+            (abort(Owner::Anyone), false),
+            (abort(Owner::Token([1; 32])), true),
+            (abort(Owner::Certificate([1; 32])), true),
+        ] {
+            let code = order.check().err().map(|refusal| refusal.reason("k").code);
+            assert_eq!(code, (!fine).then_some(REFUSED), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_whose_id_was_used_before_is_found_by_its_id() {
+        let prepared: Vec<String> = [format!("{SESSION}.1"), "11111111111111111111111111111111".to_owned()].into();
+        assert_eq!(resolve(&[SESSION.to_owned()], &prepared), Ok(vec![format!("{SESSION}.1")]));
+        assert_eq!(resolve(&["2".repeat(32)], &prepared), Err("2".repeat(32)));
+        assert!(is_session_folder(SESSION) && is_session_folder(&format!("{SESSION}.12")));
+        for name in ["", "committed.json", &format!("{SESSION}."), &format!("{SESSION}.x"), &SESSION.repeat(2)] {
+            assert!(!is_session_folder(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused() {
+        let long = "k".repeat(257);
+        let bad: [(Option<&str>, &str); 7] = [
+            (None, "{\"sessions\":[]}"),
+            (Some(""), "{\"sessions\":[]}"),
+            (Some(&long), "{\"sessions\":[]}"),
+            (Some("k"), "{}"),
+            (Some("k"), "sessions"),
+            (Some("k"), "{\"sessions\":[\"../../etc\"]}"),
+            (Some("k"), "{\"sessions\":[\"0123456789ABCDEF0123456789ABCDEF\"]}"),
+        ];
+        for (key, payload) in bad {
+            let refused = Order::parse(&header(COMMIT, key), payload.as_bytes(), None).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::EntityInvalid, "{payload}");
+        }
+    }
+
+    #[test]
+    fn names_tell_whose_a_transaction_is() {
+        let query = "01234567-89ab-cdef-0123-456789abcdef";
+        assert_eq!(origin(&format!("spark/{query}/17")), Origin::MicroBatch { query, number: 17 });
+        assert_eq!(origin(&format!("spark/{SESSION}")), Origin::Job);
+        let named = ["", "job", "spark/", "spark/daily", "spark/daily/17", SESSION];
+        let longer = [format!("spark/{query}"), format!("spark/{query}/x"), format!("spark/{SESSION}/1")];
+        for name in named.into_iter().chain(longer.iter().map(String::as_str)) {
+            assert_eq!(origin(name), Origin::Named, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_one_transaction_or_none() {
+        let (data, other, plain) = (header("a/b", Some("k")), header("a/b", Some("l")), header("a/b", None));
+        let mut of = Membership::default();
+        assert!(of.admit(entity(0), &header(COMMIT, Some("x"))).is_ok());
+        assert_eq!(of, Membership::Unknown);
+        assert!(of.admit(entity(0), &data).is_ok() && of.admit(entity(0), &data).is_ok());
+        assert!(of.admit(entity(2), &plain).is_ok());
+        assert!(of.admit(entity(0), &plain).is_err() && of.admit(entity(2), &other).is_err());
+        assert_eq!(of, Membership::Of { key: "k".into(), owner: None });
+        let owned = |digit: &str| {
+            let mut owned = data.clone();
+            owned.metadata.insert(OWNER.to_owned(), digit.repeat(64));
+            owned
+        };
+        assert!(of.admit(entity(0), &owned("1")).is_ok() && of.admit(entity(0), &data).is_ok());
+        assert!(of.admit(entity(0), &owned("2")).is_err() && of.admit(entity(0), &owned("x")).is_err());
+        assert_eq!(of.transaction(None).map(|of| of.owner), Some(Owner::Token([0x11; 32])));
+        let mut none = Membership::default();
+        assert!(none.admit(entity(0), &plain).is_ok() && none.admit(entity(0), &data).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! Whose a transaction is.
+//!
+//! ```text
+//!  a session's entities: penstock.transaction-owner = SHA-256 of a token, in hex ──► the owner is who knows the token
+//!  else the client has shown a certificate                                      ──► the owner is who has its key
+//!  neither                                                                      ──► anyone who knows the sessions' IDs
+//!
+//!  an order:             penstock.transaction-token = the token, 16 to 256 bytes ──► replaced by its SHA-256 on arrival
+//! ```
+//!
+//! Only hashes are kept. Transactions of one name and different owners have folders of their own, and do not touch one
+//! another.
+
+use std::hint::black_box;
+
+use penstock_io::hex;
+use penstock_pipestream::{EntityHeader, ErrorCode, Reason};
+use penstock_pipestream_net::port::{PROOF, TOKEN, TOKEN_LENGTHS};
+use sha2::{Digest as _, Sha256};
+
+use crate::format::OWNER;
+
+/// Whose a transaction is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Owner {
+    /// Nothing tells.
+    Anyone,
+    /// That of this client's certificate: its SHA-256.
+    Certificate([u8; 32]),
+    /// Who knows the token of this SHA-256.
+    Token([u8; 32]),
+}
+
+impl PartialEq for Owner {
+    /// Compares in a time that tells nothing of where the difference is.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Anyone, Self::Anyone) => true,
+            (Self::Certificate(one), Self::Certificate(other)) | (Self::Token(one), Self::Token(other)) => {
+                let difference = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+                black_box(difference) == 0
+            }
+            (Self::Anyone | Self::Certificate(_) | Self::Token(_), _) => false,
+        }
+    }
+}
+
+impl Eq for Owner {}
+
+impl Owner {
+    /// The owner by what was said, else by the certificate.
+    pub(crate) fn of(token: Option<[u8; 32]>, certificate: Option<[u8; 32]>) -> Self {
+        match (token, certificate) {
+            (Some(token), _) => Self::Token(token),
+            (None, Some(certificate)) => Self::Certificate(certificate),
+            (None, None) => Self::Anyone,
+        }
+    }
+
+    /// What kind it is, as records have it.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Certificate(_) => "certificate",
+            Self::Token(_) => "token",
+        }
+    }
+
+    /// The folder of its sessions below that of the transaction's name; none of its own for anyone's.
+    pub(crate) fn folder(&self) -> Option<String> {
+        let digest = match self {
+            Self::Anyone => return None,
+            Self::Certificate(digest) | Self::Token(digest) => digest,
+        };
+        Some(hex::encode(Sha256::new().chain_update(self.kind()).chain_update([0]).chain_update(digest).finalize()))
+    }
+}
+
+/// Whether a folder below that of a transaction's name is an owner's.
+pub(crate) fn is_owner_folder(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// What an entity says of its session's owner.
+pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
+    match header.metadata.get(OWNER) {
+        None => Ok(None),
+        Some(text) => digest(text).map(Some).ok_or_else(|| invalid(format!("{OWNER} is a SHA-256 in 64 hex digits"))),
+    }
+}
+
+/// The hash of the token that an order shows.
+pub(crate) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
+    match header.metadata.get(PROOF) {
+        None => Ok(None),
+        Some(text) => digest(text)
+            .map(Some)
+            .ok_or_else(|| invalid(format!("{TOKEN} has {} to {} bytes", TOKEN_LENGTHS.start(), TOKEN_LENGTHS.end()))),
+    }
+}
+
+/// Only what names an owner's folder is a digest: lower-case digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    if is_owner_folder(text) { hex::decode(text) } else { None }
+}
+
+fn invalid(message: String) -> Reason {
+    Reason { code: ErrorCode::EntityInvalid, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_pipestream_net::port::conceal;
+
+    use super::*;
+
+    fn header(pairs: &[(&str, &str)]) -> EntityHeader {
+        let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        EntityHeader { metadata, ..EntityHeader::default() }
+    }
+
+    #[test]
+    fn a_token_is_gone_once_its_header_has_come() {
+        let mut order = header(&[(TOKEN, "a token of some length"), (PROOF, &"00".repeat(32)), ("other", "stays")]);
+        conceal(&mut order);
+        assert_eq!(shown(&order).unwrap(), Some(Sha256::digest("a token of some length").into()));
+        assert_eq!(order.metadata.keys().collect::<Vec<_>>(), ["other", PROOF]);
+        let mut forged = header(&[(PROOF, &"00".repeat(32))]);
+        conceal(&mut forged);
+        assert_eq!(shown(&forged).unwrap(), None, "a hash is no token");
+        for wrong in ["", "fifteen bytes..", &"x".repeat(257)] {
+            let mut order = header(&[(TOKEN, wrong)]);
+            conceal(&mut order);
+            assert_eq!(shown(&order).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn owners_differ_by_kind_and_digest() {
+        let owners = [
+            Owner::Anyone,
+            Owner::of(None, Some([1; 32])),
+            Owner::of(Some([1; 32]), Some([2; 32])),
+            Owner::of(Some([2; 32]), None),
+        ];
+        for (at, owner) in owners.iter().enumerate() {
+            for (other_at, other) in owners.iter().enumerate() {
+                assert_eq!(owner == other, at == other_at);
+                assert_eq!(owner.folder() == other.folder(), at == other_at);
+            }
+        }
+        assert!(owners.iter().filter_map(Owner::folder).all(|folder| is_owner_folder(&folder)));
+    }
+
+    #[test]
+    fn an_owner_is_named_by_a_digest() {
+        assert_eq!(named(&header(&[])).unwrap(), None);
+        assert_eq!(named(&header(&[(OWNER, &"0a".repeat(32))])).unwrap(), Some([10; 32]));
+        for wrong in ["", "0a", &"0A".repeat(32), &"zz".repeat(32)] {
+            assert_eq!(named(&header(&[(OWNER, wrong)])).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
+        }
+    }
+}
