@@ -1,0 +1,28 @@
+use std::io;
+use std::path::Path;
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The disk.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was tried, with the name of the file.
+        context: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The folder has something else in it, or another process writes it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Return type of what opens a log.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Return the error of a file.
+    pub(crate) fn file(doing: &str, path: &Path, source: io::Error) -> Self {
+        Self::Io { context: format!("{doing} {}", path.display()), source }
+    }
+}
