@@ -13,17 +13,18 @@ ALLOWED: dict[str, set[str]] = {
     "wire": set(),
     "pool": set(),
     "documents": set(),
-    "testkit": set(),
+    "log": set(),
+    "testkit": {"log"},
     **{core: {"wire"} for core in CORES},
     "quicx": {"wire", "pool"},
-    "io": {"wire"},
-    **{f"{core}-net": {"wire", "io", core} for core in CORES},
-    "pipestream-sink": {"wire", "io", "pipestream", "pipestream-net"},
+    "io": {"wire", "log"},
+    **{f"{core}-net": {"wire", "io", "log", core} for core in CORES},
+    "pipestream-sink": {"wire", "io", "log", "pipestream", "pipestream-net"},
     "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net", "pipestream-sink"},
     "py": {"wire", "io", "documents", "ingest", "pipestream-sink"} | CORES | {f"{core}-net" for core in CORES},
 }
 TEST_ONLY = {"testkit"}
-WITHOUT_RUNTIME = sorted(CORES | {"wire", "pool", "documents"})
+WITHOUT_RUNTIME = sorted(CORES | {"wire", "pool", "log", "documents"})
 RUNTIMES = {"async-std", "axum", "h2", "hyper", "mio", "quinn", "quinn-udp", "smol", "socket2", "tokio"}
 IMPURE = re.compile(
     r"\b(std::(fs|thread|process|env)|File|TcpListener|TcpStream|UdpSocket|ToSocketAddrs|Instant::now|SystemTime|tokio)\b"

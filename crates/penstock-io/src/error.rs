@@ -55,6 +55,16 @@ impl Error {
     }
 }
 
+impl From<penstock_log::Error> for Error {
+    fn from(error: penstock_log::Error) -> Self {
+        match error {
+            penstock_log::Error::Io { context, source } => Self::Io { context, source: Arc::new(source) },
+            penstock_log::Error::Busy(message) => Self::Busy(message),
+            penstock_log::Error::Content(message) => Self::Content(message),
+        }
+    }
+}
+
 /// Constructors of every driver's error for what can go wrong at this end.
 pub trait DriverError: From<Error> {
     /// Make an IO error with what was tried.

@@ -1,51 +1,19 @@
 //! Folders that one process at a time may write.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 
-use crate::{DriverError as _, Error, Result};
+use crate::Result;
 
-/// Held as long as this process writes a folder; goes with the process, however that ends.
+/// Held as long as this process writes a folder: [`penstock_log::FolderLock`], with the errors of a driver.
 #[derive(Debug)]
-pub struct FolderLock(File);
+pub struct FolderLock {
+    _lock: penstock_log::FolderLock,
+}
 
 impl FolderLock {
-    /// Locks the folder by its file `name`. `taken` says of a folder that another process has it: "another daemon has
+    /// Lock the folder by its file `name`. `taken` says of a folder that another process has it: "another daemon has
     /// this journal".
     pub fn take(folder: &Path, name: &str, taken: &str) -> Result<Self> {
-        let path = folder.join(name);
-        let failed = |error| Error::file("cannot lock", &path, error);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::Busy(format!("{}: {taken}", folder.display()))),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
-        }
-    }
-}
-
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // To close the file is not enough: a child of this process that was forked meanwhile has it open too.
-        if let Err(error) = self.0.unlock() {
-            tracing::debug!(%error, "a folder's lock goes only with the last process that has it");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_that_is_dropped_is_free_although_the_file_is_open_elsewhere() {
-        let folder = tempfile::tempdir().unwrap();
-        let lock = FolderLock::take(folder.path(), "lock", "somebody has it").unwrap();
-        // What a forked child would have.
-        let _inherited = lock.0.try_clone().unwrap();
-        let refused = FolderLock::take(folder.path(), "lock", "somebody has it").unwrap_err();
-        assert!(refused.to_string().ends_with(": somebody has it"));
-        drop(lock);
-        FolderLock::take(folder.path(), "lock", "somebody has it").unwrap();
+        Ok(Self { _lock: penstock_log::FolderLock::take(folder, name, taken)? })
     }
 }

@@ -15,10 +15,12 @@ use super::{Change, DiskStore, MemoryStore, Store};
 use crate::Error;
 
 mod damage;
+mod earlier;
 
 const TTL: u64 = 1_000;
-/// What stands behind a log that was read.
-const SEAL: usize = 36;
+/// Bytes of a segment's header, and of what stands behind a log that was read.
+const HEADER: usize = 48;
+const SEAL: usize = 32;
 
 fn id(number: u8) -> JobId {
     JobId::from_random([number; 16])
@@ -173,7 +175,7 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
     let mut job = job();
-    let mut states = vec![(28, None)];
+    let mut states = vec![(HEADER as u64, None)];
     for index in 1..5 {
         commit(&store, id(1), change(&mut job, id(1), index..index + 1, 3));
         states.push((on_disk(folder.path()), Some(job.clone())));
@@ -232,13 +234,19 @@ fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
     assert_eq!(store.usage().damaged, 0);
     drop(store);
     let bytes = fs::read(&segments(folder.path())[0]).expect("readable");
+    flip_each(&bytes, (HEADER, SEAL), [&first, &second]);
+    flip_each(&earlier::in_earlier_format(&bytes), (earlier::HEADER, earlier::SEAL), [&first, &second]);
+}
+
+/// Flips a bit of each byte of a segment with two jobs that live and one that was deleted.
+fn flip_each(bytes: &[u8], (header, seal): (usize, usize), [first, second]: [&Job; 2]) {
     let (mut read_anyhow, mut refused) = (0, 0);
     for at in 0..bytes.len() {
-        let mut broken = bytes.clone();
+        let mut broken = bytes.to_vec();
         broken[at] ^= 0x20;
         let image = image(&[&broken]);
         let store = DiskStore::open(image.path()).expect("one byte keeps no buffer from its start");
-        let jobs = [(1, Some(&first)), (2, Some(&second)), (3, None)];
+        let jobs = [(1, Some(first)), (2, Some(second)), (3, None)];
         let lost = jobs.iter().filter(|(number, stored)| match (load(&store, id(*number)), stored) {
             (None, None) => false,
             (Some(found), Some(stored)) => is_lost(&found) || !is_whole(&store, id(*number), stored),
@@ -250,7 +258,7 @@ fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
             (None, Some(_)) => true,
         });
         let lost = lost.count();
-        for (number, stored) in [(1, &first), (2, &second)] {
+        for (number, stored) in [(1, first), (2, second)] {
             let told = load(&store, id(number)).is_none_or(|found| is_lost(&found));
             assert!(
                 told || is_whole(&store, id(number), stored),
@@ -258,9 +266,9 @@ fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
             );
         }
         // The last seal is nobody's; what is broken of it was not synced, as far as anybody knows.
-        let in_seal = at >= bytes.len() - 36;
+        let in_seal = at >= bytes.len() - seal;
         assert_eq!(store.usage().damaged, u64::from(!in_seal), "byte {at}");
-        assert!(lost <= usize::from(at >= 28), "byte {at}: one record is one job's, and a header is nobody's");
+        assert!(lost <= usize::from(at >= header), "byte {at}: one record is one job's, and a header is nobody's");
         if lost == 0 { read_anyhow += 1 } else { refused += 1 }
     }
     assert!(read_anyhow > 100 && refused > 100, "{read_anyhow} and {refused}");
@@ -341,21 +349,27 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_last_segment_whose_header_became_zeros_is_refused_and_kept() {
+fn a_last_segment_that_became_zeros_is_refused_and_kept_and_one_whose_header_did_is_read() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
-    commit(&store, id(1), change(&mut alive(), id(1), 1..2, 30));
+    let mut job = alive();
+    commit(&store, id(1), change(&mut job, id(1), 1..2, 30));
     drop(store);
     let segment = &segments(folder.path())[0];
     let whole = fs::read(segment).expect("readable");
     let mut bytes = whole.clone();
-    bytes[..28].fill(0);
+    bytes[..HEADER].fill(0);
+    let headless = image(&[&bytes]);
+    let store = DiskStore::open(headless.path()).expect("its records are whole");
+    assert!(is_whole(&store, id(1), &job));
+    assert_eq!(store.usage().damaged, 1);
+    bytes.fill(0);
     fs::write(segment, &bytes).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("damaged");
     assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
     assert_eq!(fs::read(segment).expect("it is there"), bytes);
     // A header that never came to the disk leaves nothing behind it.
-    for begun in [&whole[..0], &whole[..9], &[0; 28]] {
+    for begun in [&whole[..0], &whole[..9], &[0; 28], &[0; HEADER], &b"PIMPLOG2\0\0"[..]] {
         fs::write(segment, begun).expect("writable");
         drop(DiskStore::open(folder.path()).expect("just made"));
         assert!(!segment.exists());

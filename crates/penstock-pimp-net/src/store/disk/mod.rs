@@ -4,6 +4,7 @@
 //! disk is busy are written and synced together. Where chunks lie is kept in memory; a restart reads the segments. Since jobs
 //! live for minutes, most segments die as a whole; what is left of the others is written anew by the sweep.
 
+mod earlier;
 mod recent;
 mod record;
 mod recovery;
@@ -11,9 +12,7 @@ mod state;
 mod writer;
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,11 +21,13 @@ use futures_util::future::{BoxFuture, ready};
 use penstock_io::DriverError as _;
 use penstock_io::folder_lock::FolderLock;
 use penstock_io::runtime::spawn_blocking;
+use penstock_log::{Disk, DiskFile, GroupCommit, Log, SystemDisk, make_folder};
 use penstock_pimp::{Job, JobId};
 use tokio::sync::oneshot;
 
+use self::recovery::Recovery;
 use self::state::Place;
-use self::writer::{Pending, Writer};
+use self::writer::{Pending, Shared, Writer};
 use super::{Change, Store, Usage, up_to};
 use crate::client::now;
 use crate::{Error, Result};
@@ -37,14 +38,13 @@ const BETWEEN: u64 = 256;
 
 /// A store in a folder, which one process has at a time.
 pub struct DiskStore {
-    writer: Arc<Writer>,
-    // Held as long as the folder is written.
-    _guard: FolderLock,
+    shared: Arc<Shared>,
+    commit: GroupCommit<Pending>,
 }
 
 impl fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskStore").field("folder", &self.writer.folder()).finish_non_exhaustive()
+        f.debug_struct("DiskStore").field("folder", &self.shared.folder).finish_non_exhaustive()
     }
 }
 
@@ -58,10 +58,17 @@ impl DiskStore {
 
     /// The same, with segments that end after so many bytes.
     pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|error| Error::file("cannot make", folder, error))?;
+        let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
+        make_folder(&*disk, folder).map_err(|error| Error::file("cannot make", folder, error))?;
         let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
-        let state = recovery::recover(folder, now().unix_millis())?;
-        Ok(Self { writer: Arc::new(Writer::new(folder, most, state)), _guard: guard })
+        let mut recovery = Recovery::default();
+        let log = Log::open(Arc::clone(&disk), folder, record::format(most), &mut recovery);
+        let log = log.map_err(penstock_io::Error::from)?;
+        let shared = Arc::new(Shared::new(&log, recovery.end(now().unix_millis())));
+        let writer = Writer { shared: Arc::clone(&shared), disk, log, _guard: guard };
+        let commit = GroupCommit::start("penstock-pimp-store", writer);
+        let commit = commit.map_err(|error| Error::io("cannot start the store's thread", error))?;
+        Ok(Self { shared, commit })
     }
 
     /// Hands something to the writer, which answers when it is durable.
@@ -70,8 +77,8 @@ impl DiskStore {
         pending: Pending,
         answer: oneshot::Receiver<Result<T>>,
     ) -> BoxFuture<'_, Result<T>> {
-        if let Err(error) = self.writer.push(pending) {
-            return Box::pin(ready(Err(error)));
+        if self.commit.push(pending).is_err() {
+            return Box::pin(ready(Err(Error::task(&"the store's thread has ended"))));
         }
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::task(&"the process ends"))) })
     }
@@ -79,13 +86,13 @@ impl DiskStore {
 
 impl Store for DiskStore {
     fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>> {
-        Box::pin(ready(Ok(self.writer.state().job(id).cloned())))
+        Box::pin(ready(Ok(self.shared.state().job(id).cloned())))
     }
 
     fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
         let until = change.job.as_ref().map(Job::forgotten_at);
         // What is deleted must stay deleted as long as an older record of it could come back.
-        let until = until.or_else(|| self.writer.state().job(id).map(Job::forgotten_at));
+        let until = until.or_else(|| self.shared.state().job(id).map(Job::forgotten_at));
         let Some(until) = until else { return Box::pin(ready(Ok(true))) };
         match record::encode(id, until, change) {
             Ok(encoded) => {
@@ -98,11 +105,11 @@ impl Store for DiskStore {
     }
 
     fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>> {
-        let recent = self.writer.state().recent.read(id, &indices, most);
+        let recent = self.shared.state().recent.read(id, &indices, most);
         if !recent.is_empty() {
             return Box::pin(ready(Ok(recent)));
         }
-        let mut found = self.writer.state().places(id, &indices);
+        let mut found = self.shared.state().places(id, &indices);
         found.truncate(up_to(found.iter().map(|(_, place)| u64::from(place.length)), most));
         if found.is_empty() {
             return Box::pin(ready(Ok(Vec::new())));
@@ -122,16 +129,16 @@ impl Store for DiskStore {
     }
 
     fn failing(&self) -> Option<String> {
-        self.writer.failing()
+        self.shared.failing()
     }
 
     fn usage(&self) -> Usage {
-        self.writer.state().usage()
+        self.shared.usage()
     }
 }
 
 /// Reads chunks, those that lie together at once.
-fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
+fn read(found: &[(Arc<dyn DiskFile>, Place)]) -> io::Result<Vec<Bytes>> {
     let mut chunks = Vec::with_capacity(found.len());
     let mut rest = found;
     while let Some((file, first)) = rest.first() {
@@ -146,7 +153,7 @@ fn read(found: &[(Arc<File>, Place)]) -> io::Result<Vec<Bytes>> {
         let count = 1 + together.count();
         let length = usize::try_from(end - first.offset).map_err(io::Error::other)?;
         let mut bytes = vec![0; length];
-        file.read_exact_at(&mut bytes, first.offset)?;
+        file.read_at(&mut bytes, first.offset)?;
         let bytes = Bytes::from(bytes);
         let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
         for (_, place) in now {

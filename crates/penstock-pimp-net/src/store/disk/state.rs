@@ -1,15 +1,14 @@
 //! What the segments hold, and where.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use penstock_log::DiskFile;
 use penstock_pimp::{Job, JobId};
 
 use super::recent::Recent;
-use super::record::{Chunk, Encoded};
-use crate::Usage;
+use super::record::{Chunk, Update};
 
 /// Where a chunk lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +37,10 @@ pub(super) struct Entry {
     pub(super) chunks: BTreeMap<u32, Place>,
 }
 
-/// A file of the log.
+/// What counts in a segment of the log.
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub(super) file: Arc<File>,
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
+    file: Arc<dyn DiskFile>,
     /// Bytes of chunks that count.
     pub(super) live: u64,
     /// Jobs whose newest record is here.
@@ -63,10 +60,6 @@ pub(super) struct State {
     pub(super) jobs: HashMap<JobId, Entry>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) recent: Recent,
-    /// Stretches of the log that were found damaged at the start.
-    pub(super) damaged: u64,
-    /// The highest number of a segment that was given up; 0: none was.
-    pub(super) given_up: u64,
 }
 
 impl State {
@@ -85,9 +78,14 @@ impl State {
         }
     }
 
-    /// A record is at this place of the log, and counts from now on.
-    pub(super) fn apply(&mut self, segment: u64, at: u64, encoded: Encoded) {
-        let Encoded { id, until, job, chunks, recent, .. } = encoded;
+    /// A segment is there, and nothing in it counts yet.
+    pub(super) fn add_segment(&mut self, number: u64, file: &Arc<dyn DiskFile>) {
+        self.segments.entry(number).or_insert_with(|| Segment { file: Arc::clone(file), live: 0, records: 0 });
+    }
+
+    /// A record whose body is at this place of the log counts from now on; `recent` stays in memory.
+    pub(super) fn apply(&mut self, segment: u64, at: u64, update: Update, recent: Vec<(u32, Bytes)>) {
+        let Update { id, until, job, chunks } = update;
         let fresh = || Entry { job: None, until, record: segment, chunks: BTreeMap::new() };
         let mut entry = match self.jobs.remove(&id) {
             None => fresh(),
@@ -152,7 +150,7 @@ impl State {
     }
 
     /// Where chunks lie, up to one that is not there, and the files, which stay readable although they be removed.
-    pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<File>, Place)> {
+    pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<dyn DiskFile>, Place)> {
         let Some(entry) = self.jobs.get(&id) else { return Vec::new() };
         let place = |index| {
             let place = *entry.chunks.get(index)?;
@@ -161,12 +159,13 @@ impl State {
         indices.iter().map_while(place).collect()
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        Usage {
-            jobs: self.jobs.values().filter(|entry| entry.job.is_some()).count() as u64,
-            chunk_bytes: self.segments.values().map(|segment| segment.live).sum(),
-            disk_bytes: self.segments.values().map(|segment| segment.bytes).sum(),
-            damaged: self.damaged,
-        }
+    /// Return how many jobs are known.
+    pub(super) fn known(&self) -> usize {
+        self.jobs.values().filter(|entry| entry.job.is_some()).count()
+    }
+
+    /// Return the bytes of chunks that count.
+    pub(super) fn live(&self) -> u64 {
+        self.segments.values().map(|segment| segment.live).sum()
     }
 }

@@ -1,27 +1,28 @@
-//! Who appends to the log: one thread of the pool at a time, as long as something waits.
+//! What appends to the log, on a thread of its own.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
-use penstock_io::runtime::spawn_blocking;
+use penstock_io::folder_lock::FolderLock;
+use penstock_log::{Disk, Log};
 use penstock_pimp::JobId;
 use tokio::sync::oneshot;
 
 use super::record::{self, Encoded};
-use super::recovery;
-use super::state::{Segment, State};
-use crate::Change;
-use crate::{Error, Result};
+use super::state::State;
+use crate::{Change, Error, Result, Usage};
 
-/// Bytes after which a new segment begins, where nobody says otherwise.
+/// Bytes after which a new segment begins, where the caller does not say otherwise.
 pub(super) const SEGMENT: u64 = 64 << 20;
 /// A segment that has fewer dead bytes is left alone until all of it is dead.
 const WORTH: u64 = 1 << 20;
+/// Bytes of a seal.
+const SEAL: usize = 32;
 /// Where a log that failed is tried again, and the most bytes that it is tried with.
 const TRIAL: &str = ".trial";
 const TRIED: usize = 1 << 20;
@@ -34,21 +35,6 @@ pub(super) enum Pending {
     Sweep(u64, oneshot::Sender<Result<()>>),
 }
 
-#[derive(Default)]
-struct Waiting {
-    pending: Vec<Pending>,
-    writing: bool,
-}
-
-/// The segment that is appended to.
-struct Open {
-    number: u64,
-    file: Arc<File>,
-    bytes: u64,
-    /// Something was written behind the last seal.
-    unsealed: bool,
-}
-
 /// What could not be written.
 struct Failing {
     why: String,
@@ -56,108 +42,43 @@ struct Failing {
     bytes: usize,
 }
 
-/// The log's end.
-pub(super) struct Writer {
-    folder: PathBuf,
-    /// Bytes after which a new segment begins.
-    segment: u64,
+/// What the writer shares with those who read.
+pub(super) struct Shared {
+    pub(super) folder: PathBuf,
     state: Mutex<State>,
-    waiting: Mutex<Waiting>,
-    // Taken by the thread that writes, and by no other.
-    open: Mutex<Option<Open>>,
     failing: Mutex<Option<Failing>>,
+    /// Bytes of all segments.
+    bytes: Arc<AtomicU64>,
+    damaged: u64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Writer {
-    pub(super) fn new(folder: &Path, segment: u64, state: State) -> Self {
-        let (waiting, open, failing) = (Mutex::default(), Mutex::new(None), Mutex::new(None));
-        Self { folder: folder.to_owned(), segment, state: Mutex::new(state), waiting, open, failing }
-    }
-
-    /// Why nothing can be written, where the last write failed.
-    pub(super) fn failing(&self) -> Option<String> {
-        locked(&self.failing).as_ref().map(|failing| failing.why.clone())
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+impl Shared {
+    pub(super) fn new(log: &Log, state: State) -> Self {
+        let (folder, bytes, damaged) = (log.folder().to_owned(), log.bytes(), log.damaged());
+        Self { folder, state: Mutex::new(state), failing: Mutex::new(None), bytes, damaged }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
 
-    /// Takes something to write; a thread begins unless one is at it, which takes this with its next write.
-    pub(super) fn push(self: &Arc<Self>, pending: Pending) -> Result<()> {
-        let mut waiting = locked(&self.waiting);
-        waiting.pending.push(pending);
-        if !waiting.writing {
-            let writer = Arc::clone(self);
-            spawn_blocking(move || writer.run())?;
-            waiting.writing = true;
-        }
-        Ok(())
+    /// Return why nothing can be written, where the last write failed.
+    pub(super) fn failing(&self) -> Option<String> {
+        locked(&self.failing).as_ref().map(|failing| failing.why.clone())
     }
 
-    fn run(&self) {
-        loop {
-            let pending = {
-                let mut waiting = locked(&self.waiting);
-                if waiting.pending.is_empty() {
-                    waiting.writing = false;
-                    return;
-                }
-                std::mem::take(&mut waiting.pending)
-            };
-            let mut records = Vec::new();
-            for each in pending {
-                match each {
-                    Pending::Record(encoded, done) => records.push((*encoded, done)),
-                    Pending::Sweep(now, done) => {
-                        self.write(std::mem::take(&mut records));
-                        // Nobody may wait any more.
-                        let _ = done.send(self.sweep(now));
-                    }
-                }
-            }
-            self.write(records);
+    pub(super) fn usage(&self) -> Usage {
+        let state = self.state();
+        Usage {
+            jobs: state.known() as u64,
+            chunk_bytes: state.live(),
+            disk_bytes: self.bytes.load(Ordering::Relaxed),
+            damaged: self.damaged,
         }
-    }
-
-    /// Writes changes together, and tells who waits for them.
-    fn write(&self, records: Vec<(Encoded, oneshot::Sender<Result<()>>)>) {
-        let (records, waiting): (Vec<_>, Vec<_>) = records.into_iter().unzip();
-        let result = self.append(records);
-        for done in waiting {
-            let _ = done.send(result.clone());
-        }
-    }
-
-    /// Appends records and syncs; what they say counts from then on.
-    fn append(&self, mut records: Vec<Encoded>) -> Result<()> {
-        if records.is_empty() {
-            return Ok(());
-        }
-        let length = records.iter().map(|record| record.bytes.len()).sum();
-        let mut bytes = Vec::with_capacity(length);
-        let mut places = Vec::with_capacity(records.len());
-        let mut open = locked(&self.open);
-        let start = self.room(&mut open, length as u64)?;
-        for record in &mut records {
-            places.push(bytes.len() as u64);
-            record::set_head(&mut record.bytes, record.id, start);
-            bytes.append(&mut record.bytes);
-        }
-        let number = self.append_bytes(&mut open, &bytes, true)?;
-        let mut state = self.state();
-        for (record, place) in records.into_iter().zip(places) {
-            state.apply(number, start + place, record);
-        }
-        Ok(())
     }
 
     /// A write of so many bytes has failed.
@@ -179,140 +100,143 @@ impl Writer {
             tracing::info!(folder = %self.folder.display(), "the store can be written to again");
         }
     }
+}
 
-    /// Tries a log that failed: whoever sends no more requests to a buffer that is not healthy must learn that it is again.
-    fn try_again(&self) {
-        let Some(bytes) = locked(&self.failing).as_ref().map(|failing| failing.bytes.min(TRIED)) else { return };
-        let path = self.folder.join(TRIAL);
-        let written = File::create(&path).and_then(|mut file| {
-            file.write_all(&vec![0; bytes])?;
-            file.sync_all()
-        });
-        // Where nothing was made there is nothing to remove.
-        let _ = fs::remove_file(&path);
-        match written {
-            Ok(()) => self.taken(bytes),
-            Err(error) => {
-                tracing::debug!(%error, folder = %self.folder.display(), "the store still cannot be written to")
-            }
+/// The log's end.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) log: Log,
+    /// Held as long as the folder is written.
+    pub(super) _guard: FolderLock,
+}
+
+impl penstock_log::Writer for Writer {
+    type Item = Pending;
+
+    fn weight(item: &Pending) -> usize {
+        match item {
+            Pending::Record(encoded, _) => encoded.length(),
+            Pending::Sweep(..) => 0,
         }
     }
 
-    /// Begins a segment where so many bytes do not fit; gives where they will begin.
-    fn room(&self, open: &mut Option<Open>, length: u64) -> Result<u64> {
-        if open.as_ref().is_none_or(|open| open.bytes.saturating_add(length) > self.segment) {
-            // It may be the last one again, when those behind it have gone. Where the seal fails, the log and `failing` say so.
-            if let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.bytes) {
-                let _ = self.append_bytes(open, &record::seal(synced), false);
-            }
-            *open = None;
-            *open =
-                Some(self.begin().map_err(|error| self.failed(usize::try_from(length).unwrap_or(usize::MAX), error))?);
-        }
-        Ok(open.as_ref().map_or(0, |open| open.bytes))
-    }
-
-    /// Appends bytes durably; gives the segment.
-    fn append_bytes(&self, open: &mut Option<Open>, bytes: &[u8], unsealed: bool) -> Result<u64> {
-        let Some(current) = open else {
-            return Err(self.failed(bytes.len(), io::Error::other("no segment is open")));
-        };
-        let written = (&*current.file).write_all(bytes).and_then(|()| current.file.sync_data());
-        if let Err(error) = written {
-            // What was written of it must not come back after a restart: it is refused. Nothing is appended behind it, and the
-            // header of the next segment says where this one ends.
-            let _ = current.file.set_len(current.bytes).and_then(|()| current.file.sync_data());
-            *open = None;
-            return Err(self.failed(bytes.len(), error));
-        }
-        self.taken(bytes.len());
-        current.bytes += bytes.len() as u64;
-        current.unsealed = unsealed;
-        if let Some(segment) = self.state().segments.get_mut(&current.number) {
-            segment.bytes = current.bytes;
-        }
-        Ok(current.number)
-    }
-
-    /// Says of what was written last that it is on the disk: else a restart cannot tell damage there from a write that was cut.
-    fn seal(&self) -> Result<()> {
-        let mut open = locked(&self.open);
-        let Some(synced) = open.as_ref().filter(|open| open.unsealed).map(|open| open.bytes) else { return Ok(()) };
-        self.append_bytes(&mut open, &record::seal(synced), false).map(drop)
-    }
-
-    /// Begins the next segment.
-    fn begin(&self) -> io::Result<Open> {
-        let (number, before) = {
-            let state = self.state();
-            match state.segments.last_key_value() {
-                Some((number, segment)) if *number > state.given_up => (number + 1, segment.bytes),
-                // Of the one before it nobody knows how long it was.
-                Some(_) | None => (state.given_up + 1, 0),
-            }
-        };
-        let path = recovery::path(&self.folder, number);
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-        // One whose beginning failed may be there.
-        file.set_len(0)?;
-        let header = record::header(number, before);
-        (&file).write_all(&header)?;
-        file.sync_data()?;
-        File::open(&self.folder)?.sync_all()?;
-        let (file, bytes) = (Arc::new(file), header.len() as u64);
-        let segment = Segment { file: Arc::clone(&file), path, bytes, live: 0, records: 0 };
-        self.state().segments.insert(number, segment);
-        Ok(Open { number, file, bytes, unsealed: false })
-    }
-
-    /// Deletes what has expired, and gives its room back: segments of which nothing counts go, and of those that are mostly dead
-    /// the rest is written anew.
-    fn sweep(&self, now: u64) -> Result<()> {
-        // On a full disk it fails, as the log says then: what has expired goes all the same.
-        let _ = self.seal();
-        self.state().expire(now);
-        let dead = |segment: &Segment| segment.bytes.saturating_sub(segment.live);
-        let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
-        {
-            let (mut open, state) = (locked(&self.open), self.state());
-            let current = open.as_ref().and_then(|open| state.segments.get(&open.number));
-            if current.is_some_and(|segment| dead(segment) >= WORTH) {
-                *open = None;
-            }
-            let current = open.as_ref().map(|open| open.number);
-            for (number, segment) in state.segments.iter().filter(|(number, _)| Some(**number) != current) {
-                if segment.is_empty() {
-                    empty.insert(*number);
-                } else if dead(segment) >= WORTH && dead(segment) > segment.bytes / 2 {
-                    worth.insert(*number);
+    fn write(&mut self, group: &mut Vec<Pending>) {
+        let (mut records, mut waiting) = (Vec::with_capacity(group.len()), Vec::with_capacity(group.len()));
+        for each in group.drain(..) {
+            match each {
+                Pending::Record(encoded, done) => {
+                    records.push(*encoded);
+                    waiting.push(done);
+                }
+                Pending::Sweep(now, done) => {
+                    self.commit(std::mem::take(&mut records), std::mem::take(&mut waiting));
+                    // A caller that has gone hears nothing, here and below.
+                    let _ = done.send(self.sweep(now));
                 }
             }
         }
-        // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
-        self.remove(&empty);
-        self.try_again();
-        self.rescue(&worth)?;
-        self.remove(&worth);
-        Ok(())
+        self.commit(records, waiting);
     }
+}
 
-    /// Removes segments of which nothing counts any more.
-    fn remove(&self, victims: &BTreeSet<u64>) {
-        let gone: Vec<_> = {
-            let mut state = self.state();
-            victims.iter().filter_map(|number| state.segments.remove(number)).collect()
-        };
-        for segment in gone {
-            if let Err(error) = fs::remove_file(&segment.path) {
-                tracing::warn!(file = %segment.path.display(), %error, "an old segment cannot be removed");
-            }
+impl Writer {
+    /// Write changes together, and tell who waits for them.
+    fn commit(&mut self, records: Vec<Encoded>, waiting: Vec<oneshot::Sender<Result<()>>>) {
+        let result = self.append(records, true);
+        for done in waiting {
+            let _ = done.send(result.clone());
         }
     }
 
-    /// Writes anew what counts of these segments, a job at a time.
-    fn rescue(&self, victims: &BTreeSet<u64>) -> Result<()> {
+    /// Append records durably; what they say counts from then on. Chunks that `are_new` stay in memory.
+    fn append(&mut self, records: Vec<Encoded>, are_new: bool) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let bytes = records.iter().map(Encoded::length).sum();
+        let appended = self.log.append(&records).map_err(|error| self.shared.failed(bytes, error))?;
+        self.shared.taken(bytes);
+        let mut state = self.shared.state();
+        state.add_segment(appended.segment, &appended.file);
+        for (record, offset) in records.into_iter().zip(appended.offsets) {
+            let Encoded { update, envelopes, .. } = record;
+            state.apply(appended.segment, offset, update, if are_new { envelopes } else { Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Try a log that failed: a client that sends no more requests to a buffer that is not healthy must learn that it is again.
+    fn try_again(&self) {
+        let failing = locked(&self.shared.failing).as_ref().map(|failing| failing.bytes.min(TRIED));
+        let Some(bytes) = failing else { return };
+        let (folder, path) = (self.shared.folder.display(), self.shared.folder.join(TRIAL));
+        // A process that died may have left one.
+        let _ = self.disk.remove(&path);
+        let written = self.disk.create(&path).and_then(|file| {
+            file.append(&mut [IoSlice::new(&vec![0; bytes])])?;
+            file.sync()
+        });
+        let _ = self.disk.remove(&path);
+        match written {
+            Ok(()) => self.shared.taken(bytes),
+            Err(error) => tracing::debug!(%error, %folder, "the store still cannot be written to"),
+        }
+    }
+
+    /// Delete what has expired, and give its room back: segments of which nothing counts go, and of those that are mostly dead
+    /// the rest is written anew.
+    fn sweep(&mut self, now: u64) -> Result<()> {
+        if let Err(error) = self.log.seal() {
+            // On a full disk, what has expired goes all the same.
+            self.shared.failed(SEAL, error);
+        }
+        self.shared.state().expire(now);
+        let (empty, worth) = self.choose();
+        // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
+        self.remove(empty);
+        self.try_again();
+        self.rescue(&worth)?;
+        self.remove(worth);
+        Ok(())
+    }
+
+    /// Return the segments of which nothing counts, and those of which little does.
+    fn choose(&mut self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
+        let open = self.log.open_segment();
+        let mut is_worth_ending = false;
+        let state = self.shared.state();
+        for (number, bytes) in self.log.segments() {
+            let segment = state.segments.get(&number);
+            let dead = bytes.saturating_sub(segment.map_or(0, |segment| segment.live));
+            if open == Some(number) && dead < WORTH {
+                continue;
+            }
+            is_worth_ending |= open == Some(number);
+            if segment.is_none_or(|segment| segment.is_empty()) {
+                empty.insert(number);
+            } else if dead >= WORTH && dead > bytes / 2 {
+                worth.insert(number);
+            }
+        }
+        drop(state);
+        if is_worth_ending {
+            self.log.end_segment();
+        }
+        (empty, worth)
+    }
+
+    /// Remove segments of which nothing counts any more.
+    fn remove(&mut self, victims: BTreeSet<u64>) {
+        self.shared.state().segments.retain(|number, _| !victims.contains(number));
+        self.log.remove(victims);
+    }
+
+    /// Write anew what counts of these segments, a job at a time.
+    fn rescue(&mut self, victims: &BTreeSet<u64>) -> Result<()> {
         let concerned: Vec<JobId> = {
-            let state = self.state();
+            let state = self.shared.state();
             let concerned = state.jobs.iter().filter(|(_, entry)| {
                 victims.contains(&entry.record) || entry.chunks.values().any(|place| victims.contains(&place.segment))
             });
@@ -320,19 +244,17 @@ impl Writer {
         };
         for id in concerned {
             let (until, job, indices, found) = {
-                let state = self.state();
+                let state = self.shared.state();
                 let Some(entry) = state.jobs.get(&id) else { continue };
                 let moved = entry.chunks.iter().filter(|(_, place)| victims.contains(&place.segment));
                 let indices: Vec<u32> = moved.map(|(index, _)| *index).collect();
                 (entry.until, entry.job.clone(), indices.clone(), state.places(id, &indices))
             };
-            let bytes = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
-            let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(bytes).collect();
+            let envelopes = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
+            let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(envelopes).collect();
             let change = Change { was: job.clone(), job, chunks };
-            let mut record = record::encode(id, until, change).map_err(Error::Protocol)?;
             // They are not asked for more than before.
-            record.recent.clear();
-            self.append(vec![record])?;
+            self.append(vec![record::encode(id, until, change).map_err(Error::Protocol)?], false)?;
         }
         Ok(())
     }

@@ -1,0 +1,148 @@
+//! What a log asks of a disk. Tests put a disk in memory here that loses power at every call (`penstock-testkit`).
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Folders and the names in them. A name is durable when its folder was synced.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Make a file to be read and appended to. Fails where there is one of that name.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Open a file to be read and appended to.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Return the names in a folder, in any order.
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+
+    /// Give a file another name, which may be that of another file.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Give a file a second name. Fails where there is a file of that name.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Remove a name.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Make a folder. Fails where there is one.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Make the names in a folder durable.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// The bytes of a file.
+pub trait DiskFile: fmt::Debug + Send + Sync {
+    /// Return how many bytes there are.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Read as many bytes as fit; fewer are an error.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Write all parts behind the last byte. A failure may leave some of them there.
+    fn append(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
+
+    /// Cut the file off.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+
+    /// Make the bytes durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The disk of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemDisk;
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true);
+    options
+}
+
+impl Disk for SystemDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(options().create_new(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(options().open(path)?))
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            // A log gives no name that is not UTF-8.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+
+    fn append(&self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        // Leading parts without a byte would look like a write of nothing.
+        IoSlice::advance_slices(&mut parts, 0);
+        let mut file = self;
+        while !parts.is_empty() {
+            match file.write_vectored(parts) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut parts, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// Read a whole file.
+pub(crate) fn read(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    read_start(file, usize::MAX)
+}
+
+/// Read at most so many bytes from the beginning.
+pub(crate) fn read_start(file: &dyn DiskFile, most: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length.min(most)];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

@@ -1,0 +1,195 @@
+//! Heads and bodies of records.
+
+use std::hash::Hasher as _;
+
+use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
+
+/// What an engine says of a record in its head.
+pub type Label = [u8; 16];
+
+/// Bytes before a body.
+pub(crate) const HEAD: usize = 32;
+/// Bytes behind a body.
+pub(crate) const TAIL: usize = 8;
+/// Bytes of a head that are hashed.
+const HASHED: usize = HEAD - 8;
+/// No body is longer.
+pub const LONGEST: usize = 1 << 31;
+/// The length that makes a head a seal.
+const SEAL: u32 = u32::MAX;
+
+/// What stands behind a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// The body of a record, of so many bytes.
+    Body(u32),
+    /// Nothing, and it is no record: the head says only how many bytes are synced.
+    Seal,
+}
+
+/// The head of a record or of a seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// What stands behind it.
+    pub length: Length,
+    /// Bytes of the segment that were synced when it was written.
+    pub synced: u64,
+    /// What the engine says of the record.
+    pub label: Label,
+}
+
+/// How records stand in a segment. An engine that reads segments of an earlier format has one of its own.
+pub trait Framing {
+    /// Return the bytes of a segment's header.
+    fn header(&self) -> usize;
+
+    /// Return the bytes before a body, and those behind a body of that length.
+    fn around(&self, length: Length) -> (usize, usize);
+
+    /// Return the head that these bytes begin with, if it is whole.
+    fn head(&self, bytes: &[u8]) -> Option<Head>;
+
+    /// Return whether a body is what was written.
+    fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool;
+
+    /// Return the head that these bytes begin with but for one wrong bit.
+    fn mend(&self, _bytes: &[u8]) -> Option<Head> {
+        None
+    }
+
+    /// Return the head that these bytes begin with, in search of one: no payload may look like it.
+    fn search(&self, bytes: &[u8]) -> Option<Head> {
+        self.head(bytes)
+    }
+}
+
+/// The framing of this version, with the key of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) key: u64,
+}
+
+impl Frame {
+    /// Return the framing of a log's segment.
+    pub(crate) fn of(log: u64, number: u64) -> Self {
+        Self { key: XxHash3_64::oneshot_with_seed(log, &number.to_be_bytes()) }
+    }
+
+    /// Return the framing by which these bytes begin with a head.
+    pub(crate) fn by_head(bytes: &[u8]) -> Option<Self> {
+        let (fields, hash) = bytes.first_chunk::<HEAD>()?.split_last_chunk::<8>()?;
+        Some(Self { key: XxHash3_64::oneshot(fields) ^ u64::from_be_bytes(*hash) })
+    }
+
+    /// Return the bytes of a head.
+    pub(crate) fn encode(self, head: &Head) -> [u8; HEAD] {
+        let length = match head.length {
+            Length::Body(length) => length,
+            Length::Seal => SEAL,
+        };
+        // A group begins before a segment's last byte, and a segment is at most 4 GiB long then.
+        let synced = u32::try_from(head.synced).unwrap_or(u32::MAX);
+        let mut bytes = [0; HEAD];
+        let fields = length.to_be_bytes().into_iter().chain(synced.to_be_bytes()).chain(head.label);
+        bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+        let hash = XxHash3_64::oneshot(bytes.first_chunk::<HASHED>().unwrap_or(&[0; HASHED])) ^ self.key;
+        bytes.iter_mut().skip(HASHED).zip(hash.to_be_bytes()).for_each(|(to, from)| *to = from);
+        bytes
+    }
+}
+
+impl Framing for Frame {
+    fn header(&self) -> usize {
+        crate::header::HEADER
+    }
+
+    fn around(&self, length: Length) -> (usize, usize) {
+        match length {
+            Length::Seal | Length::Body(0) => (HEAD, 0),
+            Length::Body(_) => (HEAD, TAIL),
+        }
+    }
+
+    fn head(&self, bytes: &[u8]) -> Option<Head> {
+        let (fields, hash) = bytes.first_chunk::<HEAD>()?.split_last_chunk::<8>()?;
+        if XxHash3_64::oneshot(fields) ^ self.key != u64::from_be_bytes(*hash) {
+            return None;
+        }
+        let (length, fields) = fields.split_first_chunk::<4>()?;
+        let (synced, label) = fields.split_first_chunk::<4>()?;
+        let length = match u32::from_be_bytes(*length) {
+            SEAL => Length::Seal,
+            length => Length::Body(length),
+        };
+        Some(Head { length, synced: u32::from_be_bytes(*synced).into(), label: *label.first_chunk()? })
+    }
+
+    fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool {
+        if body.is_empty() { tail.is_empty() } else { hash([body]).to_be_bytes() == *tail }
+    }
+
+    fn mend(&self, bytes: &[u8]) -> Option<Head> {
+        let head = bytes.first_chunk::<HEAD>()?;
+        (0..HEAD * 8).find_map(|bit| {
+            let mut mended = *head;
+            *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
+            self.head(&mended)
+        })
+    }
+}
+
+/// Return the hash of a body that comes in parts.
+pub(crate) fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let mut parts = parts.into_iter();
+    let first = parts.next().unwrap_or_default();
+    let Some(second) = parts.next() else { return XxHash3_64::oneshot(first) };
+    // With its memory on the stack, whose length is right.
+    let Ok(secret) = SecretBuffer::with_seed(0, [0; DEFAULT_SECRET_LENGTH]) else { return 0 };
+    let mut hasher = RawHasher::new(secret);
+    [first, second].into_iter().chain(parts).for_each(|part| hasher.write(part));
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: Frame = Frame { key: 0x0123_4567_89ab_cdef };
+    const HEADS: [Head; 3] = [
+        Head { length: Length::Body(7), synced: 48, label: [9; 16] },
+        Head { length: Length::Body(0), synced: 0, label: [0; 16] },
+        Head { length: Length::Seal, synced: 1_000, label: [0xff; 16] },
+    ];
+
+    #[test]
+    fn a_head_reads_as_it_was_written_and_by_no_other_key() {
+        for head in HEADS {
+            let bytes = FRAME.encode(&head);
+            assert_eq!(FRAME.head(&bytes), Some(head));
+            assert_eq!(Frame { key: FRAME.key ^ 1 }.head(&bytes), None);
+            assert_eq!(Frame::by_head(&bytes), Some(FRAME));
+        }
+    }
+
+    #[test]
+    fn a_head_with_one_wrong_bit_is_mended_and_one_with_two_is_none() {
+        let bytes = FRAME.encode(&HEADS[0]);
+        for bit in 0..HEAD * 8 {
+            let mut broken = bytes;
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!((FRAME.head(&broken), FRAME.mend(&broken)), (None, Some(HEADS[0])), "bit {bit}");
+            broken[(bit / 8 + 1) % HEAD] ^= 1;
+            assert_eq!(FRAME.mend(&broken), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_body_has_the_same_hash_in_one_part_and_in_many() {
+        let body: Vec<u8> = (0..2_000_u32).map(|number| (number % 251) as u8).collect();
+        for cut in [0, 1, 100, 1_024, 1_999, 2_000] {
+            let (first, second) = body.split_at(cut);
+            assert_eq!(hash([first, &[], second]), hash([body.as_slice()]), "cut at {cut}");
+        }
+    }
+}

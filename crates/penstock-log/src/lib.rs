@@ -1,0 +1,71 @@
+//! One log for all engines that keep something on disk: records in segments, recovery, group commit, atomic files.
+//!
+//! An engine brings its own records: a [`Label`] of 16 bytes and a body. Everything below that is here, once:
+//!
+//! ```text
+//!  callers ── push ──► GroupCommit (one thread) ── append ──► Log ── write, fdatasync ──► Disk
+//!                                                             │
+//!                            00000000000000000001.SUFFIX ◄────┘     a start reads it back: Replay::record, Replay::hole
+//! ```
+//!
+//! # Layout
+//!
+//! Integers are big-endian; hashes are XXH3-64.
+//!
+//! ```text
+//! segment  "PENSLOG1"  kind (8)  log (8)  number (8)  length of the segment before it (8)  hash of these (8)   records
+//! record   length of the body (4)  synced (4)  label (16)  hash of these ^ key (8)   body   hash of the body (8)
+//! seal     a record's head whose length is 2^32 - 1
+//! ```
+//!
+//! - `kind` names the engine and the version of its records. `log` is a random number, the same in all segments of a folder.
+//! - `synced` says how many bytes of the segment were on the disk when the record was written. So it tells damage from a write
+//!   that a crash has cut. A seal says only that. A record without a body ends behind its head.
+//! - `label` belongs to the engine. It stands in the head, so that it says whose body is broken.
+//! - `key` is made of `log` and the segment's number. No payload can look like a head, because nobody who sends one knows it.
+//!
+//! # Policy
+//!
+//! 1. A record counts when `fdatasync` has returned, and for a new segment `fsync` of its folder. Its waiter hears of it then.
+//! 2. **A torn tail that was never acknowledged is cut**: bytes at the end of the last segment that are no whole record, where no
+//!    later record says that they were synced. It is logged as WARN.
+//! 3. **Damage in front of something that was synced loses the records that it hit, and no other.** The file is kept aside under a
+//!    second name, `NAME.damaged`. The engine gets a [`Hole`], which names the place for its readers; ERROR is logged, and
+//!    [`Log::damaged`] counts. The next record is found by its head. A head with one wrong bit is mended.
+//! 4. **A failed write or fsync fails its waiters.** Nothing is ever written to the same segment again: the file is cut back to what
+//!    was synced, the next append begins a new segment, and the header of that one says where this one ended. What failed does not
+//!    come back, once a later append has succeeded.
+//! 5. A start writes the last segment again, with a seal behind it, unless one is there: what breaks from then on is damage. It may have
+//!    read what is in the system's memory alone, and after a sync of an earlier process that failed no sync brings that to the disk. (A disk
+//!    that is full gets a sync alone, and a WARN.) Then the next append begins a new segment.
+//! 6. A file that nobody can tell from another program's stops the start. Once an operator has named it `NUMBER.damaged` all of it is
+//!    a hole, and no segment takes its number.
+//!
+//! # Bounds
+//!
+//! A start holds one segment in memory at a time. A segment ends behind [`Format::segment`] bytes; a group is never split, so that a segment may
+//! be longer by one group. A search behind damage takes time linear in the segment: it hashes 24 bytes for each place. A group has
+//! at most [`GROUP`] bytes, or one item. An append copies only parts of
+//! bodies that are shorter than 1 KiB, and allocates for a group, not for a record.
+
+mod commit;
+mod disk;
+mod error;
+mod frame;
+mod header;
+mod lock;
+mod log;
+mod recovery;
+mod replace;
+mod scan;
+
+pub use commit::{GROUP, GroupCommit, Writer};
+pub use disk::{Disk, DiskFile, SystemDisk};
+pub use error::{Error, Result};
+pub use frame::{Framing, Head, LONGEST, Label, Length};
+pub use header::HEADER;
+pub use lock::FolderLock;
+pub use log::{Appended, Format, Log, Record};
+pub use recovery::{Earlier, Replay};
+pub use replace::{make_folder, replace};
+pub use scan::{Entry, Hole};

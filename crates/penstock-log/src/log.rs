@@ -1,0 +1,354 @@
+//! A log that is appended to.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::frame::{Frame, HEAD, Head, LONGEST, Label, Length, TAIL, hash};
+use crate::header::Header;
+use crate::recovery::{self, Contents, Replay};
+use crate::{Disk, DiskFile, Error, HEADER, Result};
+
+/// A part of a body that is shorter is copied to its neighbours: that is cheaper than a part of its own in a system call.
+const SMALL: usize = 1_024;
+/// Bytes that are kept of a group's memory.
+const SCRATCH: usize = 1 << 20;
+
+/// Whose log it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// The engine and the version of its records, as headers say it.
+    pub kind: [u8; 8],
+    /// What stands behind a segment's number in its name, with a dot.
+    pub suffix: &'static str,
+    /// What messages call it: "a PIMP store".
+    pub what: &'static str,
+    /// Bytes after which a new segment begins, at most 2^32 - 1.
+    pub segment: u64,
+}
+
+/// A record that is appended.
+pub trait Record {
+    /// Return what its head says.
+    fn label(&self) -> Label;
+
+    /// Give the parts of its body, which are written without a copy.
+    fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>);
+}
+
+/// A segment of a log that is open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes that are synced.
+    pub(crate) length: u64,
+    /// A record stands behind the last seal.
+    pub(crate) is_unsealed: bool,
+    /// How records are written to it; none where an earlier version has begun it.
+    pub(crate) frame: Option<Frame>,
+}
+
+/// Where records are that were appended, and are durable.
+#[derive(Debug)]
+pub struct Appended {
+    /// The segment's number.
+    pub segment: u64,
+    /// Its file, which stays readable when the segment is removed.
+    pub file: Arc<dyn DiskFile>,
+    /// Where the body of each begins.
+    pub offsets: Vec<u64>,
+}
+
+/// The segments of a folder, of which the last is appended to. [The crate](crate) says what it promises.
+///
+/// ```text
+/// closed ── append ─▶ open ── full, end_segment ─▶ closed     the next append begins a new segment
+///                       └── a write or an fsync failed ─▶ closed
+/// ```
+#[derive(Debug)]
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    format: Format,
+    /// Which one.
+    log: u64,
+    segments: BTreeMap<u64, Segment>,
+    given_up: u64,
+    damaged: u64,
+    /// The segment that is appended to.
+    open: Option<u64>,
+    bytes: Arc<AtomicU64>,
+    /// The memory of a group's heads, which the next one has again.
+    scratch: Vec<u8>,
+}
+
+impl Log {
+    /// Open the log of a folder that this process has locked, and give the engine what it holds.
+    pub fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, replay: &mut dyn Replay) -> Result<Self> {
+        let contents = recovery::recover(&*disk, folder, &format, replay)?;
+        let Contents { segments, log, given_up, damaged, is_earlier } = contents;
+        let bytes = segments.values().map(|segment| segment.length).sum();
+        let mut opened = Self {
+            disk,
+            folder: folder.to_owned(),
+            format,
+            // No peer can guess it.
+            log: log.unwrap_or_else(|| RandomState::new().hash_one(folder)),
+            segments,
+            given_up,
+            damaged,
+            open: None,
+            bytes: Arc::new(AtomicU64::new(bytes)),
+            scratch: Vec::new(),
+        };
+        if is_earlier && opened.segments.values().next_back().is_some_and(|segment| segment.is_unsealed) {
+            // No seal fits behind it: the header of the next one says where it ends.
+            opened.begin().map_err(|error| Error::file("cannot begin a segment in", folder, error))?;
+        }
+        // Names that an earlier process has made or removed, and not synced.
+        opened.disk.sync_folder(folder).map_err(|error| Error::file("cannot sync", folder, error))?;
+        Ok(opened)
+    }
+
+    fn last(&self) -> Option<u64> {
+        self.segments.last_key_value().map(|(number, _)| *number)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        recovery::path(&self.folder, number, self.format.suffix)
+    }
+
+    /// Return where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Return how many places were found damaged when it was opened.
+    pub const fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Return the number of bytes of all segments, which changes as they do.
+    pub fn bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
+    /// Return the numbers of all segments with their bytes, oldest first.
+    pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.segments.iter().map(|(number, segment)| (*number, segment.length))
+    }
+
+    /// Return the segment that is appended to, if one is.
+    pub const fn open_segment(&self) -> Option<u64> {
+        self.open
+    }
+
+    /// Append records together; they are durable when this returns. Where it fails, none of them is, and none of them comes
+    /// back once a later append has succeeded.
+    pub fn append<R: Record>(&mut self, records: &[R]) -> io::Result<Appended> {
+        let (mut parts, mut bodies) = (Vec::new(), Vec::with_capacity(records.len()));
+        let mut length = 0;
+        for record in records {
+            let first = parts.len();
+            record.body(&mut parts);
+            let body: usize = parts.iter().skip(first).map(|part| part.len()).sum();
+            let size = u32::try_from(body).ok().filter(|_| body <= LONGEST);
+            let too_long =
+                || io::Error::new(io::ErrorKind::InvalidInput, format!("a record of {body} bytes is too long"));
+            let body = Length::Body(size.ok_or_else(too_long)?);
+            length += size_of(body);
+            bodies.push((record.label(), body, first..parts.len()));
+        }
+        let number = self.room(length)?;
+        let segment = self.segments.get(&number).ok_or_else(closed)?;
+        let (file, start) = (Arc::clone(&segment.file), segment.length);
+        let mut group = Group::new(segment.frame.ok_or_else(closed)?, start, std::mem::take(&mut self.scratch));
+        for (label, length, bounds) in bodies {
+            group.push(label, length, parts.get(bounds).unwrap_or_default());
+        }
+        let written = self.write(number, &mut group.slices(), length, true);
+        let Group { scratch, offsets, .. } = group;
+        self.scratch = scratch;
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH);
+        written.map(|()| Appended { segment: number, file, offsets })
+    }
+
+    /// Return the segment that so many bytes go to; a new one where they do not fit.
+    fn room(&mut self, length: u64) -> io::Result<u64> {
+        let most = self.format.segment.min(u32::MAX.into());
+        if let Some(open) = self.open {
+            let start = self.segments.get(&open).map_or(0, |segment| segment.length);
+            if start.saturating_add(length) <= most || start == HEADER as u64 {
+                return Ok(open);
+            }
+            // It may be the last one again, when those behind it have gone. Where that fails it is closed as well.
+            let _ = self.seal();
+            self.open = None;
+        }
+        self.begin()
+    }
+
+    /// Say of all records that they are synced: else a start cannot tell damage of the last ones from a write that was cut.
+    pub fn seal(&mut self) -> io::Result<()> {
+        let Some(open) = self.open else { return Ok(()) };
+        let Some(segment) = self.segments.get(&open).filter(|segment| segment.is_unsealed) else { return Ok(()) };
+        let head = Head { length: Length::Seal, synced: segment.length, label: [0; 16] };
+        let head = segment.frame.ok_or_else(closed)?.encode(&head);
+        self.write(open, &mut [IoSlice::new(&head)], HEAD as u64, false)
+    }
+
+    /// Let the next append begin a new segment.
+    pub fn end_segment(&mut self) {
+        self.open = None;
+    }
+
+    /// Remove segments: nothing in them counts any more. One that comes back after a crash counts no more than before.
+    pub fn remove(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.open = self.open.filter(|open| *open != number);
+            let Some(segment) = self.segments.remove(&number) else { continue };
+            self.bytes.fetch_sub(segment.length, Ordering::Relaxed);
+            let path = self.path(number);
+            if let Err(error) = self.disk.remove(&path) {
+                tracing::warn!(file = %path.display(), %error, "an old segment cannot be removed");
+            }
+        }
+    }
+
+    /// Begin the next segment.
+    fn begin(&mut self) -> io::Result<u64> {
+        let number = self.last().unwrap_or(0).max(self.given_up) + 1;
+        let before = self.segments.get(&(number - 1)).map_or(0, |segment| segment.length);
+        let header = Header { kind: self.format.kind, log: self.log, number, before }.encode();
+        let path = self.path(number);
+        let file = match self.disk.create(&path) {
+            // One whose beginning failed, and that could not be removed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.disk.remove(&path)?;
+                self.disk.create(&path)?
+            }
+            created => created?,
+        };
+        let made = file.append(&mut [IoSlice::new(&header)]).and_then(|()| file.sync());
+        if let Err(error) = made.and_then(|()| self.disk.sync_folder(&self.folder)) {
+            // The next try makes another file.
+            let _ = self.disk.remove(&path);
+            return Err(error);
+        }
+        self.bytes.fetch_add(HEADER as u64, Ordering::Relaxed);
+        let frame = Some(Frame::of(self.log, number));
+        self.segments.insert(number, Segment { file, length: HEADER as u64, is_unsealed: false, frame });
+        self.open = Some(number);
+        Ok(number)
+    }
+
+    /// Write behind the last byte of the open segment, durably.
+    fn write(&mut self, number: u64, parts: &mut [IoSlice<'_>], length: u64, is_unsealed: bool) -> io::Result<()> {
+        let segment = self.segments.get_mut(&number).ok_or_else(closed)?;
+        match segment.file.append(parts).and_then(|()| segment.file.sync()) {
+            Ok(()) => {
+                segment.length += length;
+                segment.is_unsealed = is_unsealed;
+                self.bytes.fetch_add(length, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.give_up(number);
+                Err(error)
+            }
+        }
+    }
+
+    /// A write to a segment has failed: nothing is written to it again.
+    fn give_up(&mut self, number: u64) {
+        self.open = None;
+        let Some(segment) = self.segments.get(&number) else { return };
+        if segment.length == HEADER as u64 {
+            // A disk that is full must not get a file with each try.
+            self.remove([number]);
+            return;
+        }
+        // What was written of it is refused, so it should not come back after a restart. Where this fails, too, the header of
+        // the next segment says where this one ends.
+        let _ = segment.file.truncate(segment.length).and_then(|()| segment.file.sync());
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::other("no segment is open")
+}
+
+/// Return how long a record is with such a body.
+fn size_of(length: Length) -> u64 {
+    match length {
+        Length::Seal | Length::Body(0) => HEAD as u64,
+        Length::Body(body) => u64::from(body) + (HEAD + TAIL) as u64,
+    }
+}
+
+/// Records that are appended together. Heads, tails and small parts of bodies gather in memory; other parts are written from where
+/// they are.
+struct Group<'a> {
+    frame: Frame,
+    start: u64,
+    /// Where the next record begins.
+    at: u64,
+    scratch: Vec<u8>,
+    /// What is written, in order.
+    pieces: Vec<Piece<'a>>,
+    /// Bytes of `scratch` that the pieces have.
+    taken: usize,
+    offsets: Vec<u64>,
+}
+
+enum Piece<'a> {
+    Scratch(Range<usize>),
+    Part(&'a [u8]),
+}
+
+impl<'a> Group<'a> {
+    const fn new(frame: Frame, start: u64, scratch: Vec<u8>) -> Self {
+        Self { frame, start, at: start, scratch, pieces: Vec::new(), taken: 0, offsets: Vec::new() }
+    }
+
+    fn push(&mut self, label: Label, length: Length, parts: &[&'a [u8]]) {
+        self.scratch.extend_from_slice(&self.frame.encode(&Head { length, synced: self.start, label }));
+        let (body, pieces) = (self.scratch.len(), self.pieces.len());
+        for part in parts {
+            if part.len() < SMALL {
+                self.scratch.extend_from_slice(part);
+            } else {
+                self.take_scratch();
+                self.pieces.push(Piece::Part(part));
+            }
+        }
+        self.offsets.push(self.at + HEAD as u64);
+        self.at += size_of(length);
+        if length != Length::Body(0) {
+            // Together in memory, or not.
+            let together = self.scratch.get(body..).filter(|_| pieces == self.pieces.len());
+            let hash = together.map_or_else(|| hash(parts.iter().copied()), |body| hash([body]));
+            self.scratch.extend_from_slice(&hash.to_be_bytes());
+        }
+    }
+
+    fn take_scratch(&mut self) {
+        self.pieces.push(Piece::Scratch(self.taken..self.scratch.len()));
+        self.taken = self.scratch.len();
+    }
+
+    fn slices(&mut self) -> Vec<IoSlice<'_>> {
+        self.take_scratch();
+        let slice = |piece: &'_ Piece<'a>| match piece {
+            Piece::Scratch(range) => self.scratch.get(range.clone()).unwrap_or_default(),
+            Piece::Part(part) => part,
+        };
+        self.pieces.iter().map(slice).filter(|slice| !slice.is_empty()).map(IoSlice::new).collect()
+    }
+}

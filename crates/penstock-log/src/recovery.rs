@@ -1,0 +1,423 @@
+//! A start: reads all segments of a folder, and brings its end into order.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::{read, read_start};
+use crate::frame::{Frame, Framing, Head, Length};
+use crate::header::{Header, is_begun};
+use crate::log::{Format, Segment};
+use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
+use crate::{Disk, DiskFile, Error, HEADER, Result};
+
+/// Behind the number of a segment that an operator has given up, and behind the name of one that is kept for being looked at.
+const DAMAGED: &str = ".damaged";
+
+/// An engine that hears what a log holds.
+pub trait Replay {
+    /// Take a segment, before what is in it.
+    fn segment(&mut self, _number: u64, _file: &Arc<dyn DiskFile>) {}
+
+    /// Take a record, in the order in which they were written. None where it means nothing to this version: the log is not
+    /// opened then.
+    fn record(&mut self, entry: &Entry<'_>) -> Option<()>;
+
+    /// Take a place that is damaged, in the same order.
+    fn hole(&mut self, hole: &Hole<'_>);
+
+    /// Return whether these bytes may be all that a crash has left of a header that an earlier version was just writing.
+    fn is_begun(&self, _start: &[u8]) -> bool {
+        false
+    }
+
+    /// Return how to read a segment that begins with these bytes, where an earlier version has written it.
+    fn earlier(&self, _number: u64, _start: &[u8]) -> Option<Earlier> {
+        None
+    }
+}
+
+/// A segment of an earlier format.
+pub struct Earlier {
+    /// How its records stand in it.
+    pub framing: Box<dyn Framing>,
+    /// Its number, or that of its name where the header is damaged.
+    pub number: u64,
+    /// How long the segment before it is, where the header is whole; 0 where it does not say.
+    pub before: Option<u64>,
+}
+
+/// What a folder holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    /// Which log it is, where a header says so.
+    pub(crate) log: Option<u64>,
+    /// The highest number of a segment that was given up.
+    pub(crate) given_up: u64,
+    pub(crate) damaged: u64,
+    /// The last segment is of an earlier format.
+    pub(crate) is_earlier: bool,
+}
+
+/// A segment, by its first bytes.
+struct Part {
+    number: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    start: Start,
+}
+
+enum Start {
+    Whole(Header),
+    /// With one wrong bit.
+    Mended(Header),
+    Earlier(Earlier),
+    Unknown,
+}
+
+impl Start {
+    fn header(&self) -> Option<&Header> {
+        match self {
+            Self::Whole(header) | Self::Mended(header) => Some(header),
+            Self::Earlier(_) | Self::Unknown => None,
+        }
+    }
+
+    fn before(&self) -> Option<u64> {
+        let before = match self {
+            Self::Whole(header) | Self::Mended(header) => Some(header.before),
+            Self::Earlier(earlier) => earlier.before,
+            Self::Unknown => None,
+        };
+        before.filter(|before| *before > 0)
+    }
+
+    const fn is_damaged(&self) -> bool {
+        match self {
+            Self::Whole(_) => false,
+            Self::Earlier(earlier) => earlier.before.is_none(),
+            Self::Mended(_) | Self::Unknown => true,
+        }
+    }
+}
+
+/// Return the path of a segment.
+pub(crate) fn path(folder: &Path, number: u64, suffix: &str) -> PathBuf {
+    folder.join(format!("{number:020}{suffix}"))
+}
+
+/// Read all segments of a folder, oldest first.
+pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<Contents> {
+    let mut recovery = Recovery { disk, format, replay, contents: Contents::default() };
+    let names = disk.list(folder).map_err(|error| Error::file("cannot list", folder, error))?;
+    let mut files = numbers(folder, &names, format.suffix);
+    let given_up = numbers(folder, &names, DAMAGED);
+    if let Some(last) = files.last_entry()
+        && recovery.was_just_made(*last.key(), last.get())?
+    {
+        disk.remove(last.get()).map_err(|error| Error::file("cannot remove", last.get(), error))?;
+        last.remove();
+    }
+    let parts = files.into_iter().map(|(number, path)| recovery.part(number, path)).collect::<Result<Vec<_>>>()?;
+    recovery.contents.log = recovery.log(&parts)?;
+    recovery.contents.given_up = given_up.last_key_value().map_or(0, |(number, _)| *number);
+    let ends: BTreeMap<u64, u64> =
+        parts.iter().filter_map(|part| Some((part.number.checked_sub(1)?, part.start.before()?))).collect();
+    let newest = parts.last().map_or(0, |part| part.number).max(recovery.contents.given_up);
+    let mut given_up = given_up.into_iter().peekable();
+    for part in parts {
+        while let Some((number, path)) = given_up.next_if(|(number, _)| *number < part.number) {
+            recovery.give_up(number, &path)?;
+        }
+        let end = ends.get(&part.number).copied();
+        let is_last = part.number == newest;
+        let mut segment = recovery.load(part, end)?;
+        if is_last {
+            recovery.secure(&mut segment)?;
+            recovery.contents.is_earlier = segment.earlier;
+        }
+        recovery.replay(segment, !is_last)?;
+    }
+    given_up.try_for_each(|(number, path)| recovery.give_up(number, &path))?;
+    Ok(recovery.contents)
+}
+
+/// Return the files whose names are numbers with this suffix.
+fn numbers(folder: &Path, names: &[String], suffix: &str) -> BTreeMap<u64, PathBuf> {
+    let number = |name: &String| {
+        let digits = name.strip_suffix(suffix).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        Some((digits.parse().ok()?, folder.join(name)))
+    };
+    names.iter().filter_map(number).collect()
+}
+
+/// A segment that was read.
+struct Loaded {
+    number: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    bytes: Vec<u8>,
+    frame: Option<Frame>,
+    framing: Box<dyn Framing>,
+    /// Its header is.
+    is_damaged: bool,
+    /// What its end lacks.
+    missing: Option<(u64, u64)>,
+    earlier: bool,
+}
+
+impl Loaded {
+    fn scan(&self, is_ended: bool) -> Scan<'_> {
+        let Self { number, bytes, framing, earlier, .. } = self;
+        Scan { framing: &**framing, number: *number, bytes, is_ended, earlier: *earlier, synced: OnceCell::new() }
+    }
+}
+
+struct Recovery<'a> {
+    disk: &'a dyn Disk,
+    format: &'a Format,
+    replay: &'a mut dyn Replay,
+    contents: Contents,
+}
+
+impl Recovery<'_> {
+    /// Return whether a segment has no record, and may never have been made durable: its header may be in the system's memory alone,
+    /// or half of it on the disk. A longer file had one.
+    fn was_just_made(&self, number: u64, path: &Path) -> Result<bool> {
+        let failed = |error| Error::file("cannot read", path, error);
+        let file = self.disk.open(path).map_err(failed)?;
+        if file.length().map_err(failed)? > HEADER as u64 {
+            return Ok(false);
+        }
+        let bytes = read_start(&*file, HEADER).map_err(failed)?;
+        let header = Header::read(&bytes);
+        let is_ours = header.is_some_and(|header| header.number == number && header.kind == self.format.kind);
+        Ok(is_ours || is_begun(&bytes) || self.replay.is_begun(&bytes))
+    }
+
+    fn part(&self, number: u64, path: PathBuf) -> Result<Part> {
+        let failed = |error| Error::file("cannot read", &path, error);
+        let file = self.disk.open(&path).map_err(failed)?;
+        let bytes = read_start(&*file, HEADER).map_err(failed)?;
+        let ours = |header: &Header| header.kind == self.format.kind;
+        let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
+        let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
+            (Some(header), _) if !ours(&header) => {
+                let message = format!("{} is no segment of {} of this version", path.display(), self.format.what);
+                return Err(Error::Content(message));
+            }
+            (Some(header), _) if header.number != number => return Err(other(header.number)),
+            (Some(header), _) => Start::Whole(header),
+            (None, Some(earlier)) if earlier.number != number => return Err(other(earlier.number)),
+            (None, Some(earlier)) => Start::Earlier(earlier),
+            (None, None) => match Header::mend(&bytes).filter(|header| ours(header) && header.number == number) {
+                Some(header) => Start::Mended(header),
+                None => Start::Unknown,
+            },
+        };
+        Ok(Part { number, path, file, start })
+    }
+
+    /// Return which log the segments are of.
+    fn log(&self, parts: &[Part]) -> Result<Option<u64>> {
+        let mut log = None;
+        for part in parts {
+            let Some(header) = part.start.header() else { continue };
+            if *log.get_or_insert(header.log) != header.log {
+                let message = format!("{} is a segment of another log", part.path.display());
+                return Err(Error::Content(message));
+            }
+        }
+        Ok(log)
+    }
+
+    /// Read a segment. `end` is what the next one's header says of its length: what lies behind that was never acknowledged.
+    fn load(&self, part: Part, end: Option<u64>) -> Result<Loaded> {
+        let Part { number, path, file, start } = part;
+        let mut bytes = read(&*file).map_err(|error| Error::file("cannot read", &path, error))?;
+        let length = bytes.len() as u64;
+        if let Some(end) = end.filter(|end| *end < length) {
+            // What failed must not come back when the next segment has gone.
+            cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
+            bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        }
+        let missing = end.filter(|end| *end > length).map(|end| (length, end));
+        let (is_damaged, earlier) = (start.is_damaged(), matches!(start, Start::Earlier(_)));
+        let (frame, framing): (_, Box<dyn Framing>) = match start {
+            Start::Earlier(earlier) => (None, earlier.framing),
+            Start::Whole(header) | Start::Mended(header) => {
+                let frame = Frame::of(header.log, number);
+                (Some(frame), Box::new(frame))
+            }
+            Start::Unknown => {
+                let frame = self.unknown(number, &path, &bytes)?;
+                (Some(frame), Box::new(frame))
+            }
+        };
+        Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, earlier })
+    }
+
+    /// Bring the end of the last segment into order: cut off a torn tail, and make the rest durable, with a seal behind it.
+    ///
+    /// Where only the process died, its last write may be in the system's memory alone; and where its last sync failed, no later one
+    /// tells. So the file is written again.
+    fn secure(&mut self, last: &mut Loaded) -> Result<()> {
+        let mut holes = 0;
+        let found = last.scan(false).run(&mut |item| {
+            holes += usize::from(matches!(item, Item::Hole(_)));
+            Ok(())
+        })?;
+        if holes > 0 || last.is_damaged {
+            // As it was found; `tell` says whether that succeeded.
+            let _ = keep_aside(self.disk, &last.path, &kept(&last.path));
+        }
+        let torn = last.bytes.len() as u64 - found.length;
+        last.bytes.truncate(usize::try_from(found.length).unwrap_or(usize::MAX));
+        if torn > 0 {
+            tracing::warn!(
+                file = %last.path.display(), at = found.length, bytes = torn,
+                "a write that was not finished is cut off: nothing of it was acknowledged"
+            );
+        }
+        if found.is_unsealed && self.write_again(last)? {
+            return Ok(());
+        }
+        if torn > 0 { cut(&*last.file, found.length) } else { last.file.sync() }
+            .map_err(|error| Error::file("cannot sync", &last.path, error))
+    }
+
+    /// Put a copy of a segment in its place. False where the disk is full.
+    fn write_again(&self, last: &mut Loaded) -> Result<bool> {
+        let (length, failed) = (last.bytes.len(), |error| Error::file("cannot write again", &last.path, error));
+        let seal = Head { length: Length::Seal, synced: length as u64, label: [0; 16] };
+        // No seal of this version fits behind an earlier one's records.
+        last.bytes.extend(last.frame.iter().flat_map(|frame| frame.encode(&seal)));
+        match crate::replace(self.disk, &last.path, &last.bytes) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                last.bytes.truncate(length);
+                tracing::warn!(file = %last.path.display(), %error, "the end of the log cannot be sealed");
+                return Ok(false);
+            }
+            written => written.map_err(failed)?,
+        }
+        last.file = self.disk.open(&last.path).map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Give the engine what a segment holds.
+    fn replay(&mut self, segment: Loaded, is_ended: bool) -> Result<()> {
+        let Loaded { number, path, file, is_damaged, missing, earlier, .. } = &segment;
+        self.replay.segment(*number, file);
+        let mut holes = Vec::new();
+        let replay = &mut *self.replay;
+        let mut each = |item: Item<'_>| {
+            match item {
+                Item::Entry(entry) => replay.record(&entry).ok_or_else(|| foreign(path, &entry))?,
+                Item::Hole(hole) => {
+                    holes.push((hole.start, hole.end));
+                    replay.hole(&hole);
+                }
+            }
+            Ok(())
+        };
+        let hole = |(start, end), loses| {
+            Item::Hole(Hole { segment: *number, start, end, label: None, body: None, loses, earlier: *earlier })
+        };
+        if *is_damaged {
+            each(hole((0, segment.framing.header() as u64), false))?;
+        }
+        let found = segment.scan(is_ended).run(&mut each)?;
+        if let Some(missing) = *missing {
+            each(hole(missing, true))?;
+        }
+        self.tell(path, &holes);
+        let End { length, is_unsealed } = found;
+        let (number, frame, file) = (*number, segment.frame, Arc::clone(file));
+        self.contents.segments.insert(number, Segment { file, length, is_unsealed, frame });
+        Ok(())
+    }
+
+    /// Return the framing of a segment whose header says nothing: its records do.
+    fn unknown(&self, number: u64, path: &Path, bytes: &[u8]) -> Result<Frame> {
+        let records = bytes.get(HEADER..).unwrap_or_default();
+        let heads = |frame: Frame, from: usize| {
+            (from..records.len()).any(|at| records.get(at..).and_then(|rest| frame.head(rest)).is_some())
+        };
+        let known = self.contents.log.map(|log| Frame::of(log, number)).filter(|frame| heads(*frame, 0));
+        // The first head fits its own key: a second one must fit it too, or the body. The first group was written behind the header.
+        let by_head = || {
+            let frame = Frame::by_head(records)?;
+            let is_first = frame.head(records).is_some_and(|head| head.synced == HEADER as u64);
+            (is_first && (heads(frame, 1) || frame.begins_with_body(records))).then_some(frame)
+        };
+        known.or_else(by_head).ok_or_else(|| {
+            Error::Content(format!(
+                "{} is no segment of {} of this version, or it is damaged: name it {number:020}{DAMAGED} to go on without \
+                 what is in it",
+                path.display(),
+                self.format.what
+            ))
+        })
+    }
+
+    /// Take a segment of which an operator has said that it is given up.
+    fn give_up(&mut self, number: u64, path: &Path) -> Result<()> {
+        let length = self.disk.open(path).and_then(|file| file.length());
+        let end = length.map_err(|error| Error::file("cannot read", path, error))?;
+        self.contents.damaged += 1;
+        tracing::error!(file = %path.display(), bytes = end, "a segment of {} was given up", self.format.what);
+        let (label, body, loses, earlier) = (None, None, true, false);
+        self.replay.hole(&Hole { segment: number, start: 0, end, label, body, loses, earlier });
+        Ok(())
+    }
+
+    /// Say what is damaged of a segment, and keep its file for those who want to look at it.
+    fn tell(&mut self, path: &Path, holes: &[(u64, u64)]) {
+        if holes.is_empty() {
+            return;
+        }
+        self.contents.damaged += holes.len() as u64;
+        let kept = kept(path);
+        let error = keep_aside(self.disk, path, &kept).err();
+        for (start, end) in holes {
+            tracing::error!(
+                file = %path.display(), at = start, bytes = end - start, kept = %kept.display(), not_kept = error.as_ref().map(ToString::to_string),
+                "a segment of {} is damaged; check the disk, and remove the file that is kept when nobody needs it", self.format.what
+            );
+        }
+    }
+}
+
+/// Return the second name of a segment that is damaged.
+fn kept(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}{DAMAGED}", path.display()))
+}
+
+fn cut(file: &dyn DiskFile, length: u64) -> io::Result<()> {
+    file.truncate(length).and_then(|()| file.sync())
+}
+
+/// Give a file a second name, so that a disk that is full can have it too.
+fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
+    match disk.link(path, kept) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => crate::replace(disk, kept, &read(&*disk.open(path)?)?),
+        Ok(()) => Ok(()),
+    }
+}
+
+impl Frame {
+    /// Return whether these bytes are a head and a body that is whole.
+    fn begins_with_body(self, bytes: &[u8]) -> bool {
+        let Some(Length::Body(length)) = self.head(bytes).map(|head| head.length) else { return false };
+        let (before, behind) = self.around(Length::Body(length));
+        let whole = || {
+            let (body, rest) = bytes.get(before..)?.split_at_checked(usize::try_from(length).ok()?)?;
+            Some(!body.is_empty() && self.is_whole(body, rest.get(..behind)?))
+        };
+        whole().unwrap_or(false)
+    }
+}

@@ -1,0 +1,230 @@
+use penstock_log::Disk as _;
+use penstock_testkit::disk::MemoryDisk;
+
+use crate::support::{FORMAT, HEAD, HEADER, Heard, Numbered, Said, folder, kept, label, open, path, run, written};
+
+fn bytes(disk: &MemoryDisk, segment: u64) -> Vec<u8> {
+    disk.read(&path(segment)).unwrap()
+}
+
+/// The same disk with other bytes in a segment, and what a start finds.
+fn with(disk: &MemoryDisk, segment: u64, bytes: Vec<u8>) -> (MemoryDisk, Heard) {
+    let image = disk.copy();
+    image.damage(&path(segment), bytes).unwrap();
+    let (log, heard) = open(&image).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(log.damaged(), heard.holes.len() as u64);
+    (image, heard)
+}
+
+#[test]
+fn a_last_segment_that_is_cut_at_any_byte_has_all_records_before_it() {
+    let (disk, all, segments) = written();
+    let last = *segments.last().unwrap();
+    let (_, whole) = open(&disk.copy()).unwrap();
+    let bytes = bytes(&disk, last);
+    for cut in 0..=bytes.len() {
+        let (image, heard) = with(&disk, last, bytes[..cut].to_vec());
+        let is_there = |number: &&u64| whole.ends[number].0 != last || whole.ends[number].1 <= cut;
+        let expected: Vec<u64> = all.iter().filter(is_there).copied().collect();
+        assert_eq!((heard.numbers, heard.holes), (expected.clone(), vec![]), "cut at {cut}");
+        // And so it is for the next start, and what is appended is behind it.
+        let (mut log, heard) = open(&image).unwrap();
+        assert_eq!((heard.numbers, heard.holes), (expected, vec![]), "cut at {cut}");
+        log.append(&[Numbered::new(10_000)]).unwrap();
+        assert_eq!(open(&image).unwrap().1.numbers.last(), Some(&10_000));
+    }
+}
+
+#[test]
+fn an_earlier_segment_that_is_cut_at_any_byte_is_a_hole_up_to_where_it_ended() {
+    let (disk, all, segments) = written();
+    let (_, whole) = open(&disk.copy()).unwrap();
+    let first = segments[0];
+    let bytes = bytes(&disk, first);
+    for cut in HEADER..bytes.len() {
+        let (image, heard) = with(&disk, first, bytes[..cut].to_vec());
+        let is_there = |number: &&u64| whole.ends[number].0 != first || whole.ends[number].1 <= cut;
+        let expected: Vec<u64> = all.iter().filter(is_there).copied().collect();
+        assert_eq!(heard.numbers, expected, "cut at {cut}");
+        assert_eq!(heard.holes.last().map(|hole| (hole.0, hole.1.end)), Some((first, bytes.len())), "cut at {cut}");
+        assert_eq!(heard.holes[0].1.start.min(cut), heard.holes[0].1.start, "cut at {cut}");
+        assert_eq!(image.read(&kept(first)).unwrap(), bytes[..cut]);
+    }
+}
+
+#[test]
+fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
+    let (disk, all, segments) = written();
+    let (_, whole) = open(&disk.copy()).unwrap();
+    let last = *segments.last().unwrap();
+    let (mut lost, mut mended) = (0, 0);
+    for segment in [segments[0], last] {
+        let bytes = bytes(&disk, segment);
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            let (image, heard) = with(&disk, segment, broken.clone());
+            let at = bit / 8;
+            // The record that has the bit, where it is behind its head.
+            let hit = whole.ends.iter().find(|(number, (of, end))| {
+                *of == segment && (end - Numbered::new(**number).size() + HEAD..*end).contains(&at)
+            });
+            let hit = hit.map(|(number, _)| *number);
+            let expected: Vec<u64> = all.iter().copied().filter(|number| Some(*number) != hit).collect();
+            assert_eq!(heard.numbers, expected, "bit {bit} of segment {segment}");
+            // Nothing says of the last seal that it was synced.
+            if segment == last && at >= bytes.len() - HEAD {
+                assert_eq!(heard.holes, [], "bit {bit}");
+                continue;
+            }
+            let [(of, bounds, label, loses)] = heard.holes.as_slice() else { panic!("bit {bit}: {:?}", heard.holes) };
+            assert!(*of == segment && bounds.contains(&at), "bit {bit}: {bounds:?}");
+            assert_eq!((*label, *loses), (hit, hit.is_some()), "bit {bit} of segment {segment}");
+            if bit % 64 == 0 {
+                assert_eq!(image.read(&kept(segment)).unwrap(), broken);
+                let (mut log, again) = open(&image).unwrap();
+                assert_eq!(again, heard, "it is told again");
+                log.append(&[Numbered::new(10_000)]).unwrap();
+            }
+            if hit.is_some() { lost += 1 } else { mended += 1 }
+        }
+    }
+    assert!(lost > 10_000 && mended > 2_000, "{lost} lost, {mended} not");
+}
+
+#[test]
+fn a_head_that_is_lost_leaves_its_body_and_no_other_record_is() {
+    let (disk, all, segments) = written();
+    let (_, whole) = open(&disk.copy()).unwrap();
+    let segment = segments[0];
+    for (number, (of, end)) in &whole.ends {
+        let record = Numbered::new(*number);
+        if *of != segment {
+            continue;
+        }
+        let mut broken = bytes(&disk, segment);
+        let start = end - record.size();
+        broken[start..start + HEAD].fill(0);
+        let (_, heard) = with(&disk, segment, broken);
+        let expected: Vec<u64> = all.iter().copied().filter(|other| other != number).collect();
+        assert_eq!((heard.numbers, heard.holes), (expected, vec![(segment, start..*end, None, true)]));
+        let body = Some(record.bytes()).filter(|body| !body.is_empty());
+        assert_eq!(heard.bodies, Vec::from_iter(body));
+    }
+}
+
+#[test]
+fn a_header_that_is_lost_costs_no_record() {
+    let (disk, all, segments) = written();
+    for segment in &segments {
+        let mut broken = bytes(&disk, *segment);
+        broken[..HEADER].fill(0);
+        let (_, heard) = with(&disk, *segment, broken);
+        assert_eq!((heard.numbers, heard.holes), (all.clone(), vec![(*segment, 0..HEADER, None, false)]));
+    }
+    // Nor where it is the only one, and nothing else says which log it is.
+    let alone = MemoryDisk::default();
+    penstock_log::make_folder(&alone, folder()).unwrap();
+    let (mut log, _) = open(&alone).unwrap();
+    Said::default().append(&mut log, 3).unwrap();
+    let mut broken = bytes(&alone, 1);
+    broken[..HEADER].fill(0xee);
+    let (image, heard) = with(&alone, 1, broken);
+    assert_eq!(heard.numbers, [0, 1, 2]);
+    assert_eq!(open(&image).unwrap().1.numbers, [0, 1, 2], "it was sealed");
+}
+
+#[test]
+fn a_place_that_was_never_synced_is_cut_and_one_that_was_is_a_hole() {
+    let disk = MemoryDisk::default();
+    penstock_log::make_folder(&disk, folder()).unwrap();
+    let (mut log, _) = open(&disk).unwrap();
+    let mut said = Said::default();
+    said.append(&mut log, 2).unwrap();
+    let two = bytes(&disk, 1).len();
+    said.append(&mut log, 2).unwrap();
+    let four = bytes(&disk, 1);
+    // The first record is broken: the second group says that it was synced.
+    let mut broken = four.clone();
+    broken[HEADER + HEAD] ^= 1;
+    let (_, heard) = with(&disk, 1, broken);
+    assert_eq!((heard.numbers.as_slice(), heard.holes[0].2), ([1, 2, 3].as_slice(), Some(0)));
+    // The first one of the second group is, and nothing says so: a group is there, or not.
+    let mut broken = four.clone();
+    broken[two + HEAD] ^= 1;
+    let (image, heard) = with(&disk, 1, broken.clone());
+    assert_eq!((heard.numbers.as_slice(), heard.holes.as_slice()), ([0, 1].as_slice(), [].as_slice()));
+    assert!(image.read(&kept(1)).is_err());
+    // With a seal behind it something does.
+    log.seal().unwrap();
+    broken.extend_from_slice(&bytes(&disk, 1)[four.len()..]);
+    let (_, heard) = with(&disk, 1, broken);
+    assert_eq!((heard.numbers.as_slice(), heard.holes[0].2), ([0, 1, 3].as_slice(), Some(2)));
+}
+
+#[test]
+fn no_payload_is_taken_for_a_record() {
+    struct Payload(Vec<u8>);
+    impl penstock_log::Record for Payload {
+        fn label(&self) -> penstock_log::Label {
+            label(1_000)
+        }
+        fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
+            parts.push(&self.0);
+        }
+    }
+    let (other, _, segments) = written();
+    let forged = bytes(&other, segments[0]);
+    for shift in 0..8 {
+        let disk = MemoryDisk::default();
+        penstock_log::make_folder(&disk, folder()).unwrap();
+        let (mut log, _) = open(&disk).unwrap();
+        log.append(&[Payload([&forged[..shift], &forged].concat())]).unwrap();
+        let mut said = Said::default();
+        said.append(&mut log, 1).unwrap();
+        let mut broken = bytes(&disk, 1);
+        broken[HEADER..HEADER + 8].fill(0);
+        let (_, heard) = with(&disk, 1, broken);
+        assert_eq!((heard.numbers, heard.holes.len()), (vec![0], 1), "shifted by {shift}");
+    }
+}
+
+#[test]
+fn much_damage_is_read_in_one_pass() {
+    let disk = MemoryDisk::default();
+    penstock_log::make_folder(&disk, folder()).unwrap();
+    let format = penstock_log::Format { segment: 8 << 20, ..FORMAT };
+    let mut log =
+        penstock_log::Log::open(std::sync::Arc::new(disk.clone()), folder(), format, &mut Heard::default()).unwrap();
+    // One group, so that only the seal at the end says that all of it was synced.
+    Said::default().append(&mut log, 4_000).unwrap();
+    log.seal().unwrap();
+    let mut broken = bytes(&disk, 1);
+    let (_, whole) = open(&disk.copy()).unwrap();
+    for (number, (_, end)) in &whole.ends {
+        if number % 2 == 0 {
+            let start = end - Numbered::new(*number).size();
+            broken[start..start + HEAD].fill(0xff);
+        }
+    }
+    let (_, heard) = with(&disk, 1, broken);
+    assert_eq!((heard.numbers.len(), heard.holes.len()), (2_000, 2_000));
+}
+
+#[test]
+fn a_segment_that_is_removed_leaves_the_others() {
+    let (disk, all, segments) = written();
+    let (_, whole) = open(&disk.copy()).unwrap();
+    for victim in &segments {
+        let image = disk.copy();
+        let (mut log, _) = open(&image).unwrap();
+        log.remove([*victim]);
+        drop(log);
+        let expected: Vec<u64> = all.iter().copied().filter(|number| whole.ends[number].0 != *victim).collect();
+        let (_, heard) = open(&image).unwrap();
+        assert_eq!((heard.numbers, heard.holes), (expected, vec![]));
+        assert!(!image.list(folder()).unwrap().iter().any(|name| path(*victim).ends_with(name)));
+    }
+    let empty = MemoryDisk::default();
+    assert!(run(&empty).refused.is_empty());
+}

@@ -1,0 +1,9 @@
+//! What every log promises, once for all engines: on a disk in memory that fails at every call and loses power at any time.
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+mod crashes;
+mod damage;
+mod faults;
+mod refused;
+mod support;
+mod system;

@@ -1,0 +1,43 @@
+use std::fs;
+use std::sync::Arc;
+
+use penstock_log::{FolderLock, Log, SystemDisk, make_folder, replace};
+
+use crate::support::{FORMAT, Heard, Numbered};
+
+#[test]
+fn the_disk_of_this_machine_holds_what_was_appended_in_more_parts_than_one_call_takes() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("not/yet/there");
+    make_folder(&SystemDisk, &folder).unwrap();
+    let _lock = FolderLock::take(&folder, ".lock", "another test has it").unwrap();
+    let open = |heard: &mut Heard| Log::open(Arc::new(SystemDisk), &folder, FORMAT, heard).unwrap();
+    let mut log = open(&mut Heard::default());
+    let records: Vec<Numbered> = (0..3_000).map(Numbered::new).collect();
+    let appended = log.append(&records).unwrap();
+    for (record, offset) in records.iter().zip(&appended.offsets) {
+        let mut body = vec![0; record.bytes().len()];
+        appended.file.read_at(&mut body, *offset).unwrap();
+        assert_eq!(body, record.bytes());
+    }
+    log.append(&[Numbered::new(3_000)]).unwrap();
+    assert_eq!(log.segments().count(), 2);
+    drop(log);
+    let mut heard = Heard::default();
+    let log = open(&mut heard);
+    assert_eq!((heard.numbers, heard.holes), ((0..=3_000).collect(), vec![]));
+    let on_disk: u64 =
+        log.segments().map(|(number, _)| fs::metadata(folder.join(format!("{number:020}.log"))).unwrap().len()).sum();
+    assert_eq!(on_disk, log.bytes().load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn a_file_of_this_machine_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    for bytes in [&b"old"[..], b"", b"new"] {
+        replace(&SystemDisk, &file, bytes).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), bytes);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! Segments of the format before this one, which are read until nothing in them counts.
+//!
+//! ```text
+//! segment  "PIMPLOG2"  number (8)  bytes of the segment before it (8)  CRC-32 of these (4)  records
+//! record   length of the body (4)  synced (8)  job ID (16)  CRC-32 of these (4)  body  CRC-32 of the body (4)
+//! ```
+//!
+//! A record without a body was a seal. No payload can look like a record: a body was shorter than 2^29 bytes, so its length begins
+//! with a byte below 32, which JSON, as records of jobs and envelopes are, does not hold.
+
+use penstock_log::{Earlier, Framing, Head, Length};
+
+use super::record::checksum;
+
+const MAGIC: &[u8; 8] = b"PIMPLOG2";
+const HEADER: usize = 28;
+const HEAD: usize = 32;
+const TAIL: usize = 4;
+
+/// Return whether a segment may begin with these bytes.
+pub(super) fn is_begun(start: &[u8]) -> bool {
+    start.len() < HEADER && start.iter().zip(MAGIC).all(|(byte, expected)| byte == expected)
+}
+
+/// Return how to read the segment of this number that begins with these bytes, if it is one.
+pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
+    let (fields, sum) = start.first_chunk::<HEADER>()?.split_last_chunk::<4>()?;
+    let (magic, numbers) = fields.split_first_chunk::<8>()?;
+    // Where only the name is damaged, the checksum is still that of the right one.
+    let is_right = sum_of(&[MAGIC, numbers]) == *sum;
+    let (found, before) = numbers.split_first_chunk::<8>()?;
+    let (found, before) = match (magic == MAGIC, is_right) {
+        (true, true) => (u64::from_be_bytes(*found), Some(u64::from_be_bytes(*before.first_chunk()?))),
+        (true, false) | (false, true) => (number, None),
+        (false, false) => return None,
+    };
+    Some(Earlier { framing: Box::new(Frame), number: found, before })
+}
+
+fn sum_of(parts: &[&[u8]]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize().to_be_bytes()
+}
+
+struct Frame;
+
+impl Framing for Frame {
+    fn header(&self) -> usize {
+        HEADER
+    }
+
+    fn around(&self, _length: Length) -> (usize, usize) {
+        (HEAD, TAIL)
+    }
+
+    fn head(&self, bytes: &[u8]) -> Option<Head> {
+        let (fields, sum) = bytes.first_chunk::<HEAD>()?.split_last_chunk::<4>()?;
+        if sum_of(&[fields]) != *sum {
+            return None;
+        }
+        let (length, fields) = fields.split_first_chunk::<4>()?;
+        let (synced, label) = fields.split_first_chunk::<8>()?;
+        let length = match u32::from_be_bytes(*length) {
+            0 => Length::Seal,
+            length => Length::Body(length),
+        };
+        Some(Head { length, synced: u64::from_be_bytes(*synced), label: *label.first_chunk()? })
+    }
+
+    fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool {
+        checksum(body).to_be_bytes() == *tail
+    }
+
+    fn search(&self, bytes: &[u8]) -> Option<Head> {
+        let head = self.head(bytes)?;
+        let length = match head.length {
+            Length::Body(length) => usize::try_from(length).ok()?,
+            Length::Seal => 0,
+        };
+        let (body, rest) = bytes.get(HEAD..)?.split_at_checked(length)?;
+        self.is_whole(body, rest.get(..TAIL)?).then_some(head)
+    }
+}

@@ -1,0 +1,442 @@
+//! A disk in memory, with what a real one does not keep: the system's memory in front of it.
+//!
+//! What was written is there for readers at once, and on the disk when it was synced. A name is there at once, and on the disk
+//! when its folder was synced. When the power goes ([`MemoryDisk::crash`]), any sectors of what was not synced are on the disk,
+//! the others are not, or are zeros; and any changes of names, in any order but that of one name.
+//!
+//! A sync of a file that fails behaves as that of Linux: some of it reached the disk, the rest never will, readers see all of it,
+//! and the next sync succeeds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::path::{Component, Path};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fastrand::Rng;
+use penstock_log::{Disk, DiskFile};
+
+/// The disk writes these as a whole.
+const SECTOR: usize = 512;
+
+/// What goes wrong at a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// EIO; nothing is done, but by a sync, which does a part of it.
+    Io,
+    /// ENOSPC; nothing is done.
+    Full,
+    /// ENOSPC behind half of what was to be written; as `Full` where nothing was.
+    Short,
+    /// The power goes: this call and all later ones do nothing.
+    Power,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Io, Self::Full, Self::Short, Self::Power];
+
+    fn error(self) -> io::Error {
+        match self {
+            Self::Io | Self::Power => io::Error::from_raw_os_error(5),
+            Self::Full | Self::Short => io::Error::from_raw_os_error(28),
+        }
+    }
+}
+
+/// The disk. Its clones are the same one.
+#[derive(Debug, Clone)]
+pub struct MemoryDisk(Arc<Mutex<State>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    File(usize),
+    Folder(usize),
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write { at: usize, bytes: Vec<u8> },
+    Truncate(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+struct File {
+    durable: Vec<u8>,
+    content: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+/// Names that get a node, or lose theirs.
+type Names = Vec<(String, Option<Node>)>;
+
+#[derive(Debug, Clone, Default)]
+struct Folder {
+    durable: BTreeMap<String, Node>,
+    names: BTreeMap<String, Node>,
+    pending: Vec<Names>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    files: Vec<File>,
+    folders: Vec<Folder>,
+    /// Calls that change something, so far.
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    /// How many calls in a row fail.
+    failing: u64,
+    rng: Rng,
+}
+
+impl Default for MemoryDisk {
+    fn default() -> Self {
+        let (files, folders, rng) = (Vec::new(), vec![Folder::default()], Rng::with_seed(7));
+        Self(Arc::new(Mutex::new(State { files, folders, calls: 0, fault: None, failing: 1, rng })))
+    }
+}
+
+fn not_found() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Truncate(length) => bytes.truncate(*length),
+            Self::Write { at, bytes: new } => put(bytes, *at, new),
+        }
+    }
+
+    /// Apply some sectors of it, or none.
+    fn apply_some(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
+        let keeps = rng.u8(0..4);
+        match self {
+            Self::Truncate(length) if keeps > 1 => bytes.truncate(*length),
+            Self::Truncate(_) => {}
+            Self::Write { at, bytes: new } => {
+                let mut start = *at;
+                while start < at + new.len() {
+                    let end = (start / SECTOR * SECTOR + SECTOR).min(at + new.len());
+                    let sector = new.get(start - at..end - at).unwrap_or_default();
+                    match (keeps, rng.u8(0..3)) {
+                        // Nothing, all, or a part, with zeros between.
+                        (0, _) | (2.., 0) => {}
+                        (2.., 1) => put(bytes, start, &vec![0; sector.len()]),
+                        (1, _) | (2.., _) => put(bytes, start, sector),
+                    }
+                    start = end;
+                }
+            }
+        }
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
+    if bytes.len() < at + new.len() {
+        bytes.resize(at + new.len(), 0);
+    }
+    bytes.iter_mut().skip(at).zip(new).for_each(|(to, from)| *to = *from);
+}
+
+fn set(names: &mut BTreeMap<String, Node>, changes: &Names) {
+    for (name, node) in changes {
+        match node {
+            Some(node) => names.insert(name.clone(), *node),
+            None => names.remove(name),
+        };
+    }
+}
+
+impl State {
+    /// Count a call that changes something, and say what goes wrong with it.
+    fn call(&mut self) -> Option<Fault> {
+        let call = self.calls;
+        self.calls += 1;
+        let (at, fault) = self.fault?;
+        let fails = call >= at && (fault == Fault::Power || call < at.saturating_add(self.failing));
+        fails.then_some(fault)
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        self.call().map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    fn node(&self, path: &Path) -> io::Result<Node> {
+        let mut node = Node::Folder(0);
+        for component in path.components() {
+            let name = match component {
+                Component::Normal(name) => text(name),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) | Component::ParentDir => continue,
+            };
+            let Node::Folder(folder) = node else { return Err(not_found()) };
+            node = *self.folder(folder)?.names.get(&name).ok_or_else(not_found)?;
+        }
+        Ok(node)
+    }
+
+    fn folder(&self, place: usize) -> io::Result<&Folder> {
+        self.folders.get(place).ok_or_else(not_found)
+    }
+
+    fn file(&mut self, place: usize) -> io::Result<&mut File> {
+        self.files.get_mut(place).ok_or_else(not_found)
+    }
+
+    /// Return the folder and the name of a path.
+    fn place(&self, path: &Path) -> io::Result<(usize, String)> {
+        let name = text(path.file_name().ok_or_else(not_found)?);
+        match self.node(path.parent().unwrap_or(Path::new("")))? {
+            Node::Folder(folder) => Ok((folder, name)),
+            Node::File(_) => Err(not_found()),
+        }
+    }
+
+    fn change(&mut self, folder: usize, changes: Names) -> io::Result<()> {
+        let folder = self.folders.get_mut(folder).ok_or_else(not_found)?;
+        set(&mut folder.names, &changes);
+        folder.pending.push(changes);
+        Ok(())
+    }
+
+    /// Give a node a name that there is not.
+    fn add(&mut self, path: &Path, node: impl FnOnce(&mut Self) -> io::Result<Node>) -> io::Result<()> {
+        let (folder, name) = self.place(path)?;
+        if self.folder(folder)?.names.contains_key(&name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.check()?;
+        let node = node(self)?;
+        self.change(folder, vec![(name, Some(node))])
+    }
+}
+
+fn text(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+impl MemoryDisk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Return how many calls have changed something.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Let so many calls in a row go wrong, from this one on.
+    pub fn fail(&self, call: u64, fault: Fault, in_a_row: u64) {
+        let mut state = self.state();
+        (state.fault, state.failing) = (Some((call, fault)), in_a_row);
+    }
+
+    /// Let nothing go wrong any more.
+    pub fn heal(&self) {
+        self.state().fault = None;
+    }
+
+    /// Return what is on the disk when the power goes now; the same for the same seed.
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> Self {
+        let mut state = self.state().clone();
+        let mut rng = Rng::with_seed(seed);
+        for file in &mut state.files {
+            for change in std::mem::take(&mut file.pending) {
+                change.apply_some(&mut file.durable, &mut rng);
+            }
+            file.content = file.durable.clone();
+        }
+        for folder in &mut state.folders {
+            for changes in std::mem::take(&mut folder.pending) {
+                if rng.bool() {
+                    set(&mut folder.durable, &changes);
+                }
+            }
+            folder.names = folder.durable.clone();
+        }
+        (state.calls, state.fault) = (0, None);
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Return another disk that has what readers see now, all of it durable.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut state = self.state().clone();
+        for file in &mut state.files {
+            (file.durable, file.pending) = (file.content.clone(), Vec::new());
+        }
+        for folder in &mut state.folders {
+            (folder.durable, folder.pending) = (folder.names.clone(), Vec::new());
+        }
+        (state.calls, state.fault) = (0, None);
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Return the bytes of a file.
+    pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        match state.node(path)? {
+            Node::File(place) => Ok(state.file(place)?.content.clone()),
+            Node::Folder(_) => Err(not_found()),
+        }
+    }
+
+    /// Put bytes in the place of those of a file that is there, durably, as damage does.
+    pub fn damage(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+        let mut state = self.state();
+        match state.node(path)? {
+            Node::File(place) => {
+                *state.file(place)? = File { durable: bytes.clone(), content: bytes, pending: Vec::new() };
+                Ok(())
+            }
+            Node::Folder(_) => Err(not_found()),
+        }
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut file = 0;
+        self.state().add(path, |state| {
+            file = state.files.len();
+            state.files.push(File::default());
+            Ok(Node::File(file))
+        })?;
+        Ok(Arc::new(MemoryFile { disk: self.clone(), file }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        match self.state().node(path)? {
+            Node::File(file) => Ok(Arc::new(MemoryFile { disk: self.clone(), file })),
+            Node::Folder(_) => Err(not_found()),
+        }
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let state = self.state();
+        match state.node(folder)? {
+            Node::Folder(folder) => Ok(state.folder(folder)?.names.keys().cloned().collect()),
+            Node::File(_) => Err(not_found()),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let ((folder, old), (other, new), node) = (state.place(from)?, state.place(to)?, state.node(from)?);
+        assert_eq!(folder, other, "a log renames within a folder");
+        state.check()?;
+        state.change(folder, vec![(old, None), (new, Some(node))])
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let node = state.node(from)?;
+        state.add(to, |_| Ok(node))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.node(path)?;
+        let (folder, name) = state.place(path)?;
+        state.check()?;
+        state.change(folder, vec![(name, None)])
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        if path.file_name().is_none() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.state().add(path, |state| {
+            state.folders.push(Folder::default());
+            Ok(Node::Folder(state.folders.len() - 1))
+        })
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let Node::Folder(place) = state.node(folder)? else { return Err(not_found()) };
+        let fault = state.call();
+        let mut rng = state.rng.fork();
+        let folder = state.folders.get_mut(place).ok_or_else(not_found)?;
+        if fault == Some(Fault::Power) {
+            return Err(Fault::Power.error());
+        }
+        for changes in &folder.pending {
+            if fault.is_none() || rng.bool() {
+                set(&mut folder.durable, changes);
+            }
+        }
+        if fault.is_none() {
+            folder.pending.clear();
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    disk: MemoryDisk,
+    file: usize,
+}
+
+impl MemoryFile {
+    fn change(&self, change: Change) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let file = state.file(self.file)?;
+        change.apply(&mut file.content);
+        file.pending.push(change);
+        Ok(())
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.disk.state().file(self.file)?.content.len() as u64)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let found = state.file(self.file)?.content.get(start..start + bytes.len());
+        bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn append(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let fault = self.disk.state().call();
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        match fault {
+            Some(Fault::Io | Fault::Full | Fault::Power) => bytes.clear(),
+            Some(Fault::Short) => bytes.truncate(bytes.len() / 2),
+            None => {}
+        }
+        if !bytes.is_empty() {
+            let at = usize::try_from(self.length()?).map_err(io::Error::other)?;
+            self.change(Change::Write { at, bytes })?;
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.disk.state().check()?;
+        self.change(Change::Truncate(usize::try_from(length).map_err(io::Error::other)?))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let fault = state.call();
+        let mut rng = state.rng.fork();
+        let file = state.file(self.file)?;
+        if fault == Some(Fault::Power) {
+            return Err(Fault::Power.error());
+        }
+        for change in std::mem::take(&mut file.pending) {
+            match fault {
+                None => change.apply(&mut file.durable),
+                Some(_) => change.apply_some(&mut file.durable, &mut rng),
+            }
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+}
