@@ -23,7 +23,14 @@ const AWAKE: Duration = Duration::from_micros(20);
 /// How long a connection that ends has to take what is left for it.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A connection as long as it is served.
+/// A connection as long as it is served: [`run`](Self::run) goes through these states, one after the other.
+///
+/// ```text
+///         the queue ends it            all is written, LINGER is over, the daemon cuts it, it breaks
+///  serve ───────────────────▶ poll_rest ─────────────────────────────────────────────────────────────▶ closed
+///    │    the daemon cuts it, it breaks, or it has no role and says nothing                              ▲
+///    └───────────────────────────────────────────────────────────────────────────────────────────────────┘
+/// ```
 pub(super) struct Connection<S> {
     shared: Arc<Shared>,
     stream: S,
@@ -31,12 +38,20 @@ pub(super) struct Connection<S> {
     /// Its place among the connections.
     _permit: Permit,
     name: Arc<str>,
-    /// Written, and perhaps kept by TLS.
+    /// TLS may still keep bytes that were written, in any state.
     unflushed: bool,
-    /// Until when its next request is waited for awake.
+    /// Until when the task stays awake for the next request.
     awake: Option<Instant>,
     /// When a byte came or went last.
     moved: Instant,
+}
+
+/// What follows when a connection is read no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// What is left is written first.
+    Drain,
+    Close,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -55,48 +70,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serves it to its end.
+    /// Serve the connection to its end.
     pub(super) async fn run(mut self) {
-        let mut ending = false;
-        let served = loop {
-            let idle = self.shared.idle_timeout.map(|idle| self.moved + idle);
-            let serving = std::future::poll_fn(|cx| self.poll(cx, &mut ending));
-            let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
-            tokio::select! {
-                biased;
-                served = serving => break served,
-                () = idle => {}
-            }
-            if self.is_idle() {
-                tracing::info!(peer = %self.name, "a connection that says nothing was closed");
-                return;
-            }
-        };
-        let ended = match served {
-            Ok(()) if ending => tokio::select! {
+        let ended = match self.serve().await {
+            Ok(Next::Drain) => tokio::select! {
                 ended = std::future::poll_fn(|cx| self.poll_rest(cx)) => ended,
                 () = sleep(LINGER) => Err(io::ErrorKind::TimedOut.into()),
             },
-            served @ (Ok(()) | Err(_)) => served,
+            Ok(Next::Close) => Ok(()),
+            Err(error) => Err(error),
         };
         if let Err(error) = ended {
             tracing::debug!(peer = %self.name, %error, "a connection broke");
         }
     }
 
-    /// Reads and writes, until nothing more is read.
-    fn poll(&mut self, cx: &mut Context<'_>, ending: &mut bool) -> Poll<io::Result<()>> {
+    async fn serve(&mut self) -> io::Result<Next> {
+        loop {
+            let idle = self.shared.idle_timeout.map(|idle| self.moved + idle);
+            let serving = std::future::poll_fn(|cx| self.poll(cx));
+            let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
+            tokio::select! {
+                biased;
+                served = serving => return served,
+                () = idle => {}
+            }
+            if self.is_idle() {
+                tracing::info!(peer = %self.name, "a connection that says nothing was closed");
+                return Ok(Next::Close);
+            }
+        }
+    }
+
+    /// Read and write, until nothing more is read.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Next>> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
         for _ in 0..TURNS {
             if state.cut {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(Next::Close));
             }
             self.write(cx, &mut state)?;
             if state.queue.is_ending(self.id) {
-                *ending = true;
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(Next::Drain));
             }
             let mut progress = false;
             if state.queue.wants_input(self.id) {
@@ -189,5 +206,78 @@ impl<S> Drop for Connection<S> {
         state.queue.handle_closed(Instant::now(), self.id);
         state.forget(self.id);
         self.shared.settle(&mut state, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_io::admission::{Admission, Config};
+    use penstock_io::runtime::block_on;
+    use penstock_quicx::{Frame, Queue, QueueConfig};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    fn served(idle_timeout: Option<Duration>) -> (Arc<Shared>, DuplexStream, JoinHandle<()>) {
+        let queue = Queue::new(Instant::now(), QueueConfig::default()).unwrap();
+        let admission = Admission::new(Config::new("a test", 1), Arc::default()).unwrap();
+        let permit = admission.admit(None).unwrap();
+        let shared = Arc::new(Shared::new(queue, admission, idle_timeout));
+        let (stream, peer) = duplex(1 << 10);
+        let connection = Connection::new(&shared, stream, permit, "peer", false);
+        (shared, peer, tokio::spawn(connection.run()))
+    }
+
+    fn stats() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Frame::Stats.encode(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_connection_whose_peer_has_finished_is_drained_and_closed() {
+        block_on(async {
+            let (shared, mut peer, running) = served(None);
+            peer.write_all(&stats()).await.unwrap();
+            peer.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            peer.read_to_end(&mut answer).await.unwrap();
+            assert!(!answer.is_empty(), "the answer comes before the end");
+            running.await.unwrap();
+            assert_eq!((shared.lock().queue.connections(), shared.admission.open()), (0, 0));
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_connection_that_is_cut_is_closed_at_once() {
+        block_on(async {
+            let (shared, mut peer, running) = served(None);
+            peer.write_all(&stats()).await.unwrap();
+            peer.read_u8().await.unwrap();
+            shared.cut();
+            running.await.unwrap();
+            assert_eq!(shared.lock().queue.connections(), 0);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn only_a_connection_without_a_role_is_closed_for_its_silence() {
+        block_on(async {
+            let idle = Duration::from_millis(100);
+            let (_shared, _peer, running) = served(Some(idle));
+            running.await.unwrap();
+
+            let (shared, mut worker, running) = served(Some(idle));
+            let mut ready = Vec::new();
+            Frame::Ready.encode(&mut ready).unwrap();
+            worker.write_all(&ready).await.unwrap();
+            sleep(3 * idle).await;
+            assert!(!running.is_finished());
+            assert_eq!(shared.lock().queue.connections(), 1);
+        })
+        .unwrap();
     }
 }

@@ -15,18 +15,192 @@ pub struct ConnectionId {
     generation: u32,
 }
 
+/// Where a connection is.
+///
+/// ```text
+///         the peer's end, a frame that ends it, silence,
+///         too much that the peer does not read               everything is written
+///  Open ──────────────────────────────────────────▶ Ending ───────────────────────▶ closed
+/// ```
+#[derive(Debug)]
+pub(super) enum State {
+    /// Its frames are read and answered.
+    Open(Open),
+    /// Nothing more is read: it holds no task and observes none.
+    Ending {
+        /// Whether it had a role: the driver may close a connection without one that waits for the disk.
+        had_role: bool,
+    },
+}
+
+impl State {
+    /// End the connection; return what it was, the first time.
+    pub(super) fn end(&mut self) -> Option<Open> {
+        let ending = match self {
+            Self::Open(open) => Self::Ending { had_role: !matches!(open.role, Role::Unknown) },
+            Self::Ending { .. } => return None,
+        };
+        match std::mem::replace(self, ending) {
+            Self::Open(open) => Some(open),
+            Self::Ending { .. } => None,
+        }
+    }
+
+    pub(super) const fn is_ending(&self) -> bool {
+        match self {
+            Self::Open(_) => false,
+            Self::Ending { .. } => true,
+        }
+    }
+
+    /// Whether the connection has no role, and had none.
+    pub(super) const fn has_no_role(&self) -> bool {
+        match self {
+            Self::Open(open) => matches!(open.role, Role::Unknown),
+            Self::Ending { had_role } => !*had_role,
+        }
+    }
+}
+
+/// A connection whose frames are read.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) role: Role,
+    pub(super) input: Input,
+    /// The daemon's heartbeats: of a producer, and of a worker that has said READY, where the configuration wants them.
+    pub(super) heartbeats: Option<Heartbeats>,
+}
+
+impl Open {
+    /// The peer is there: heartbeats before this moment need no answer.
+    pub(super) const fn answer_heartbeats(&mut self) {
+        if let Some(heartbeats) = &mut self.heartbeats {
+            heartbeats.unanswered = 0;
+        }
+    }
+}
+
 /// What a connection's first accepted frame makes of it (decision 2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// ```text
+///           SUBMIT, SUBMIT_ONCE, OBSERVE
+///  Unknown ──────────────────────────────▶ Producer
+///     │    READY, PREFETCH, SUBSCRIBE
+///     └──────────────────────────────────▶ Worker
+/// ```
+#[derive(Debug)]
 pub(super) enum Role {
     Unknown,
+    Producer(Producer),
+    Worker(Box<Worker>),
+}
+
+/// The role that a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoleKind {
     Producer,
     Worker,
+}
+
+/// What a frame for a role does to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoleChange {
+    /// The connection has that role from now on.
+    Begins,
+    /// It had that role before.
+    Stays,
+    /// It has the other role: the frame is refused.
+    Refused,
+}
+
+impl Role {
+    /// Take a role, which a connection does once.
+    pub(super) fn take(&mut self, kind: RoleKind) -> RoleChange {
+        match (&mut *self, kind) {
+            (Self::Unknown, RoleKind::Producer) => {
+                *self = Self::Producer(Producer { heard: true, ..Producer::default() });
+                RoleChange::Begins
+            }
+            (Self::Unknown, RoleKind::Worker) => {
+                *self = Self::Worker(Box::new(Worker::new()));
+                RoleChange::Begins
+            }
+            (Self::Producer(producer), kind) => {
+                producer.heard = true;
+                match kind {
+                    RoleKind::Producer => RoleChange::Stays,
+                    RoleKind::Worker => RoleChange::Refused,
+                }
+            }
+            (Self::Worker(_), RoleKind::Worker) => RoleChange::Stays,
+            (Self::Worker(_), RoleKind::Producer) => RoleChange::Refused,
+        }
+    }
+}
+
+/// Whether an open connection is read.
+///
+/// ```text
+///            too much waits for the peer, or for the disk
+///  Reading ────────────────────────────────────────────────▶ Stalled
+///     ▲                   there is room again                   │
+///     └─────────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug)]
+pub(super) enum Input {
+    Reading,
+    /// These bytes have come, and nobody has read them.
+    Stalled(Vec<u8>),
+}
+
+impl Input {
+    /// Keep bytes that are not read now, behind those that were not read before.
+    pub(super) fn stall(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Reading => *self = Self::Stalled(bytes.to_vec()),
+            Self::Stalled(unread) => unread.extend_from_slice(bytes),
+        }
+    }
+
+    /// Read again; return the unread bytes of a connection that was stalled.
+    pub(super) fn resume(&mut self) -> Option<Vec<u8>> {
+        match std::mem::replace(self, Self::Reading) {
+            Self::Reading => None,
+            Self::Stalled(unread) => Some(unread),
+        }
+    }
+
+    pub(super) const fn is_stalled(&self) -> bool {
+        match self {
+            Self::Reading => false,
+            Self::Stalled(_) => true,
+        }
+    }
+}
+
+/// The heartbeats that the daemon sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heartbeats {
+    /// When the next one is sent, if the connection is idle.
+    pub(super) due: Tick,
+    pub(super) unanswered: u8,
+}
+
+/// What is known of a producer.
+#[derive(Debug, Default)]
+pub(super) struct Producer {
+    /// It has sent something since the last heartbeat was due.
+    pub(super) heard: bool,
+    /// Its last input was one request, which is answered.
+    pub(super) in_turn: bool,
+    /// IDs of the tasks that it observes.
+    pub(super) observes: FastMap<u32, ()>,
 }
 
 /// What is known of a worker.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// It has said READY.
+    /// It has said READY. PREFETCH and SUBSCRIBE may come before that, and it gets no task then.
     pub(super) registered: bool,
     pub(super) prefetch: u16,
     /// Those that it takes; none: all.
@@ -42,45 +216,70 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self { registered: false, prefetch: 1, kinds: None, holds: Vec::new(), since: 0, turn: None, renewed: 0 }
     }
+}
+
+/// On which lists of the queue a connection is, so that it is on each of them once. Membership does not depend on the state: a
+/// list forgets a connection when its turn comes, or when the connection closes.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// It has something to write, to read again, or to end.
+    pub(super) dirty: bool,
+    /// It has answers that wait for the disk, or is stalled.
+    pub(super) holding: bool,
+    /// It is not read until the disk has caught up.
+    pub(super) read_paused: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
     generation: u32,
     pub(super) decoder: Decoder,
-    pub(super) role: Role,
-    /// It may stop the daemon.
-    pub(super) trusted: bool,
     pub(super) output: Output,
-    /// What came and is not read, because too much waits to be written.
-    pub(super) rest: Vec<u8>,
-    /// Nothing more is read; it ends when all is written.
-    pub(super) ending: bool,
-    pub(super) dirty: bool,
-    pub(super) stalled: bool,
-    /// Whether the queue has it on its list of those that wait for the disk.
-    pub(super) listed: bool,
-    /// Whether it is on the list of those that are not read until the disk has caught up.
-    pub(super) refrained: bool,
-    /// Its last input was one request of a producer, and is answered.
-    pub(super) in_turn: bool,
-    /// IDs of the tasks that it observes.
-    pub(super) observes: FastMap<u32, ()>,
-    pub(super) worker: Option<Box<Worker>>,
-    /// When it is asked next whether it is there, if it is, and heartbeats that it has not answered.
-    pub(super) beat: Option<Tick>,
-    pub(super) unanswered: u8,
-    /// A producer: it has said something since it was asked last.
-    pub(super) heard: bool,
+    pub(super) state: State,
+    /// It may stop the daemon: the driver says so when it opens the connection.
+    pub(super) trusted: bool,
+    pub(super) lists: Lists,
 }
 
 impl Connection {
     /// Bytes of its buffers: what waits to be written, and for the disk; and what has come and is not read.
     pub(super) fn buffered(&self) -> (usize, usize) {
-        (self.output.capacity(), self.decoder.kept() + self.rest.capacity())
+        let unread = match &self.state {
+            State::Open(Open { input: Input::Stalled(unread), .. }) => unread.capacity(),
+            State::Open(Open { input: Input::Reading, .. }) | State::Ending { .. } => 0,
+        };
+        (self.output.capacity(), self.decoder.kept() + unread)
+    }
+
+    pub(super) const fn open(&self) -> Option<&Open> {
+        match &self.state {
+            State::Open(open) => Some(open),
+            State::Ending { .. } => None,
+        }
+    }
+
+    pub(super) const fn open_mut(&mut self) -> Option<&mut Open> {
+        match &mut self.state {
+            State::Open(open) => Some(open),
+            State::Ending { .. } => None,
+        }
+    }
+
+    pub(super) fn producer(&self) -> Option<&Producer> {
+        match &self.open()?.role {
+            Role::Producer(producer) => Some(producer),
+            Role::Unknown | Role::Worker(_) => None,
+        }
+    }
+
+    pub(super) fn worker(&self) -> Option<&Worker> {
+        match &self.open()?.role {
+            Role::Worker(worker) => Some(worker),
+            Role::Unknown | Role::Producer(_) => None,
+        }
     }
 }
 
@@ -105,21 +304,10 @@ impl Connections {
             *place = Some(Connection {
                 generation: *generation,
                 decoder: Decoder::new(accepts),
-                role: Role::Unknown,
-                trusted,
                 output: Output::new(limits.0, limits.1),
-                rest: Vec::new(),
-                ending: false,
-                dirty: false,
-                stalled: false,
-                listed: false,
-                refrained: false,
-                in_turn: false,
-                observes: FastMap::default(),
-                worker: None,
-                beat: None,
-                unanswered: 0,
-                heard: false,
+                state: State::Open(Open { role: Role::Unknown, input: Input::Reading, heartbeats: None }),
+                trusted,
+                lists: Lists::default(),
             });
         }
         id
@@ -145,8 +333,22 @@ impl Connections {
         self.at(index).map(|connection| ConnectionId { index, generation: connection.generation })
     }
 
+    pub(super) fn open_mut(&mut self, id: ConnectionId) -> Option<&mut Open> {
+        self.get_mut(id)?.open_mut()
+    }
+
+    pub(super) fn producer_mut(&mut self, id: ConnectionId) -> Option<&mut Producer> {
+        match &mut self.open_mut(id)?.role {
+            Role::Producer(producer) => Some(producer),
+            Role::Unknown | Role::Worker(_) => None,
+        }
+    }
+
     pub(super) fn worker_mut(&mut self, index: u32) -> Option<&mut Worker> {
-        self.at_mut(index)?.worker.as_deref_mut()
+        match &mut self.at_mut(index)?.open_mut()?.role {
+            Role::Worker(worker) => Some(worker),
+            Role::Unknown | Role::Producer(_) => None,
+        }
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
@@ -156,5 +358,59 @@ impl Connections {
         self.free.push(id.index);
         self.open -= 1;
         place.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened() -> State {
+        State::Open(Open { role: Role::Unknown, input: Input::Reading, heartbeats: None })
+    }
+
+    #[test]
+    fn a_connection_takes_one_role_and_ends_once() {
+        for (kind, other) in [(RoleKind::Producer, RoleKind::Worker), (RoleKind::Worker, RoleKind::Producer)] {
+            let mut state = opened();
+            assert!(state.has_no_role() && !state.is_ending());
+            let State::Open(open) = &mut state else { panic!("it is open") };
+            assert_eq!(open.role.take(kind), RoleChange::Begins);
+            assert_eq!(open.role.take(kind), RoleChange::Stays);
+            assert_eq!(open.role.take(other), RoleChange::Refused);
+            assert_eq!(open.role.take(kind), RoleChange::Stays, "a refused frame changes no role");
+            assert!(!state.has_no_role());
+            assert!(state.end().is_some());
+            assert!(state.is_ending() && !state.has_no_role());
+            assert!(state.end().is_none(), "a second end finds nothing to take back");
+            assert!(!state.has_no_role(), "a second end forgets no role");
+        }
+        let mut silent = opened();
+        assert!(matches!(silent.end(), Some(Open { role: Role::Unknown, .. })));
+        assert!(silent.is_ending() && silent.has_no_role());
+    }
+
+    #[test]
+    fn a_producer_is_heard_by_a_frame_that_is_refused_too() {
+        let mut role = Role::Unknown;
+        role.take(RoleKind::Producer);
+        let Role::Producer(producer) = &mut role else { panic!("it is a producer") };
+        assert!(std::mem::take(&mut producer.heard));
+        assert_eq!(role.take(RoleKind::Worker), RoleChange::Refused);
+        assert!(matches!(role, Role::Producer(Producer { heard: true, .. })));
+    }
+
+    #[test]
+    fn stalled_input_is_kept_in_order_and_read_once() {
+        let mut input = Input::Reading;
+        assert_eq!(input.resume(), None, "nothing was kept");
+        input.stall(b"ab");
+        input.stall(b"c");
+        assert!(input.is_stalled());
+        assert_eq!(input.resume().as_deref(), Some(&b"abc"[..]));
+        assert!(!input.is_stalled());
+        assert_eq!(input.resume(), None);
+        input.stall(b"");
+        assert_eq!(input.resume().as_deref(), Some(&b""[..]), "it was stalled, though every byte was read");
     }
 }

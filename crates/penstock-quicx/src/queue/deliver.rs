@@ -1,6 +1,6 @@
 //! Workers: who gets which task, and what becomes of it.
 
-use super::connection::Worker;
+use super::connection::{Role, Worker};
 use super::event::words;
 use super::kinds::Turn;
 use super::outcome::Outcome;
@@ -17,13 +17,13 @@ impl Queue {
     /// READY (decision 5): a registered worker stays one, and an idle one is answered.
     pub(super) fn ready(&mut self, now: Tick, id: ConnectionId) {
         let since = self.moment();
-        let Some(worker) = self.worker(id) else { return };
+        let Some(worker) = self.connections.worker_mut(id.index) else { return };
         if !worker.holds.is_empty() {
             return;
         }
         if !worker.registered {
             (worker.registered, worker.since) = (true, since);
-            self.begin_beats(now, id);
+            self.begin_beats(now, id, 0);
             self.workers += 1;
             self.idle += 1;
         }
@@ -34,7 +34,7 @@ impl Queue {
     }
 
     pub(super) fn prefetch(&mut self, now: Tick, id: ConnectionId, tasks: u16) {
-        if let Some(worker) = self.worker(id) {
+        if let Some(worker) = self.connections.worker_mut(id.index) {
             worker.prefetch = tasks;
             self.feed(now, id.index);
         }
@@ -57,16 +57,11 @@ impl Queue {
             if kinds.contains(&kind) { self.kinds.leave(kind) } else { kinds.push(kind) }
         }
         self.wait(id.index, None);
-        let Some(worker) = self.worker(id) else { return };
+        let Some(worker) = self.connections.worker_mut(id.index) else { return };
         let kinds = (!kinds.is_empty()).then(|| kinds.into_boxed_slice());
         let before = std::mem::replace(&mut worker.kinds, kinds);
         before.into_iter().flatten().for_each(|kind| self.kinds.leave(kind));
         self.feed(now, id.index);
-    }
-
-    fn worker(&mut self, id: ConnectionId) -> Option<&mut Worker> {
-        let connection = self.connections.get_mut(id)?;
-        Some(&mut **connection.worker.get_or_insert_with(|| Box::new(Worker::new())))
     }
 
     fn moment(&mut self) -> u64 {
@@ -105,11 +100,9 @@ impl Queue {
         let limit = self.config.output;
         !self.stopping
             && self.connections.at(index).is_some_and(|connection| {
-                !connection.ending
-                    && connection.output.waiting() <= limit
+                connection.output.waiting() <= limit
                     && connection
-                        .worker
-                        .as_ref()
+                        .worker()
                         .is_some_and(|worker| worker.registered && worker.holds.len() < usize::from(worker.prefetch))
             })
     }
@@ -156,12 +149,14 @@ impl Queue {
             let content = task.content(block);
             write_task(id, content, connection.output.room(HEADER + TaskId::LENGTH + content.len(), 0));
         }
-        if let Some(worker) = &mut connection.worker {
-            self.idle -= usize::from(worker.holds.is_empty());
-            worker.holds.push(place);
-            worker.since = since;
+        if let Some(open) = connection.open_mut() {
+            if let Role::Worker(worker) = &mut open.role {
+                self.idle -= usize::from(worker.holds.is_empty());
+                worker.holds.push(place);
+                worker.since = since;
+            }
+            open.answer_heartbeats();
         }
-        connection.unanswered = 0;
         if let Some(id) = self.connections.id(index) {
             self.mark(id);
         }
@@ -204,7 +199,7 @@ impl Queue {
         self.feed(now, id.index);
     }
 
-    /// Takes a task from the connection that holds it; tells one that does not.
+    /// Release a task that this connection holds; refuse the frame of one that does not hold it.
     fn take_from(&mut self, id: ConnectionId, task: TaskId) -> Option<u32> {
         let place = self.tasks.find(task).filter(|place| {
             self.tasks.get(*place).is_some_and(|task| match task.state {
@@ -253,17 +248,23 @@ impl Queue {
         }
     }
 
-    /// A connection gets nothing more: what it holds goes back, what it observes is forgotten.
+    /// End a connection: its tasks go back, and the queue forgets what it observes. Nothing changes where it is ending already.
     pub(super) fn dismiss(&mut self, now: Tick, id: ConnectionId) {
-        let index = id.index;
-        self.wait(index, None);
-        self.forget_observer(id);
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.ending = true;
-        if let Some(due) = connection.beat.take() {
-            self.timers.remove(&(due, Timer::Beat(index)));
+        let Some(open) = self.connections.get_mut(id).and_then(|connection| connection.state.end()) else { return };
+        if let Some(heartbeats) = open.heartbeats {
+            self.timers.remove(&(heartbeats.due, Timer::Beat(id.index)));
         }
-        let Some(mut worker) = connection.worker.take() else { return };
+        match open.role {
+            Role::Unknown => {}
+            Role::Producer(producer) => self.forget_observer(id, producer.observes),
+            Role::Worker(worker) => self.dismiss_worker(now, *worker),
+        }
+    }
+
+    fn dismiss_worker(&mut self, now: Tick, mut worker: Worker) {
+        if let Some(turn) = worker.turn {
+            self.kinds.wait(worker.kinds.as_deref(), turn, false);
+        }
         if worker.registered {
             self.workers -= 1;
             self.idle -= usize::from(worker.holds.is_empty());

@@ -87,10 +87,13 @@ impl Queue {
     fn resume_all(&mut self, now: Tick) {
         for id in std::mem::take(&mut self.holding) {
             if let Some(connection) = self.connections.get_mut(id) {
-                connection.listed = false;
+                connection.lists.holding = false;
             }
             self.resume(now, id);
-            if self.connections.get(id).is_some_and(|connection| connection.output.holds() || connection.stalled) {
+            let waits = self.connections.get(id).is_some_and(|connection| {
+                connection.output.holds() || connection.open().is_some_and(|open| open.input.is_stalled())
+            });
+            if waits {
                 self.list(id);
             }
         }

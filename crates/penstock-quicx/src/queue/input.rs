@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::connection::Role;
+use super::connection::{Connection, Role, RoleChange, RoleKind};
 use super::output::DeadList;
 use super::task::Tick;
 use super::{ConnectionId, Queue};
@@ -33,15 +33,19 @@ impl Queue {
     /// not take in time is not piled up for anybody.
     pub(super) fn takes_input(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
-        let journal = if connection.role == Role::Producer { JOURNAL.0 } else { JOURNAL.1 };
-        !connection.ending && !connection.output.is_full() && self.journal_waiting() <= journal
+        let Some(open) = connection.open() else { return false };
+        let journal = match open.role {
+            Role::Producer(_) => JOURNAL.0,
+            Role::Unknown | Role::Worker(_) => JOURNAL.1,
+        };
+        !connection.output.is_full() && self.journal_waiting() <= journal
     }
 
     fn read(&mut self, now: Tick, id: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if !connection.rest.is_empty() {
-            connection.rest.extend_from_slice(bytes);
-            return;
+        let Some(open) = connection.open_mut() else { return };
+        if open.input.is_stalled() {
+            return open.input.stall(bytes);
         }
         let mut decoder = std::mem::replace(&mut connection.decoder, Decoder::new(Accepts::ToClient));
         self.partial -= decoder.kept();
@@ -66,13 +70,12 @@ impl Queue {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.decoder = decoder;
         let answered = !connection.output.holds() && connection.output.waiting() > 0;
-        connection.in_turn = frames == 1 && connection.role == Role::Producer && answered;
-        if connection.ending {
-            return;
+        let Some(open) = connection.open_mut() else { return };
+        if let Role::Producer(producer) = &mut open.role {
+            producer.in_turn = frames == 1 && answered;
         }
-        connection.rest = input.to_vec();
         if !takes_more {
-            connection.stalled = true;
+            open.input.stall(input);
             self.list(id);
         }
     }
@@ -88,63 +91,59 @@ impl Queue {
         self.partial += decoder.kept();
     }
 
-    /// Those that were not read until the disk had caught up are read again, if they may be.
+    /// Name the connections that were paused and may be read again, now that the disk has caught up.
     pub(super) fn read_again(&mut self) {
-        for id in std::mem::take(&mut self.refrained) {
+        for id in std::mem::take(&mut self.read_paused) {
             if self.takes_input(id) {
                 if let Some(connection) = self.connections.get_mut(id) {
-                    connection.refrained = false;
+                    connection.lists.read_paused = false;
                 }
                 self.mark(id);
             } else if self.connections.get(id).is_some() {
-                self.refrained.push_back(id);
+                self.read_paused.push_back(id);
             }
         }
     }
 
     /// Whether a connection has neither submitted nor observed nor taken anything (decision 2): nothing will come for it.
     pub fn has_no_role(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_none_or(|connection| connection.role == Role::Unknown)
+        self.connections.get(id).is_none_or(|connection| connection.state.has_no_role())
     }
 
     /// Whether a connection's last input was one request of a producer, and is answered: the next one may be near.
     pub fn is_in_turn(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.in_turn)
+        self.connections.get(id).and_then(Connection::producer).is_some_and(|producer| producer.in_turn)
     }
 
-    /// What was not read because too much waited is read now, if it may be.
+    /// Read the input of a stalled connection, if it may be read now.
     pub(super) fn resume(&mut self, now: Tick, id: ConnectionId) {
         if !self.takes_input(id) {
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if !std::mem::replace(&mut connection.stalled, false) {
-            return;
+        if let Some(unread) = self.connections.open_mut(id).and_then(|open| open.input.resume()) {
+            self.read(now, id, &unread);
+            self.mark(id);
         }
-        let rest = std::mem::take(&mut connection.rest);
-        self.read(now, id, &rest);
-        self.mark(id);
     }
 
     /// Nothing more is read; the connection ends when everything is written.
     fn end(&mut self, now: Tick, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.ending = true;
-        }
         self.dismiss(now, id);
         self.mark(id);
     }
 
     fn handle_frame(&mut self, now: Tick, id: ConnectionId, frame: Frame<'_>) {
         match frame {
-            Frame::Submit(submit) if self.is(now, id, Role::Producer, &frame) => self.submit(now, id, submit, None),
-            Frame::SubmitOnce(once) if self.is(now, id, Role::Producer, &frame) => {
+            Frame::Submit(submit) if self.is(now, id, RoleKind::Producer, &frame) => self.submit(now, id, submit, None),
+            Frame::SubmitOnce(once) if self.is(now, id, RoleKind::Producer, &frame) => {
                 self.submit(now, id, once.submit, Some(once.key));
             }
-            Frame::Observe(task) if self.is(now, id, Role::Producer, &frame) => self.observe(now, id, task),
-            Frame::Ready if self.is(now, id, Role::Worker, &frame) => self.ready(now, id),
-            Frame::Prefetch(prefetch) if self.is(now, id, Role::Worker, &frame) => self.prefetch(now, id, prefetch.0),
-            Frame::Subscribe(types) if self.is(now, id, Role::Worker, &frame) => self.subscribe(now, id, types),
+            Frame::Observe(task) if self.is(now, id, RoleKind::Producer, &frame) => self.observe(now, id, task),
+            Frame::Ready if self.is(now, id, RoleKind::Worker, &frame) => self.ready(now, id),
+            Frame::Prefetch(prefetch) if self.is(now, id, RoleKind::Worker, &frame) => {
+                self.prefetch(now, id, prefetch.0)
+            }
+            Frame::Subscribe(types) if self.is(now, id, RoleKind::Worker, &frame) => self.subscribe(now, id, types),
             Frame::Done(task) => self.worker_done(now, id, task),
             Frame::Failed(Failed { id: task, reason }) => self.worker_failed(now, id, task, reason),
             Frame::Heartbeat => self.heartbeat(now, id),
@@ -175,24 +174,21 @@ impl Queue {
     }
 
     /// Whether a connection has this role, or takes it now (decision 2).
-    fn is(&mut self, now: Tick, id: ConnectionId, role: Role, frame: &Frame<'_>) -> bool {
-        let Some(connection) = self.connections.get_mut(id) else { return false };
-        connection.heard = true;
-        let begins = connection.role == Role::Unknown && role == Role::Producer;
-        if connection.role == Role::Unknown {
-            connection.role = role;
+    fn is(&mut self, now: Tick, id: ConnectionId, role: RoleKind, frame: &Frame<'_>) -> bool {
+        let Some(open) = self.connections.open_mut(id) else { return false };
+        match (open.role.take(role), role) {
+            // A worker's heartbeats begin with READY.
+            (RoleChange::Begins, RoleKind::Producer) => self.begin_beats(now, id, 0),
+            (RoleChange::Begins, RoleKind::Worker) => {}
+            (RoleChange::Stays, RoleKind::Producer | RoleKind::Worker) => {}
+            (RoleChange::Refused, RoleKind::Producer) => return self.refuse_role(id, frame, "a producer"),
+            (RoleChange::Refused, RoleKind::Worker) => return self.refuse_role(id, frame, "a worker"),
         }
-        let fits = connection.role == role;
-        if begins {
-            self.begin_beats(now, id);
-        }
-        if !fits {
-            let whose = match role {
-                Role::Producer => "a producer",
-                Role::Worker | Role::Unknown => "a worker",
-            };
-            self.refuse(id, ErrorCode::Invalid, &format!("{} is for {whose}", frame.opcode()));
-        }
-        fits
+        true
+    }
+
+    fn refuse_role(&mut self, id: ConnectionId, frame: &Frame<'_>, whose: &str) -> bool {
+        self.refuse(id, ErrorCode::Invalid, &format!("{} is for {whose}", frame.opcode()));
+        false
     }
 }

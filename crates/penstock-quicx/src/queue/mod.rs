@@ -29,7 +29,7 @@ use std::time::Instant;
 
 pub use config::{Policy, QueueConfig};
 pub use connection::ConnectionId;
-use connection::Connections;
+use connection::{Connection, Connections};
 use event::Events;
 pub use event::{Counters, Event};
 use keys::Keys;
@@ -64,10 +64,10 @@ pub struct Queue {
     timers: BTreeSet<(Tick, Timer)>,
     /// Tasks whose record is not on the disk, in their order.
     accepting: VecDeque<(Lsn, u32)>,
-    /// Connections with answers that wait for the disk, and those of which nothing is read.
+    /// Connections with answers that wait for the disk, and stalled ones.
     holding: Vec<ConnectionId>,
-    /// Those that have something to say which is not read until the disk has caught up, first come, first served.
-    refrained: VecDeque<ConnectionId>,
+    /// Connections whose input is not read until the disk has caught up, first come, first served.
+    read_paused: VecDeque<ConnectionId>,
     /// The segment whose tasks are being written again, and the place that is next.
     compacting: Option<(u64, u32)>,
     /// Bytes of frames that are not whole.
@@ -136,7 +136,7 @@ impl Queue {
             timers: BTreeSet::new(),
             accepting: VecDeque::new(),
             holding: Vec::new(),
-            refrained: VecDeque::new(),
+            read_paused: VecDeque::new(),
             compacting: None,
             partial: 0,
             dirty: VecDeque::new(),
@@ -230,11 +230,11 @@ impl Queue {
             self.dismiss(now, id);
             let Some(connection) = self.connections.remove(id) else { return };
             self.partial -= connection.decoder.kept();
-            if connection.listed {
+            if connection.lists.holding {
                 self.holding.retain(|other| *other != id);
             }
-            if connection.refrained {
-                self.refrained.retain(|other| *other != id);
+            if connection.lists.read_paused {
+                self.read_paused.retain(|other| *other != id);
             }
         }
     }
@@ -268,31 +268,29 @@ impl Queue {
 
     /// The same: what goes out, and what has come.
     pub(crate) fn buffers(&self, id: ConnectionId) -> (usize, usize) {
-        self.connections.get(id).map_or((0, 0), connection::Connection::buffered)
+        self.connections.get(id).map_or((0, 0), Connection::buffered)
     }
 
     /// Whether anything should be read from a connection. If not, [`poll_connection`](Self::poll_connection) names it when
     /// that has changed.
     pub fn wants_input(&mut self, id: ConnectionId) -> bool {
         if self.takes_input(id) {
-            return self
-                .connections
-                .get(id)
-                .is_some_and(|connection| connection.rest.is_empty() && !connection.stalled);
+            let open = self.connections.get(id).and_then(Connection::open);
+            return open.is_some_and(|open| !open.input.is_stalled());
         }
         if self.journal.is_some()
             && let Some(connection) = self.connections.get_mut(id)
-            && !connection.ending
-            && !std::mem::replace(&mut connection.refrained, true)
+            && !connection.state.is_ending()
+            && !std::mem::replace(&mut connection.lists.read_paused, true)
         {
-            self.refrained.push_back(id);
+            self.read_paused.push_back(id);
         }
         false
     }
 
     /// Whether a connection ends, once everything is written.
     pub fn is_ending(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_none_or(|connection| connection.ending && !connection.output.holds())
+        self.connections.get(id).is_none_or(|connection| connection.state.is_ending() && !connection.output.holds())
     }
 
     /// A connection that has something to write, to read again, or to end.
@@ -300,7 +298,7 @@ impl Queue {
         loop {
             let id = self.dirty.pop_front()?;
             if let Some(connection) = self.connections.get_mut(id) {
-                connection.dirty = false;
+                connection.lists.dirty = false;
                 return Some(id);
             }
         }
@@ -385,7 +383,7 @@ impl Queue {
 
     fn mark(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id)
-            && !std::mem::replace(&mut connection.dirty, true)
+            && !std::mem::replace(&mut connection.lists.dirty, true)
         {
             self.dirty.push_back(id);
         }
@@ -437,7 +435,7 @@ impl Queue {
     fn list(&mut self, id: ConnectionId) {
         if self.journal.is_some()
             && let Some(connection) = self.connections.get_mut(id)
-            && !std::mem::replace(&mut connection.listed, true)
+            && !std::mem::replace(&mut connection.lists.holding, true)
         {
             self.holding.push(id);
         }
@@ -464,9 +462,7 @@ impl Queue {
     /// Ends a connection at once, with whatever waits to be written.
     fn cut(&mut self, now: Tick, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.ending = true;
             connection.output.clear();
-            connection.rest = Vec::new();
             self.dismiss(now, id);
             self.mark(id);
         }

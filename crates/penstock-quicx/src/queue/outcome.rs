@@ -129,22 +129,21 @@ impl Queue {
     }
 
     fn add_observer(&mut self, id: ConnectionId, task: TaskId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.observes.len() >= OBSERVED {
+        let Some(producer) = self.connections.producer_mut(id) else { return };
+        if producer.observes.len() >= OBSERVED {
             let message = format!("{OBSERVED} tasks are observed already");
             return self.refuse(id, ErrorCode::Invalid, &message);
         }
         let observers = self.observers.entry(task.0).or_default();
         if !observers.contains(&id) {
-            connection.observes.insert(task.0, ());
+            producer.observes.insert(task.0, ());
             observers.push(id);
         }
     }
 
-    /// A connection hears of nothing any more.
-    pub(super) fn forget_observer(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        for task in std::mem::take(&mut connection.observes).into_keys() {
+    /// Forget that a connection observes these tasks.
+    pub(super) fn forget_observer(&mut self, id: ConnectionId, observes: FastMap<u32, ()>) {
+        for task in observes.into_keys() {
             if let Some(observers) = self.observers.get_mut(&task) {
                 observers.retain(|observer| *observer != id);
                 if observers.is_empty() {
@@ -158,8 +157,8 @@ impl Queue {
     pub(super) fn resolve(&mut self, now: Tick, id: TaskId, submitter: Option<ConnectionId>, outcome: Outcome) {
         let mut hearers = self.observers.remove(&id.0).unwrap_or_default();
         for hearer in &hearers {
-            if let Some(connection) = self.connections.get_mut(*hearer) {
-                connection.observes.remove(&id.0);
+            if let Some(producer) = self.connections.producer_mut(*hearer) {
+                producer.observes.remove(&id.0);
             }
         }
         if let Some(submitter) = submitter.filter(|submitter| !hearers.contains(submitter)) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::Role;
+use super::connection::{Heartbeats, Role};
 use super::task::{State, Tick};
 use super::{ConnectionId, Event, Queue};
 use crate::Frame;
@@ -88,37 +88,36 @@ impl Queue {
 
     /// PONG; one that nobody asked for is ignored.
     pub(super) fn pong(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.unanswered = 0;
+        if let Some(open) = self.connections.open_mut(id) {
+            open.answer_heartbeats();
         }
     }
 
-    /// A worker or a producer is asked from now on whether it is there, while it is idle (decision 10).
-    pub(super) fn begin_beats(&mut self, now: Tick, id: ConnectionId) {
-        if let (Some(interval), Some(connection)) = (self.config.heartbeat_interval, self.connections.get_mut(id)) {
+    /// Schedule the next heartbeat to a worker or a producer, which is sent while it is idle (decision 10).
+    pub(super) fn begin_beats(&mut self, now: Tick, id: ConnectionId, unanswered: u8) {
+        if let (Some(interval), Some(open)) = (self.config.heartbeat_interval, self.connections.open_mut(id)) {
             let due = now + interval.as_micros().max(1) as u64;
-            connection.beat = Some(due);
+            open.heartbeats = Some(Heartbeats { due, unanswered });
             self.timers.insert((due, Timer::Beat(id.index)));
         }
     }
 
     fn beat(&mut self, now: Tick, index: u32) {
         let Some(id) = self.connections.id(index) else { return };
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.beat = None;
-        let heard = std::mem::take(&mut connection.heard);
+        let Some(open) = self.connections.open_mut(id) else { return };
+        let Some(Heartbeats { unanswered, .. }) = open.heartbeats.take() else { return };
         // A worker is idle while it holds nothing, a producer while it says nothing.
-        let idle = connection.worker.as_ref().map_or(!heard, |worker| worker.holds.is_empty());
-        if idle && connection.unanswered >= UNANSWERED {
-            match connection.role {
-                Role::Worker => self.counters.silent += 1,
-                Role::Producer | Role::Unknown => self.counters.silent_producers += 1,
-            }
+        let (idle, silent) = match &mut open.role {
+            Role::Unknown => return,
+            Role::Producer(producer) => (!std::mem::take(&mut producer.heard), &mut self.counters.silent_producers),
+            Role::Worker(worker) => (worker.holds.is_empty(), &mut self.counters.silent),
+        };
+        if idle && unanswered >= UNANSWERED {
+            *silent += 1;
             self.events.push(Event::Silent { connection: id });
             return self.cut(now, id);
         }
-        connection.unanswered = if idle { connection.unanswered + 1 } else { 0 };
-        self.begin_beats(now, id);
+        self.begin_beats(now, id, if idle { unanswered + 1 } else { 0 });
         if idle {
             self.push(now, id, &Frame::Heartbeat);
         }
