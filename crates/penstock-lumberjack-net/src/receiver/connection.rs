@@ -34,7 +34,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const FAREWELL: Duration = Duration::from_millis(10);
 /// How often those who wait for room look again, should they have missed that there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const FAR: Duration = Duration::from_secs(3_600);
+/// A timer without a deadline rings this late.
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// A connection and what is known of its peer.
 pub(super) struct Connection<S> {
@@ -55,8 +56,59 @@ pub(super) struct Account {
     pub(super) bytes: u64,
 }
 
-/// Why no more is read.
+/// Where a connection is.
+///
+/// ```text
+///           the writer closes it, breaks a rule or is late,
+///           the receiver stops, the age limit                  everything is acknowledged
+///  Reading ─────────────────────────────────────────▶ Draining ──────────────────────────▶ closed
+/// ```
 #[derive(Debug)]
+enum State {
+    /// Frames are read while there is room.
+    Reading {
+        /// Bytes that were read wait to be decoded.
+        more: bool,
+    },
+    /// No more is read; what was taken is still acknowledged.
+    Draining(Ending),
+}
+
+impl State {
+    const fn is_reading(&self) -> bool {
+        match self {
+            Self::Reading { .. } => true,
+            Self::Draining(_) => false,
+        }
+    }
+
+    /// Whether bytes that were read wait to be decoded.
+    const fn has_more(&self) -> bool {
+        match self {
+            Self::Reading { more } => *more,
+            Self::Draining(_) => false,
+        }
+    }
+
+    /// Say whether bytes wait to be decoded. A connection that is read no more decodes none.
+    const fn set_more(&mut self, waits: bool) {
+        match self {
+            Self::Reading { more } => *more = waits,
+            Self::Draining(_) => {}
+        }
+    }
+
+    /// Read no more. The first reason stands.
+    fn end(&mut self, ending: Ending) {
+        match self {
+            Self::Reading { .. } => *self = Self::Draining(ending),
+            Self::Draining(_) => {}
+        }
+    }
+}
+
+/// Why no more is read.
+#[derive(Debug, Clone)]
 enum Ending {
     /// The peer has finished.
     Finished,
@@ -77,6 +129,16 @@ impl Ending {
             Self::Failed(error) => error.kind() == ErrorKind::Deadline,
         }
     }
+
+    /// What the access log says of it.
+    fn into_result(self) -> Result<&'static str> {
+        match self {
+            Self::Finished => Ok("the writer closed it"),
+            Self::Stopped => Ok("the receiver stops"),
+            Self::Aged => Ok("its age limit"),
+            Self::Failed(error) => Err(error),
+        }
+    }
 }
 
 struct Run<S> {
@@ -93,8 +155,7 @@ struct Run<S> {
     /// Where the last two windows ended that have, the older one first.
     windows: [u64; 2],
     read: usize,
-    more: bool,
-    ending: Option<Ending>,
+    state: State,
     began: Instant,
     /// When the last byte was written.
     wrote: Instant,
@@ -119,8 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             delivered: 0,
             windows: [0; 2],
             read: *READ.start(),
-            more: false,
-            ending: None,
+            state: State::Reading { more: false },
             began: now,
             wrote: now,
             account: Account::default(),
@@ -134,50 +194,58 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     async fn serve(&mut self, mut stop: watch::Receiver<bool>) -> Result<&'static str> {
-        let mut timer = Box::pin(sleep_until((self.began + FAR).into()));
+        let mut timer = Box::pin(sleep_until((self.began + NO_DEADLINE).into()));
         loop {
-            self.deliver_what_is_due().await?;
+            self.flush_ready().await?;
             self.transmit().await?;
             self.end_at_its_age();
-            if self.ending.is_some() && self.under_way.is_empty() && self.intake.rows() == 0 {
-                return self.end().await;
+            if let State::Draining(ending) = &self.state
+                && self.under_way.is_empty()
+                && self.intake.rows() == 0
+            {
+                let ending = ending.clone();
+                return self.close(ending).await;
             }
-            let wants = self.ending.is_none() && self.server.wants_input();
+            let wants = self.state.is_reading() && self.server.wants_input();
             let room = self.share.has_room(wants && self.server.waiting() > 0);
             let reading = wants && room;
-            if reading && self.more {
+            if reading && self.state.has_more() {
                 self.decode();
                 tokio::task::yield_now().await;
                 continue;
             }
-            self.set(timer.as_mut(), room);
+            self.set_timer(timer.as_mut(), room);
             let budget = Arc::clone(self.share.budget());
             tokio::select! {
                 biased;
-                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.safe(done)?,
-                read = read(&mut self.of.stream, self.server.input(), self.read), if reading => self.came(read)?,
-                _ = stop.wait_for(|stopped| *stopped), if self.ending.is_none() => self.finish(Ending::Stopped),
+                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.on_safe(done)?,
+                read = read(&mut self.of.stream, self.server.input(), self.read), if reading => self.on_read(read)?,
+                _ = stop.wait_for(|stopped| *stopped), if self.state.is_reading() => self.finish(Ending::Stopped),
                 () = budget.freed(), if !room => {}
-                () = timer.as_mut() => self.time_has_passed(),
+                () = timer.as_mut() => self.on_timeout(),
             }
         }
     }
 
-    /// Sets the timer, unless it rings before: then it is set when it has rung.
-    fn set(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
+    /// Set the timer, unless it rings before: then it is set when it has rung.
+    fn set_timer(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
         let now = Instant::now();
         let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.of.shared.options.server.pause);
-        let age = self.of.shared.options.max_age.filter(|_| self.ending.is_none()).map(|age| self.began + age);
-        // Once it is over age it ends at its window's edge, which something else brings.
+        let age = self.of.shared.options.max_age.filter(|_| self.state.is_reading()).map(|age| self.began + age);
+        // A connection over its age ends at the edge of its window: a frame or an acknowledgement brings that, not the timer.
         let age = age.filter(|at| *at > now);
         let look_again = (!room).then(|| now + LOOK_AGAIN);
-        let due = [self.server.poll_timeout(), pause, age, look_again].into_iter().flatten().min().unwrap_or(now + FAR);
+        let due = [self.server.poll_timeout(), pause, age, look_again]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(now + NO_DEADLINE);
         if timer.is_elapsed() || timer.deadline() > due.into() {
             timer.reset(due.into());
         }
     }
 
-    fn came(&mut self, read: std::io::Result<usize>) -> Result<()> {
+    fn on_read(&mut self, read: std::io::Result<usize>) -> Result<()> {
         let count = or_end(read).map_err(|error| Error::io("the connection broke", error))?;
         if count == 0 {
             self.finish(Ending::Finished);
@@ -211,28 +279,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             }
         }
         match progress {
-            Ok(progress) => self.more = progress.more,
+            Ok(progress) => self.state.set_more(progress.more),
             Err(error) => self.finish(Ending::Failed(error.into())),
         }
         let waiting = self.server.waiting();
         self.share.hold(waiting + self.intake.bytes());
     }
 
-    /// No more is read.
+    /// Read no more.
     fn finish(&mut self, ending: Ending) {
         let now = Instant::now();
-        self.more = false;
         let ending = match (ending, self.server.handle_end(now)) {
             // Who is told to stop cuts the peer's frame off itself.
             (ending @ (Ending::Failed(_) | Ending::Stopped | Ending::Aged), _)
             | (ending @ Ending::Finished, Ok(())) => ending,
             (Ending::Finished, Err(error)) => Ending::Failed(error.into()),
         };
-        self.ending.get_or_insert(ending);
+        self.state.end(ending);
     }
 
     fn end_at_its_age(&mut self) {
-        let Some(age) = self.of.shared.options.max_age.filter(|_| self.ending.is_none()) else { return };
+        let Some(age) = self.of.shared.options.max_age.filter(|_| self.state.is_reading()) else { return };
         // Between windows nothing is unacknowledged. Frames that wait unread are sent again on the next connection.
         let edge = self.server.received() == self.server.acknowledged();
         if edge && self.began.elapsed() >= age {
@@ -241,7 +308,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
     }
 
-    fn time_has_passed(&mut self) {
+    fn on_timeout(&mut self) {
         let now = Instant::now();
         if self.server.poll_timeout().is_some_and(|due| due <= now)
             && let Err(error) = self.server.handle_timeout(now)
@@ -250,14 +317,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
     }
 
-    /// Hands a batch over: a window that is full, or what there is of one if it should wait no longer.
-    async fn deliver_what_is_due(&mut self) -> Result<()> {
+    /// Hand a batch over: a window that is full, or the part of one that should wait no longer.
+    async fn flush_ready(&mut self) -> Result<()> {
         if self.intake.rows() == 0 {
             return Ok(());
         }
         let pause = self.of.shared.options.server.pause;
         let due = self.intake.window_ended()
-            || self.ending.is_some()
+            || !self.state.is_reading()
             || self.intake.bytes() >= BATCH
             || self.share.budget().is_full()
             || self.intake.last.elapsed() >= pause;
@@ -294,7 +361,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         Ok(())
     }
 
-    fn safe(&mut self, (end, bytes, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
+    fn on_safe(&mut self, (end, bytes, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
         let now = Instant::now();
         let counters = &self.of.shared.counters;
         counters.safe_seconds.observe(now - began);
@@ -307,8 +374,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let before = self.server.acknowledged();
         self.server.acknowledge(now, end)?;
         counters.acknowledged.fetch_add(self.server.acknowledged() - before, Ordering::Relaxed);
-        // What was held back because two windows were open may be here already.
-        self.more |= self.server.waiting() > 0;
+        // Frames that the server held back because two windows were open may be here already.
+        if self.server.waiting() > 0 {
+            self.state.set_more(true);
+        }
         Ok(())
     }
 
@@ -328,16 +397,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         written
     }
 
-    /// Everything that was taken is acknowledged.
-    async fn end(&mut self) -> Result<&'static str> {
-        let is_ours = self.ending.as_ref().is_some_and(Ending::is_ours);
+    /// Close the connection: everything that was taken is acknowledged.
+    async fn close(&mut self, ending: Ending) -> Result<&'static str> {
+        let is_ours = ending.is_ours();
         let all = self.server.received() == self.server.acknowledged();
-        let result = match self.ending.take() {
-            None | Some(Ending::Finished) => Ok("the writer closed it"),
-            Some(Ending::Stopped) => Ok("the receiver stops"),
-            Some(Ending::Aged) => Ok("its age limit"),
-            Some(Ending::Failed(error)) => Err(error),
-        };
         let clean = match timeout(LINGER, self.farewell()).await {
             Ok(settled) => settled.unwrap_or(false),
             // A writer that does not read does not know that this end is closed; it has its acknowledgements all the same.
@@ -346,7 +409,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         if let Some(standing) = self.standing.as_mut().filter(|_| clean) {
             standing.is_clean();
         }
-        result
+        ending.into_result()
     }
 
     /// Closes the connection from this end too; says whether the writer has every acknowledgement.
@@ -385,4 +448,32 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Bytes, limit: Dura
     };
     let written = timeout(limit, writing).await.ok()?;
     Some(written.map_err(|error| Error::io("an acknowledgement could not be written", error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_read_until_it_ends_and_the_first_reason_stands() {
+        let mut state = State::Reading { more: false };
+        assert!(state.is_reading() && !state.has_more());
+        state.set_more(true);
+        assert!(state.is_reading() && state.has_more());
+        state.end(Ending::Aged);
+        assert!(!state.is_reading() && !state.has_more(), "what waits is sent again on the next connection");
+        state.set_more(true);
+        assert!(!state.has_more(), "nothing more is decoded");
+        state.end(Ending::Failed(Error::deadline("late".into())));
+        assert!(matches!(state, State::Draining(Ending::Aged)), "{state:?}");
+    }
+
+    #[test]
+    fn this_end_closes_a_connection_that_stops_is_aged_or_late() {
+        let broken = || Error::misuse("a rule".into());
+        assert!(Ending::Stopped.is_ours() && Ending::Aged.is_ours());
+        assert!(Ending::Failed(Error::deadline("late".into())).is_ours());
+        assert!(!Ending::Finished.is_ours() && !Ending::Failed(broken()).is_ours());
+        assert!(Ending::Finished.into_result().is_ok() && Ending::Failed(broken()).into_result().is_err());
+    }
 }
