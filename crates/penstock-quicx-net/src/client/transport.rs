@@ -58,9 +58,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     name: String,
-    /// Whether it is encrypted, and whether we have shown a certificate.
-    tls: bool,
-    certified: bool,
+    protection: Protection,
+}
+
+/// How a connection is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protection {
+    Plain,
+    /// TLS, without a certificate of ours.
+    Tls,
+    /// TLS, with a certificate of ours.
+    MutualTls,
 }
 
 impl Peer {
@@ -70,7 +78,7 @@ impl Peer {
             return self.wants_certificate();
         }
         let mut context = format!("the connection to {} broke", self.name);
-        if self.tls && !self.certified && error.kind() != io::ErrorKind::TimedOut {
+        if self.protection == Protection::Tls && error.kind() != io::ErrorKind::TimedOut {
             context.push_str(" (if it takes only clients with a certificate, give ours: cert and key)");
         }
         Error::io(context, error)
@@ -90,7 +98,7 @@ impl Peer {
     /// What came is not what a daemon says.
     pub(super) fn wrong(&self, error: penstock_quicx::Error, bytes: &[u8]) -> Error {
         // How a server of TLS tells that it is spoken to in plain text.
-        if !self.tls && bytes.starts_with(&[0x15, 3]) {
+        if self.protection == Protection::Plain && bytes.starts_with(&[0x15, 3]) {
             return Error::tls(format!(
                 "{} speaks TLS, and was spoken to in plain text: say whom to trust, by fingerprint, ca or system_ca",
                 self.name
@@ -124,8 +132,12 @@ pub(super) async fn connect(options: ConnectOptions) -> Result<(Box<dyn Stream>,
         Target::Tcp(address) => address.clone(),
         Target::Unix(path) => path.display().to_string(),
     };
-    let certified = options.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
-    let peer = Peer { name, tls: options.tls.is_some(), certified };
+    let protection = match &options.tls {
+        None => Protection::Plain,
+        Some(tls) if tls.identity.is_none() => Protection::Tls,
+        Some(_) => Protection::MutualTls,
+    };
+    let peer = Peer { name, protection };
     let late = || Error::deadline(format!("{} did not answer within {:?}", peer.name, options.timeout));
     let stream = timeout(options.timeout, reach(&options, &peer)).await.unwrap_or_else(|_| Err(late()))?;
     Ok((stream, peer))
