@@ -8,10 +8,10 @@ use arrow_schema::{Field, Schema};
 use penstock_wire::hex;
 use sha2::{Digest, Sha256};
 
+use crate::error::{Error, Misuse, Result};
 use crate::ipc::Batch;
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{Dialect, Method, Protocol};
-use crate::{Error, Result};
 
 /// What a server tells about its methods, made once.
 #[derive(Debug)]
@@ -110,9 +110,9 @@ pub fn protocol_hash(protocol: &Protocol) -> String {
 pub fn description_hash(protocol_name: &str, batch: &Batch) -> Result<String> {
     let column = |name: &str| {
         let column = batch.schema.index_of(name).ok().and_then(|index| batch.columns.get(index));
-        column.ok_or_else(|| Error::misuse(format!("a description has a column {name}")))
+        column.ok_or_else(|| Error::from(Misuse::NoColumn(name.to_owned())))
     };
-    let wrong = || Error::misuse("the columns of a description have other types");
+    let wrong = || Error::from(Misuse::ColumnTypes);
     let text = |name: &str| column(name)?.as_string_opt::<i32>().ok_or_else(wrong);
     let flag = |name: &str| column(name)?.as_boolean_opt().ok_or_else(wrong);
     let bytes = |name: &str| column(name)?.as_binary_opt::<i32>().ok_or_else(wrong);

@@ -61,6 +61,12 @@ pub enum Misuse {
     /// Two methods of a protocol have one name.
     #[error("two methods are called {0:?}")]
     MethodName(String),
+    /// A batch that describes no protocol.
+    #[error("a description has a column {0}")]
+    NoColumn(String),
+    /// A batch that describes a protocol in other types.
+    #[error("the columns of a description have other types")]
+    ColumnTypes,
     /// The prefix of a service's paths.
     #[error("the prefix {0:?} begins with a slash and does not end with one")]
     Prefix(String),

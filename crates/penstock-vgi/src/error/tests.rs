@@ -180,6 +180,8 @@ fn every_misuse_has_its_message_and_its_kind() {
             (Misuse::Batch { reason: text() }.into(), "a batch that cannot be written: x"),
             (Misuse::Dialect(text()).into(), "no dialect is called \"x\": \"spec\" and \"0.10\" are"),
             (Misuse::MethodName(text()).into(), "two methods are called \"x\""),
+            (Misuse::NoColumn(text()).into(), "a description has a column x"),
+            (Misuse::ColumnTypes.into(), "the columns of a description have other types"),
             (Misuse::Prefix(text()).into(), "the prefix \"x\" begins with a slash and does not end with one"),
             (Misuse::SegmentSize(7).into(), "a segment has more than 65536 bytes, not 7"),
         ],
