@@ -16,7 +16,7 @@ mod common;
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod raw;
 #[path = "pipestream/support.rs"]
-#[allow(dead_code, reason = "the other tests use the rest")]
+#[allow(dead_code, unused_imports, reason = "the other tests use the rest")]
 mod support;
 
 use std::fs::{self, File};

@@ -229,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
         for entity in payloads {
-            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"bytes").unwrap();
+            fs::write(dir.path().join(format!("{ID}/0/{entity}")), b"6bytes").unwrap();
         }
         fs::write(dir.path().join(ID).join(LOG), lines.concat()).unwrap();
         dir
