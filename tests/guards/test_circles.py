@@ -19,8 +19,8 @@ ALLOWED = [
     ("io", "admission/descriptors admission/mod"),
     ("io", "tls/certificate tls/mod"),
     ("io", "admission/counters admission/first_byte admission/permits http/listen metrics"),
-    ("lumberjack", "frame/ack frame/data frame/json frame/mod frame/window limits"),
-    ("lumberjack", "decoder frame/scan"),
+    ("log", "log recovery"),
+    ("lumberjack", "decoder error frame/ack frame/data frame/json frame/mod frame/scan frame/window limits"),
     ("lumberjack-net", "columns/look columns/mod columns/raw columns/text columns/typed delivery"),
     ("lumberjack-net", "receiver/connection receiver/mod"),
     ("lumberjack-net", "sender/lane sender/mod"),
@@ -31,40 +31,36 @@ ALLOWED = [
             "spool/recent spool/recovery spool/writer"
         ),
     ),
-    ("pimp", "envelope error id job key metadata response validate"),
+    ("pimp", "envelope error/malformed error/mod id job key metadata response validate"),
     ("pimp", "sender/request sender"),
     ("pimp-net", "server/answer server/body"),
     ("pimp-net", "server/events server/metrics server/packing server/payload server/pieces server/raw server/service"),
     ("pimp-net", "store/disk/mod store/disk/writer"),
-    ("pipestream", "frame/entity header_key"),
     (
         "pipestream",
         (
-            "frame/barrier frame/capabilities frame/checkpoint frame/error_frame frame/layer2 frame/mod "
-            "frame/scope_digest frame/status stored"
+            "chunk entity_id/mod error/document error/entity error/limit error/malformed error/misuse "
+            "error/mod error/reference error/violation frame/barrier frame/capabilities "
+            "frame/checkpoint frame/decoder frame/entity frame/error_frame frame/layer2 frame/mod "
+            "frame/scope_digest frame/status header_key heap/arena heap/children heap/mod heap/roots "
+            "manifest/children manifest/mod manifest/orphans manifest/types merkle/mod merkle/wide "
+            "messages pipe_doc policy pseudonym reference/keys reference/location reference/mod "
+            "reference/secrets scope session/again session/binding session/checkpoint session/claims "
+            "session/control session/gather session/journal session/mod session/owner session/pace "
+            "session/receiver session/resilience session/scopes session/seen session/streams "
+            "session/survival session/types session_id status stored yield_token"
         ),
     ),
     ("pipestream", "claims/mod claims/record"),
-    ("pipestream", "manifest/types policy"),
-    ("pipestream", "heap/arena heap/children"),
-    ("pipestream", "merkle/mod merkle/wide"),
-    (
-        "pipestream",
-        (
-            "session/again session/binding session/checkpoint session/claims session/control session/gather "
-            "session/journal session/mod session/owner session/pace session/receiver session/resilience "
-            "session/streams session/survival"
-        ),
-    ),
-    ("pipestream", "fuzzing/session/layer2 fuzzing/session"),
-    ("pipestream", "reference/keys reference/location reference/mod reference/secrets"),
     ("py", "vgi/batches vgi/client vgi/external vgi/protocol vgi/segment vgi/values"),
-    ("py", "vgi/http_server vgi/server"),
+    ("py", "vgi/http_call vgi/http_server vgi/server"),
+    ("quicx", "client decoder error frame/dead frame/mod frame/opcode frame/subscribe frame/task"),
     ("quicx", "journal/header journal/record"),
     ("quicx", "queue/held queue/output"),
     ("quicx", "queue/connection queue/kinds queue/task"),
     ("quicx", "queue/mod queue/outcome queue/time"),
     ("quicx-net", "daemon/journal daemon/listening daemon/mod daemon/serve daemon/state"),
+    ("vgi", "error/malformed error/misuse error/mod ipc/schema shm_layout"),
     ("vgi", "http/call http/service"),
     ("vgi-net", "channel descriptor"),
     ("vgi-net", "external/chunks external/fetch"),
