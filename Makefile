@@ -1,4 +1,4 @@
-# Every target works from a fresh clone: it makes .venv, installs what requirements/dev.txt locks, builds the
+# Every target works from a fresh clone: it makes .venv, installs what requirements/*.txt lock, builds the
 # extension, and says what is missing. `make help` lists them.
 
 SHELL := bash
@@ -20,7 +20,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
 .PHONY: demo
-demo: develop ## real documents through Spark and QUIC, then verified (DEMO="--documents DIR" for your own)
+demo: $(VENV)/.extension ## real documents through Spark and QUIC, then verified (DEMO="--documents DIR" for your own)
 	@scripts/check-tools java
 	penstock demo $(DEMO)
 
@@ -90,10 +90,10 @@ docs: venv ## the documentation in site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: venv
-venv: $(VENV)/.locked ## .venv with the locked tools, without the extension
+venv: $(VENV)/.dev.txt ## .venv with the locked tools, without the extension
 
 .PHONY: develop
-develop: $(VENV)/.extension ## .venv with the extension built into python/penstock
+develop: venv $(VENV)/.extension ## .venv with the extension built into python/penstock
 
 .PHONY: wheel
 wheel: venv ## a release wheel in dist/
@@ -107,7 +107,7 @@ bench: venv ## measure against peers (BENCH="heap ..." chooses suites), and writ
 	python -m benches $(BENCH)
 
 .PHONY: lock
-lock: $(VENV)/.locked ## write requirements/dev.txt anew from requirements/dev.in and pyproject.toml
+lock: venv ## write requirements/*.txt anew from requirements/*.in and pyproject.toml
 	scripts/lock-requirements
 
 .PHONY: clean
@@ -117,17 +117,19 @@ clean: ## remove everything that was built, .venv too
 	find python -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The content decides, not the date: a checkout that only touches the lock costs nothing.
-$(VENV)/.locked: requirements/dev.txt
+# The demo needs a fifth of the packages. The content decides, not the date: a checkout that only touches the lock costs
+# nothing. Python compiles a module when it is first imported; most of them never are.
+$(VENV)/.dev.txt: $(VENV)/.run.txt
+$(VENV)/.%.txt: requirements/%.txt
 	@scripts/check-tools python
 	@if [ ! -x $(BIN)/python ]; then $(PYTHON) -m venv $(VENV); fi
 	@if ! cmp -s $< $@; then \
 	    echo "installing the packages locked in $<"; \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $<; \
 	fi
 	@cp $< $@
 
-$(VENV)/.extension: $(VENV)/.locked pyproject.toml $(RUST_SOURCES)
+$(VENV)/.extension: $(VENV)/.run.txt pyproject.toml $(RUST_SOURCES)
 	@scripts/check-tools cargo
 	maturin develop
 	@touch $@

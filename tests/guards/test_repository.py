@@ -63,10 +63,15 @@ def test_unsafe_code_stays_in_its_places(repository, tracked, saw):
     saw(files, "Rust files", at_least=40)
 
 
-def test_the_lock_names_no_index(repository, saw):
-    lock = (repository / "requirements" / "dev.txt").read_text()
-    assert "://" not in lock
-    assert not re.search(r"^ *--(?!hash)", lock, re.MULTILINE)
-    pinned = re.findall(r"^([a-z0-9-]+)==\S+ \\$", lock, re.MULTILINE)
-    assert lock.count("==") == len(pinned)
-    saw(len(pinned), "pinned packages", at_least=40)
+def test_the_locks_name_no_index_and_agree(repository, saw):
+    pinned = {}
+    for name in ("dev", "run"):
+        lock = (repository / "requirements" / f"{name}.txt").read_text()
+        assert "://" not in lock
+        assert not re.search(r"^ *--(?!hash)", lock, re.MULTILINE)
+        pinned[name] = set(re.findall(r"^([a-z0-9-]+==\S+) \\$", lock, re.MULTILINE))
+        assert lock.count("==") == len(pinned[name])
+    # One environment has both, one after the other.
+    assert pinned["run"] <= pinned["dev"]
+    saw(len(pinned["dev"]), "pinned packages", at_least=40)
+    saw(len(pinned["run"]), "pinned packages of the demo", at_least=10)
