@@ -4,8 +4,6 @@ Each protocol is a module of its own: ``penstock.pipestream``, ``penstock.docume
 ``penstock`` alone loads neither the Rust core nor Spark.
 """
 
-from importlib.metadata import version
-
 from penstock.errors import (
     DocumentsError,
     Error,
@@ -31,4 +29,15 @@ __all__ = [
     "__version__",
 ]
 
-__version__: str = version("penstock")
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: to find it takes as long as a quarter of the start of a command."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    found: str = version("penstock")
+    globals()[name] = found
+    return found

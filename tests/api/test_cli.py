@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import sys
-from importlib.metadata import version
+from importlib import metadata
 
 import pytest
 import typer
@@ -17,7 +17,7 @@ CHECKS = ["python", "extension", "java", "pyspark", "pandas", "workers", "pypdfi
 
 def test_the_version_is_that_of_the_package(penstock):
     run = penstock("--version")
-    assert (run.returncode, run.stdout) == (0, f"penstock {version('penstock')}\n")
+    assert (run.returncode, run.stdout) == (0, f"penstock {metadata.version('penstock')}\n")
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["doctor", "--no-such-option"], ["doctor", "surplus"]])
@@ -64,7 +64,7 @@ def test_the_doctor_exits_1_and_advises_where_the_workers_have_no_penstock(penst
 
 
 def test_the_doctor_names_a_package_that_does_not_fit(monkeypatch):
-    monkeypatch.setattr(doctor, "version", lambda _name: "3.0.1")
+    monkeypatch.setattr(metadata, "version", lambda _name: "3.0.1")
     finding = doctor._pandas()
     assert (finding.status, finding.found) == ("problem", "3.0.1, wanted >=2.2,<3")
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from penstock import Error, __version__
+from penstock.errors import Error
 
 __all__ = ["app", "main"]
 
@@ -30,6 +30,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from penstock import __version__
+
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
 

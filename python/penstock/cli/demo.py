@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from penstock.cli._interrupt import interruptible
 from penstock.errors import SparkError
@@ -33,6 +32,8 @@ def _demo(
     Exits with 0 only if every document is accounted for: every part has a status, and a reason unless it is COMPLETE,
     and every receipt agrees with the bytes in the sink.
     """
+    from rich.console import Console
+
     try:
         from penstock._demo import run
     except ModuleNotFoundError as error:

@@ -7,14 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from penstock import __version__
 from penstock._java import MINIMUM, find_java
 
 __all__ = ["Finding", "register"]
@@ -39,6 +35,8 @@ def _python() -> Finding:
 
 
 def _extension() -> Finding:
+    from penstock import __version__
+
     try:
         from penstock import _core
     except ImportError as error:
@@ -77,6 +75,8 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _package(name: str, lowest: tuple[int, ...], below: tuple[int, ...], remedy: str) -> Finding:
+    from importlib.metadata import PackageNotFoundError, version
+
     wanted = f">={'.'.join(map(str, lowest))},<{'.'.join(map(str, below))}"
     try:
         found = version(name)
@@ -128,6 +128,9 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[re
 
 
 def _print_table(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("check", "", "found"):
         table.add_column(column, overflow="fold")
