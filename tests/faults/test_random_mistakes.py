@@ -4,7 +4,6 @@ Whatever the server makes of them, it closes with a code of the registry or goes
 bystander, memory, the sink, the events) is checked after each.
 """
 
-import os
 import random
 from typing import Any
 
@@ -14,8 +13,9 @@ from ..conformance.pipestream.client import Client
 from ..conformance.pipestream.fixtures import Connect, Program
 from ..conformance.pipestream.test_random_trees import Tree
 from ..conformance.pipestream.wire import Code, Frame
+from ..long_form import seeds
 
-SEEDS = range(500 if os.environ.get("PENSTOCK_LONG_TESTS") else 40)
+SEEDS = seeds(40, 500)
 
 
 class Clumsy(Client):

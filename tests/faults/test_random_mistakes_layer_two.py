@@ -4,7 +4,6 @@ Whatever the server makes of them, it closes with a code of the registry or goes
 bystander, memory, the sink, the events) is checked after each; so is a session of layer 2 beside it.
 """
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -27,9 +26,10 @@ from ..conformance.pipestream.layer2 import (
 )
 from ..conformance.pipestream.waiting import WaitingClient
 from ..conformance.pipestream.wire import Barrier, Checkpoint, Code, Stat, Status
+from ..long_form import seeds
 from .test_random_mistakes import Clumsy
 
-SEEDS = range(500 if os.environ.get("PENSTOCK_LONG_TESTS") else 40)
+SEEDS = seeds(40, 500)
 STEPS = 40
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 1 << 16, 0xFFFF_FFFE, 0xFFFF_FFFF)
 

@@ -1,18 +1,18 @@
 """Random families with random policies, over connections that are lost at random: digests are as computed before."""
 
-import os
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
 
+from ...long_form import seeds
 from .fixtures import Join, Program
 from .layer2 import Action, Mode, Policy
 from .waiting import Back, WaitingClient, digest_of
 from .wire import Stat, Status
 
-SEEDS = range(200 if os.environ.get("PENSTOCK_LONG_TESTS") else 12)
+SEEDS = seeds(12, 200)
 CUTS = 3
 GIVEN_UP = (Stat.FAILED, Stat.SKIPPED, Stat.ABANDONED)
 ENDS = {Action.SKIP: Stat.SKIPPED, Action.DEFER: Stat.DEFERRED}

@@ -4,7 +4,6 @@ The order is that of a legal sender whose streams are not ordered against stream
 streams whenever they like, children before their parents' headers, barriers as soon as the last child is announced.
 """
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,12 +11,13 @@ from hashlib import sha256
 
 import pytest
 
+from ...long_form import seeds
 from .client import Client
 from .entity import Chunk, merkle_root
 from .fixtures import Connect, Program
 from .wire import Digest, Stat, Status
 
-SEEDS = range(300 if os.environ.get("PENSTOCK_LONG_TESTS") else 12)
+SEEDS = seeds(12, 300)
 Step = Callable[[], object]
 
 
