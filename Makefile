@@ -27,7 +27,7 @@ demo: $(VENV)/.extension ## real documents through Spark and QUIC, then verified
 # The whole workspace, though the extension has no Rust tests: so cargo chooses the crates' features as it does for
 # maturin, and what `develop` has built is used again.
 .PHONY: test
-test: develop ## every test, Rust and Python
+test: develop $(VENV)/spark-classes.jsa ## every test, Rust and Python
 	@scripts/check-tools java
 	cargo test --locked --workspace
 	pytest --numprocesses 2 --durations 10 $(PYTEST)
@@ -133,3 +133,8 @@ $(VENV)/.extension: $(VENV)/.run.txt pyproject.toml $(RUST_SOURCES)
 	@scripts/check-tools cargo
 	maturin develop
 	@touch $@
+
+# The last thing that is built: it takes one start of Spark to halve all others.
+$(VENV)/spark-classes.jsa: $(VENV)/.run.txt scripts/spark_classes.py | $(VENV)/.extension
+	@scripts/check-tools java
+	python scripts/spark_classes.py

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from scripts import spark_classes
 from xdist.scheduler import LoadScopeScheduling
 
 from penstock import __version__
@@ -80,9 +81,10 @@ _RUN = "PENSTOCK_TEST_RUN"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark what the run starts."""
+    """Mark what the run starts, and let every JVM of Spark start soon."""
     if not hasattr(config, "workerinput"):
         os.environ[_RUN] = uuid4().hex
+        os.environ["SPARK_SUBMIT_OPTS"] = spark_classes.OPTIONS
 
 
 @pytest.hookimpl(trylast=True)

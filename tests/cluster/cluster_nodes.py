@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 import pyspark
+from scripts.spark_classes import BRIEF
 
 from penstock.spark.session import _has_module, _shim, require_java
 
@@ -30,9 +31,6 @@ SERVERS = "shared"
 """The environment of a Connect server, on all nodes."""
 
 _PROBLEM = re.compile(r" ERROR | WARN TaskSetManager: Lost task|^Caused by: |^(\w+\.)+\w*(Error|Exception)\b")
-
-# A test is over before the second compiler has paid for itself: this halves what a JVM costs.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _SCRIPT = """
 set -eu
@@ -48,7 +46,7 @@ exec "$@"
 
 def java_options(temporary: Path) -> str:
     """Options of every JVM that is started here; what it leaves behind when it is killed is in the folder."""
-    return f"{_JAVA_OPTIONS} -Djava.io.tmpdir={temporary}"
+    return f"{BRIEF} -Djava.io.tmpdir={temporary}"
 
 
 def unshare_command() -> list[str]:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from scripts.spark_classes import ARCHIVE
 
 from penstock.errors import SparkError
 from penstock.spark import local_session
@@ -90,3 +91,11 @@ def test_workers_run_the_python_of_the_driver(spark):
     found = spark.range(1).repartition(1).mapInArrow(python, "python string").collect()
     assert [row.python for row in found] == [sys.executable]
     assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "8m"
+
+
+def test_the_jvm_of_the_tests_maps_the_archive_of_sparks_classes(spark):
+    """Without it each start of Spark takes three times the CPU, and nobody would see why."""
+    if not (ARCHIVE.exists() and ARCHIVE.stat().st_size and Path("/proc/self/maps").exists()):
+        pytest.skip("NO ARCHIVE: `make test` writes it, with scripts/spark_classes.py")
+    jvm = spark.sparkContext._gateway.proc.pid
+    assert str(ARCHIVE) in Path(f"/proc/{jvm}/maps").read_text()

@@ -1,0 +1,116 @@
+"""Writes an archive of the classes that Spark loads, with which a JVM of the tests starts in a third of the time.
+
+Java calls it class data sharing: a JVM maps the archive, and need not read, check and link 20,000 classes. It does so
+only where Java and the jars are those that wrote the archive, and does without elsewhere.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["ARCHIVE", "BRIEF", "OPTIONS"]
+
+ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+"""Options of a JVM that lives for seconds: it ends before the second compiler, half of its cost, has paid for itself.
+
+What Java has to say of an archive that does not fit would come between the lines that tests compare.
+"""
+
+OPTIONS = f"{BRIEF} -XX:SharedArchiveFile={ARCHIVE}"
+"""Those and the archive, for Spark where it is installed."""
+
+_TRAINING = """
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+class Numbers(DataSource):
+    @classmethod
+    def name(cls):
+        return "numbers"
+
+    def schema(self):
+        return "number long, text string"
+
+    def reader(self, schema):
+        return Reader()
+
+class Reader(DataSourceReader):
+    def partitions(self):
+        return [InputPartition(number) for number in range(2)]
+
+    def read(self, partition):
+        yield pa.record_batch({"number": [1, 2, 3], "text": ["a", "b", "c"]})
+
+def same(batches):
+    yield from batches
+
+def one(table):
+    return table
+
+folder = Path(sys.argv[1])
+settings = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.warehouse.dir": str(folder / "warehouse"),
+}
+builder = SparkSession.builder.master("local[2]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+with builder.getOrCreate() as spark:
+    spark.dataSource.register(Numbers)
+    rows = spark.read.format("numbers").load().mapInArrow(same, "number long, text string")
+    rows.cache().count()
+    rows.groupBy("number").applyInArrow(one, "number long, text string").collect()
+    rows.write.parquet(str(folder / "rows"))
+    read = spark.read.parquet(str(folder / "rows"))
+    read.selectExpr("text", "count(*) over (partition by text) as count").orderBy("text").collect()
+    read.createOrReplaceTempView("read")
+    spark.sql("select number, collect_list(struct(text)) from read group by number").toArrow()
+    read.join(rows, "number").where("number > 1").limit(3).toPandas()
+    stream = spark.readStream.schema("number long, text string").parquet(str(folder / "rows"))
+    query = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", str(folder / "checkpoint"))
+    query.foreachBatch(lambda batch, number: batch.count()).start().awaitTermination()
+
+# It writes the archive at its end, for which Python does not wait.
+jvm = SparkContext._gateway.proc
+jvm.stdin.close()
+jvm.wait()
+"""
+
+
+def main() -> None:
+    """Write it."""
+    from penstock.spark.session import _java_home, require_java
+
+    with tempfile.TemporaryDirectory() as folder, _java_home(require_java()):
+        new = ARCHIVE.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": folder,
+            "SPARK_SUBMIT_OPTS": f"{BRIEF} -XX:ArchiveClassesAtExit={new} -Djava.io.tmpdir={folder}",
+        }
+        program = [sys.executable, "-c", _TRAINING, folder]
+        ran = subprocess.run(program, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            sys.exit(f"spark_classes: {ran.stderr[-2000:]}")
+        if not new.exists():
+            print("spark_classes: this Java writes no archive; the tests take longer", file=sys.stderr)
+            new.touch()
+        new.rename(ARCHIVE)
+
+
+if __name__ == "__main__":
+    main()
