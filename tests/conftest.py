@@ -24,8 +24,8 @@ def pytest_report_header() -> list[str]:
     return [f"penstock: {__version__}, java: {f'{java.major} from {java.source}' if java else 'none'}"]
 
 
-_FIRST = ("cluster", "spark", "demo")
-"""What takes longest, so that it does not come last on a core of its own."""
+_SPARK = ("cluster", "spark", "demo")
+"""The folders whose tests are marked `spark`. They come first: last they would have one core alone for minutes."""
 
 
 def group(nodeid: str) -> str:
@@ -40,13 +40,16 @@ def group(nodeid: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first what takes longest."""
+    """Mark what needs Spark, and put it first."""
 
     def rank(item: pytest.Item) -> int:
         folder = item.nodeid.split("/")[1]
-        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+        return _SPARK.index(folder) if folder in _SPARK else len(_SPARK)
 
     items.sort(key=rank)
+    for item in items:
+        if rank(item) < len(_SPARK):
+            item.add_marker("spark")
 
 
 class GroupScheduling(LoadScopeScheduling):

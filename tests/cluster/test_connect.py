@@ -13,7 +13,7 @@ from cluster_nodes import Cluster, Node
 
 from penstock import receipts
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 REMOTE, SEND, JOB, WORKERS = "builder.remote", "addArtifact", "take_apart", "check_workers(spark)"
 SHUFFLE = "enableFullRetryOnMismatch"

@@ -14,7 +14,7 @@ from cluster_nodes import command_line, descendants, reason
 
 from penstock import receipts
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DOCUMENTS, PARTS = 40, 25
 EVERY_PLAN = ["task", "shuffle", "peel", "auto"]

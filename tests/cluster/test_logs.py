@@ -6,7 +6,7 @@ import pytest
 
 from penstock.lumberjack import Receiver, Sender, Spool
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 EVENTS = 6_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DOCUMENTS, PARTS = 24, 10
 SESSION, JOB, WORKERS = "builder.getOrCreate", "take_apart", "check_workers(spark)"

@@ -18,7 +18,7 @@ import pytest
 from penstock._java import find_java
 from penstock.documents import dehydrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 NAMES = {"documents", "parts", "complete", "failed", "skipped", "bytes", "seconds", "verified"}
 

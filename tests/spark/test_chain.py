@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
 from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, rehydrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 NESTED = {
     ("readme.txt",): "text/plain",

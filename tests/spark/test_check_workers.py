@@ -51,7 +51,6 @@ def test_versions_that_differ_are_problems(python, penstock, problem):
     assert problem is None or re.search(problem, found)
 
 
-@pytest.mark.spark
 def test_a_local_session_has_one_worker_without_a_problem(spark):
     (worker,) = check_workers(spark, tasks=2)
     assert (worker.penstock, worker.problem) == (__version__, None)

@@ -46,7 +46,6 @@ def test_what_is_found_makes_the_source_itself(module, source):
     assert type(found(options={"path": "/data"})) is source
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_session_without_register_reads_documents_and_register_changes_nothing(tmp_path):
     (tmp_path / "note.txt").write_text("A line of text.")

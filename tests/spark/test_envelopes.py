@@ -11,7 +11,7 @@ from penstock.errors import SparkError
 from penstock.pipestream import OwnershipContext, Server
 from penstock.spark import PART_SCHEMA, dehydrate, ingest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 OWNER = OwnershipContext(owner_id="alice", group_id="finance", scopes=["read"])
 DOC_ID = "6f9619ff-8b86-8d01-b42d-00c04fc964ff"

@@ -17,7 +17,7 @@ from penstock.errors import SparkError
 from penstock.pipestream import Server
 from penstock.spark import dehydrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_sink_that_is_not_there_fails_the_task_and_says_so(spark, rows_of, corpus, tmp_path):

@@ -277,7 +277,6 @@ def test_what_the_log_of_commits_says_is_acknowledged_at_the_next_start(tmp_path
         again.stop()
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_reads_a_spool_and_a_stream_of_it_in_bounded_batches(spark, spool, tmp_path):
     fill(spool, *[{"n": number, "text": f"line {number}"} for number in range(50)])
@@ -299,7 +298,6 @@ def test_spark_reads_a_spool_and_a_stream_of_it_in_bounded_batches(spark, spool,
     assert Position(*readers["test"]) == spool.end()
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_query_that_is_idle_acknowledges_its_last_batch(spark, tmp_path):
     port, checkpoint = free_port(), str(tmp_path / "checkpoint")
@@ -316,7 +314,6 @@ def test_a_query_that_is_idle_acknowledges_its_last_batch(spark, tmp_path):
         query.stop()
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_rows_are_shipped_to_a_receiver(spark, spool, tmp_path):
     with Receiver(spool=spool) as receiver:
@@ -482,7 +479,6 @@ class Query:
             time.sleep(0.2)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc to find the source's process")
@@ -511,7 +507,6 @@ def test_events_come_once_into_files_whoever_is_killed_while_they_are_sent(tmp_p
     assert sorted(committed(query.out)) == list(range(shipper.sent)), "an event is missing, or came twice"
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("start_spark")

@@ -17,7 +17,7 @@ from penstock.spark.pipestream.source import ROW_COLUMNS
 from ..objects.s3 import s3
 
 __all__ = ["s3"]
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PAGE = Path(__file__).parents[2] / "docs" / "objects.md"
 

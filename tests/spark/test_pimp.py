@@ -157,7 +157,6 @@ def test_a_query_that_fails_tells_its_readers(job: Job) -> None:
         job.consumer().read()
 
 
-@pytest.mark.spark
 def test_rows_become_a_job_and_rows_again(spark: SparkSession, buffer: Buffer, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     frame = spark.range(0, 1000, 1, 3).selectExpr("id AS n", "concat('n', id) AS name")
@@ -182,7 +181,6 @@ def test_rows_become_a_job_and_rows_again(spark: SparkSession, buffer: Buffer, t
     assert [bytes(row.value) for row in spark.read.format("pimp").load(job.url).collect()] == [b"\xff\x00"]
 
 
-@pytest.mark.spark
 def test_rows_of_every_type_and_none_at_all_come_back(spark: SparkSession, buffer: Buffer) -> None:
     every = spark.sql(
         "SELECT CAST('abc' AS BINARY) AS bytes, DATE'2024-02-29' AS day, TIMESTAMP'2024-02-29 12:30:00.25' AS moment,"
@@ -227,7 +225,6 @@ def cancel(job: Job) -> None:
         assert json.loads(answer.read()) == {"cancelled": True}
 
 
-@pytest.mark.spark
 def test_a_cancelled_job_stops_the_stream_that_writes_it(spark: SparkSession, job: Job, tmp_path: Path) -> None:
     frame = spark.readStream.format("rate").option("rowsPerSecond", 10).load().selectExpr("value AS n")
     sink = frame.writeStream.format("pimp").options(key=job.key, read_key="reader", checkpointLocation=str(tmp_path))
@@ -279,7 +276,6 @@ def tasks_running(spark: SparkSession) -> list[int]:
     return list(spark.sparkContext.statusTracker().getActiveStageIds())
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("jobs", ["query", "partition"])
 def test_a_cancelled_job_stops_the_query_whose_rows_are_slow_in_coming(
@@ -303,7 +299,6 @@ def test_a_cancelled_job_stops_the_query_whose_rows_are_slow_in_coming(
         raise AssertionError("nothing is begun")
 
 
-@pytest.mark.spark
 def test_who_stops_queries_leaves_what_nobody_cancels(spark: SparkSession, buffer: Buffer) -> None:
     (found,) = doctest.DocTestFinder().find(stop_when_cancelled, "stop_when_cancelled", globs={"spark": spark})
     results = doctest.DocTestRunner().run(found)
@@ -324,7 +319,6 @@ def test_who_stops_queries_leaves_what_nobody_cancels(spark: SparkSession, buffe
     assert none.value.code == "NOT_FOUND"
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_job_that_is_lost_stops_its_query_too(spark: SparkSession, job: Job, tmp_path: Path) -> None:
     rows_slowly = spark.range(0, 100_000, 1, 1).mapInArrow(slowly_marking(tmp_path / "begun"), "id LONG")
@@ -346,7 +340,6 @@ def test_a_job_that_is_lost_stops_its_query_too(spark: SparkSession, job: Job, t
     assert lost.value.code in {"NOT_FOUND", "EXPIRED"}
 
 
-@pytest.mark.spark
 def test_micro_batches_are_there_once_and_in_their_order(spark: SparkSession, buffer: Buffer, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -23,7 +23,7 @@ from penstock.spark.pipestream.owner import of_job, of_stream
 from penstock.spark.pipestream.rows import COMMIT, Written
 from penstock.spark.pipestream.writer import PipeStreamWriter
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ORDERS = "application/vnd.penstock."
 TYPES = {

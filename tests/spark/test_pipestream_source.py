@@ -296,7 +296,6 @@ def test_committed_sessions_are_removed_only_where_that_was_asked_for(server, tm
     assert len(contents(following.partitions(end, rest))) == 1
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", ["folder", "server"])
 def test_spark_reads_a_sink(spark, server, tmp_path, place):
@@ -314,7 +313,6 @@ def test_spark_reads_a_sink(spark, server, tmp_path, place):
     assert sorted(bytes(row.content) for row in two) == payloads[:2]
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_what_one_job_writes_another_one_reads(spark, server, tmp_path):
     to = {"address": server.address, "fingerprint": server.fingerprint}
@@ -325,7 +323,6 @@ def test_what_one_job_writes_another_one_reads(spark, server, tmp_path):
     assert sorted((row.id, row.document) for row in pairs) == [(at, f"d{at % 3}") for at in range(100)]
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_stream_gives_every_row_once_in_bounded_batches(spark, server, tmp_path):
     rows = (
@@ -450,7 +447,6 @@ def test_a_follower_loses_nothing_and_repeats_nothing_when_the_server_is_killed(
     assert len(read) % 40 == 0, "a part of a session came"
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc to find the source's process")

@@ -10,7 +10,7 @@ from penstock._demo.fetch import fetch
 from penstock.documents import Limits
 from penstock.spark import changes, dehydrate, ingest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from penstock.pipestream import Server, Status
 from penstock.spark import PART_SCHEMA, dehydrate, ingest, redeem, rehydrate
 from penstock.spark.schemas import COMPOSITE_SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 

@@ -12,8 +12,6 @@ from rich.console import Console
 from penstock._demo.sink import SinkProcess
 from penstock.spark import PART_SCHEMA, ProgressListener, QueryProgress, dehydrate, progress
 
-pytestmark = pytest.mark.spark
-
 
 def test_a_job_shows_tasks_and_what_has_arrived(spark: SparkSession, sink: SinkProcess, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"

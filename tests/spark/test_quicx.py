@@ -239,7 +239,6 @@ def retrying(start_spark):
         yield session
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_submits_each_row_once_over_attempts_that_fail_and_takes_each_task_once(retrying, daemon, tmp_path):
     texts = retrying.range(0, 3_000, 1, 3).selectExpr("repeat(cast(id as string), 100) as payload")
@@ -258,7 +257,6 @@ def test_spark_submits_each_row_once_over_attempts_that_fail_and_takes_each_task
     assert (daemon.counters.done, daemon.stats.pmad_bytes_used) == (3_000, 0)
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_last_micro_batch_before_a_pause_and_before_a_stop_is_done(retrying, daemon, tmp_path):
     checkpoint = str(tmp_path / "checkpoint")

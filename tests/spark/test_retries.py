@@ -4,7 +4,7 @@ import pytest
 
 from penstock.spark import PART_SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def fail_first_attempt(after_rows: bool):

@@ -12,7 +12,7 @@ from scripts.spark_classes import ARCHIVE
 from penstock.errors import SparkError
 from penstock.spark import local_session
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 START = """
 from penstock.spark import local_session

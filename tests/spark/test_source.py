@@ -87,7 +87,6 @@ def test_wrong_options_are_named(options, message):
         source.reader(source.schema())
 
 
-@pytest.mark.spark
 def test_spark_reads_names_with_blanks_other_scripts_and_bytes_that_are_not_utf8(spark, tmp_path):
     names = [b"with blank", "übung #1?%41.txt".encode(), b"bytes \xff\xfe", "日本語/Ω".encode()]
     for name in names:
@@ -108,7 +107,6 @@ def _shown(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
-@pytest.mark.spark
 def test_spark_reads_several_folders_and_uris(spark, tmp_path):
     write(tmp_path, "one/a", 1)
     write(tmp_path, "two folders/b", 1)

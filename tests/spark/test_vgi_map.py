@@ -15,8 +15,6 @@ from pyspark.sql import functions as f
 from penstock.errors import SparkError
 from penstock.spark import vgi_map
 
-pytestmark = pytest.mark.spark
-
 WORKER = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable]
 WORKER.append(str(Path(__file__).resolve().parents[1] / "vgi" / "worker.py"))
 VALUES = pa.schema([("value", pa.float64())])

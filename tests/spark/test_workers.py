@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("reuse", ["true", "false"])
