@@ -30,7 +30,7 @@ ENCRYPTED = EncryptionMetadata(
     key_provider="vault",
     key_id="transit/keys/scans:v2",
     wrapped_key=WRAPPED,
-    iv=b"twelve byte",
+    iv=b"twelve bytes",
     context={"tenant": "a-secret-context"},
 )
 
