@@ -27,6 +27,9 @@ def pytest_report_header() -> list[str]:
 _SPARK = ("cluster", "spark", "demo")
 """The folders whose tests are marked `spark`. They come first: last they would have one core alone for minutes."""
 
+_MINUTES = ("tests/vgi/test_reference.py",)
+"""Other files that would."""
+
 
 def group(nodeid: str) -> str:
     """Name what one worker runs, whole: a file, whose tests share fixtures, or the folder that shares a cluster.
@@ -40,11 +43,11 @@ def group(nodeid: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, and put it first."""
+    """Mark what needs Spark, and put it first, and then what takes minutes."""
 
     def rank(item: pytest.Item) -> int:
         folder = item.nodeid.split("/")[1]
-        return _SPARK.index(folder) if folder in _SPARK else len(_SPARK)
+        return _SPARK.index(folder) if folder in _SPARK else len(_SPARK) + (group(item.nodeid) not in _MINUTES)
 
     items.sort(key=rank)
     for item in items:

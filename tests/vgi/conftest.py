@@ -50,8 +50,9 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
         (folder / "conftest.py").write_text((HERE / "suite_conftest.py").read_text())
         # Its own limit of five seconds is too little for a machine that is busy.
         (folder / "test_suite.py").write_text(f"from {suite}._pytest_suite import *\npytestmark = []\n")
+        plugins = ["-p", "no:cacheprovider", "-p", "pytest_timeout"]
         done = subprocess.run(
-            [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "60", "test_suite.py"],
+            [str(python), "-m", "pytest", "-q", *plugins, "--timeout", "60", "test_suite.py"],
             cwd=folder,
             env={
                 **environment,
@@ -59,6 +60,8 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
                 "TRANSPORT": transport,
                 "WORKER": "\n".join(worker),
                 "PATH": "/usr/bin",
+                # Others, Schemathesis above all, take seconds to import.
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             },
             capture_output=True,
             text=True,
