@@ -141,3 +141,21 @@ def penstock() -> Run:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
 
     return run
+
+
+@pytest.fixture
+def usage(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line that is wrong in this process, which costs a hundredth: it says so, and begins nothing."""
+    from typer.testing import CliRunner
+
+    from penstock.cli import app
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        line = list(map(str, arguments))
+        with monkeypatch.context() as patch:
+            if cwd is not None:
+                patch.chdir(cwd)
+            ended = CliRunner().invoke(app, line, catch_exceptions=False)
+        return subprocess.CompletedProcess(line, ended.exit_code, ended.stdout, ended.stderr)
+
+    return run

@@ -108,7 +108,7 @@ def test_what_is_set_aside_is_listed_taken_up_and_verified(serve, penstock, arch
     assert penstock("verify", folder, tmp_path / "sink").returncode == 0
 
 
-def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path, monkeypatch):
+def test_a_wrong_command_line_is_exit_2(usage, archive, tmp_path, monkeypatch):
     monkeypatch.delenv("PENSTOCK_KEY", raising=False)
     pin = ["--fingerprint", "ab" * 32]
     for wrong in (
@@ -121,7 +121,7 @@ def test_a_wrong_command_line_is_exit_2(penstock, archive, tmp_path, monkeypatch
         ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--layers", "1", "--defer-type", "image/*"],
         ["serve", "--listen", "127.0.0.1:0", "--sink", tmp_path / "s", "--layers", "3"],
     ):
-        ended = penstock("pipestream", *wrong)
+        ended = usage("pipestream", *wrong)
         assert (ended.returncode, ended.stdout) == (2, ""), (wrong, ended.stderr)
 
 

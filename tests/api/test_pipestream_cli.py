@@ -190,8 +190,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
-def test_a_wrong_command_line_is_exit_2(penstock, tmp_path, arguments):
-    ended = penstock("pipestream", "serve", *arguments, cwd=tmp_path)
+def test_a_wrong_command_line_is_exit_2(usage, tmp_path, arguments):
+    ended = usage("pipestream", "serve", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
     assert not list(tmp_path.iterdir())
 

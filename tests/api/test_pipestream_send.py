@@ -50,9 +50,9 @@ def document(tmp_path):
     ],
     ids=" ".join,
 )
-def test_a_wrong_command_line_is_exit_2(penstock, document, arguments):
+def test_a_wrong_command_line_is_exit_2(usage, document, arguments):
     address, *options = arguments
-    ended = penstock("pipestream", "send", address, document, *options, cwd=document.parent)
+    ended = usage("pipestream", "send", address, document, *options, cwd=document.parent)
     assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
 
 

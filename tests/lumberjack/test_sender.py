@@ -364,8 +364,8 @@ def test_equal_lines_of_several_runs_are_several_events(penstock, tmp_path, fram
         ["send", "nowhere"],
     ],
 )
-def test_a_wrong_command_line_exits_2(penstock, arguments):
-    assert penstock("lumberjack", *arguments).returncode == 2
+def test_a_wrong_command_line_exits_2(usage, arguments):
+    assert usage("lumberjack", *arguments).returncode == 2
 
 
 def test_a_read_key_that_is_short_is_refused_before_it_listens(penstock, tmp_path):
