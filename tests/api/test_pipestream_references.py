@@ -220,7 +220,7 @@ def test_a_server_that_cannot_go_where_it_is_told_does_not_start(tmp_path):
         Server(references=References(), state_dir=tmp_path)
 
 
-def test_documents_go_by_reference_and_parts_under_pseudonyms_by_the_command_line(tmp_path, scans, penstock):
+def test_documents_go_by_reference_and_parts_under_pseudonyms_by_the_command_line(tmp_path, scans, penstock, request):
     serve = subprocess.Popen(
         [
             sys.executable, "-m", "penstock", "pipestream", "serve", "--listen", "127.0.0.1:0",
@@ -230,6 +230,7 @@ def test_documents_go_by_reference_and_parts_under_pseudonyms_by_the_command_lin
         text=True,
         env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
     )  # fmt: skip
+    request.addfinalizer(serve.kill)
     address, fingerprint = READY.fullmatch(serve.stdout.readline()).groups()
     (tmp_path / "key").write_text("a key for pseudonyms\n")
     send = ("pipestream", "send", address, scans / "in" / "a.txt", "--fingerprint", fingerprint)
@@ -248,7 +249,7 @@ def test_documents_go_by_reference_and_parts_under_pseudonyms_by_the_command_lin
     assert sorted("a.txt" in text for text in lists) == [False, True]
 
 
-def test_no_log_shows_key_material(tmp_path, scans):
+def test_no_log_shows_key_material(tmp_path, scans, request):
     """At the finest level, of a server that fetches, refuses and keeps; and in no file but the messages."""
     serve = subprocess.Popen(
         [
@@ -261,6 +262,7 @@ def test_no_log_shows_key_material(tmp_path, scans):
         text=True,
         env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
     )  # fmt: skip
+    request.addfinalizer(serve.kill)
     address, fingerprint = READY.fullmatch(serve.stdout.readline()).groups()
     good = FileStorageReference.of_url(f"file://{scans}/in/a.txt", encryption=ENCRYPTED)
     good = replace(good, attrs={"sas": "a-secret-attribute"})
