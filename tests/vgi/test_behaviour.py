@@ -26,6 +26,8 @@ from penstock.vgi import (
     rpc_methods,
     serve_pipe,
 )
+from penstock.vgi.introspect import build_describe_batch, compute_protocol_hash
+from penstock.vgi.metadata import PROTOCOL_HASH_KEY
 from penstock.vgi.rpc import serve_unix_pipe, tcp_connect, unix_connect
 from penstock.vgi.utils import serialize_record_batch
 
@@ -234,6 +236,11 @@ def test_a_server_tells_what_it_has_in_its_dialect(dialect: str, version: str) -
     else:
         assert about.protocol_hash == server.protocol_hash
         assert about.methods["scale"].is_exchange is True
+        batch, metadata = build_describe_batch("Service", rpc_methods(Service), "id")
+        assert compute_protocol_hash("Service", batch) == server.protocol_hash == metadata[PROTOCOL_HASH_KEY].decode()
+        assert compute_protocol_hash("Other", batch) != server.protocol_hash
+        with pytest.raises(ValueError, match="has_return"):
+            compute_protocol_hash("Service", batch.drop_columns(["has_return"]))
 
 
 def test_a_worker_that_dies_is_an_error_and_does_not_return_to_its_pool() -> None:

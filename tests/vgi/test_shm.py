@@ -27,6 +27,7 @@ from penstock.vgi import (
 )
 from penstock.vgi.rpc import make_unix_pair
 from penstock.vgi.shm import ShmAllocator, maybe_write_to_shm, resolve_shm_batch
+from penstock.vgi.utils import IPCError
 
 VALUES = pa.schema([("value", pa.float64())])
 NAMES = pa.schema([("name", pa.dictionary(pa.int16(), pa.utf8()))])
@@ -195,6 +196,35 @@ def test_a_segments_allocator_is_that_of_the_specification(segment: SharedMemory
     with pytest.raises(VgiError):
         segment.allocate_and_write(LARGE)
     segment.buf[16:20] = bytes(4)
+
+
+def test_an_allocator_works_on_a_table_in_any_memory() -> None:
+    memory = memoryview(bytearray(65_536 + 640))
+    with pytest.raises(ValueError, match="VGIS"):
+        ShmAllocator(memory, len(memory))
+    with pytest.raises(ValueError, match="65536"):
+        ShmAllocator.initialize(memory, 65_536)
+    ShmAllocator.initialize(memory, len(memory))
+    allocator = ShmAllocator(memory, len(memory))
+    places = [65_536, 65_664, 65_792, 65_920, 66_048, None]
+    assert [allocator.allocate(100) for _ in places] == places
+    allocator.free(65_664)
+    with pytest.raises(ValueError, match="no allocation at 65664"):
+        allocator.free(65_664)
+    assert (allocator.num_allocs, allocator.allocate(128), allocator.max_allocs) == (4, 65_664, 4_094)
+    memory[16:20] = b"\xff\xff\xff\xff"
+    with pytest.raises(ValueError, match="4294967295 allocations"):
+        allocator.allocate(1)
+    allocator.reset()
+    assert allocator.num_allocs == 0
+
+
+def test_a_pointer_that_leads_to_no_batch_is_an_error(segment: SharedMemorySegment) -> None:
+    for offset, length in [(b"65536", b"8"), (b"-1", b"8"), (b"65536", b"all")]:
+        metadata = pa.KeyValueMetadata({b"vgi_rpc.shm_offset": offset, b"vgi_rpc.shm_length": length})
+        with pytest.raises(IPCError):
+            resolve_shm_batch(LARGE.slice(0, 0), metadata, segment)
+    assert resolve_shm_batch(LARGE, None, segment) == (LARGE, None, None)
 
 
 def test_a_pointer_out_of_range_ends_its_stream_alone(segment: SharedMemorySegment) -> None:
