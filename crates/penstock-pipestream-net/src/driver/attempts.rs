@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction};
 use penstock_pipestream::{
     EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status, Ticket,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_pipestream::claims::{Claim, ClaimTerms};
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::{ClaimAsk, ClaimResponse, EntityKey, ErrorCode, Reason, Status};

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::DriverError as _;
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimTerms};
-use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
+use penstock_pipestream::{self as core, ClaimResponse, SessionId, Status};
 
 use crate::claim_checks::{ClaimRow, Details};
 use crate::clock::now;
