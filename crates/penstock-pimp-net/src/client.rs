@@ -9,6 +9,7 @@ use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_io::tls::{ClientTls, nobody};
 use penstock_pimp::{Error as PimpError, JobId, Limits, Now, StatusBody};
+use penstock_wire::Backoff;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
@@ -256,7 +257,7 @@ impl JobClient {
         body: Vec<u8>,
     ) -> Result<(Answered, bool)> {
         let (until, url) = (Instant::now() + self.retry, self.at(path));
-        let (mut pause, mut again) = (AGAIN.0, false);
+        let (mut backoff, mut again) = (Backoff::new(AGAIN.0, AGAIN.1), false);
         loop {
             let asked = asked(self.http.get()?, method.clone(), &url, key, etag, body.clone(), PATIENCE)?.await;
             let failed = match asked {
@@ -265,11 +266,12 @@ impl JobClient {
                 Err(error @ Error::Local(penstock_io::Error::Io { .. })) => error,
                 Err(error) => return Err(error),
             };
+            let pause = backoff.advance();
             if Instant::now() + pause > until {
                 return Err(failed);
             }
             tokio::time::sleep(pause).await;
-            (pause, again) = ((pause * 2).min(AGAIN.1), true);
+            again = true;
         }
     }
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use penstock_wire::Limit;
+use penstock_wire::{Backoff, Limit};
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::Backoff;
 use crate::error::{Error, Malformed, Result, Stalled, Trouble};
 use crate::object::Object;
 use crate::payload::Kept;

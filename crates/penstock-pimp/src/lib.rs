@@ -12,7 +12,6 @@
 //! All three are values that the caller keeps, with the time as an argument. Nothing here knows HTTP but for its statuses and the
 //! texts of its bodies. The sections cited are the specification's, the decisions those of `docs/protocols/pimp.md`.
 
-mod backoff;
 mod consumer;
 mod envelope;
 mod error;

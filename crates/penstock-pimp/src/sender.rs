@@ -7,9 +7,9 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use flate2::write::GzEncoder;
+use penstock_wire::Backoff;
 use sha2::{Digest as _, Sha256};
 
-use crate::backoff::Backoff;
 use crate::error::{Conflict, Error, Misuse, Result, Stalled, Trouble, Unwritable};
 use crate::metadata::is_textual;
 use crate::response::Answer;

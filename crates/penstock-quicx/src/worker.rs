@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use penstock_wire::FastMap;
+use penstock_wire::{Backoff, FastMap};
 
 use crate::error::{Misuse, Result, Violation};
 use crate::pulse::{Beat, Pulse};
@@ -62,7 +62,7 @@ pub struct Worker {
     extensions: Extensions,
     /// When READY is said again, and how long after the next WAIT.
     ready: Option<Instant>,
-    back_off: Duration,
+    back_off: Backoff,
     /// No more tasks are taken.
     resting: bool,
     pulse: Pulse,
@@ -84,7 +84,7 @@ impl Worker {
             holds: FastMap::default(),
             extensions: Extensions::Asked { sent: 0, refused: 0, first: None },
             ready: None,
-            back_off: BACK_OFF.0,
+            back_off: Backoff::new(BACK_OFF.0, BACK_OFF.1),
             resting: false,
             pulse: Pulse::new(now, heartbeat),
             sent: 0,
@@ -157,7 +157,7 @@ impl Worker {
         match self.extensions {
             Extensions::Refused => Frame::Ready.encode(&mut self.out),
             Extensions::Asked { .. } | Extensions::Known => {
-                self.ready = now.checked_add(self.back_off);
+                self.ready = now.checked_add(self.back_off.interval());
                 Ok(())
             }
         }
@@ -225,7 +225,8 @@ impl Worker {
         match frame {
             Frame::Task(task) => {
                 self.ready_was_answered()?;
-                (self.ready, self.back_off) = (None, BACK_OFF.0);
+                self.ready = None;
+                self.back_off.reset();
                 self.holds.insert(task.id.0, ());
                 let kind = String::from_utf8_lossy(task.submit.kind).into_owned();
                 self.events.push_back(WorkerEvent::Task { id: task.id, kind, payload: task.submit.payload.to_vec() });
@@ -233,8 +234,7 @@ impl Worker {
             Frame::Wait => {
                 self.ready_was_answered()?;
                 if self.holds.is_empty() && !self.resting {
-                    self.ready = now.checked_add(self.back_off);
-                    self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+                    self.ready = now.checked_add(self.back_off.advance());
                 }
             }
             Frame::Error(failure) => {

@@ -1,8 +1,9 @@
 //! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that are checked before
-//! memory is taken, hex digits, and the kinds of errors, by blame.
+//! memory is taken, hex digits, intervals between attempts, and the kinds of errors, by blame.
 //!
 //! Nothing here knows a protocol, a socket, a file or a clock.
 
+mod backoff;
 mod error;
 mod fast_map;
 pub mod hex;
@@ -10,6 +11,7 @@ mod limit;
 mod reader;
 mod writer;
 
+pub use backoff::Backoff;
 pub use error::ErrorKind;
 pub use fast_map::{FastHash, FastHasher, FastMap};
 pub use limit::{Limit, LimitExceeded};

@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use penstock_io::DriverError as _;
 use penstock_lumberjack::{Client, Window, encoder};
+use penstock_wire::Backoff;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -59,7 +60,7 @@ impl Lane {
     /// Connects and sends until the sender is closed and everything is acknowledged, or nothing works any more.
     pub(super) async fn drive(self: Arc<Self>, shared: Arc<Shared>) {
         let mut host = self.first;
-        let (mut backoff, mut tried) = (BACKOFF.0, 0);
+        let (mut backoff, mut tried) = (Backoff::new(BACKOFF.0, BACKOFF.1), 0);
         let mut progress = Instant::now();
         let mut acknowledged = 0;
         loop {
@@ -84,7 +85,8 @@ impl Lane {
                 Err(error) => error,
             };
             if done {
-                (backoff, tried, progress) = (BACKOFF.0, 0, now);
+                backoff.reset();
+                (tried, progress) = (0, now);
             }
             tracing::warn!(host = shared.host(host), %error, "a connection to a receiver ended");
             if shared.options.give_up.is_some_and(|limit| progress.elapsed() >= limit) || shared.is_abandoned() {
@@ -95,12 +97,10 @@ impl Lane {
             host = (host + 1) % shared.options.hosts.len().max(1);
             tried += 1;
             if tried % shared.options.hosts.len().max(1) == 0 {
-                let wait = backoff.mul_f64(0.5 + fastrand::f64());
                 tokio::select! {
-                    () = sleep(wait) => {}
+                    () = sleep(backoff.advance_by(fastrand::f64())) => {}
                     () = shared.abandoned() => {}
                 }
-                backoff = (backoff * 2).min(BACKOFF.1);
             }
         }
     }

@@ -12,7 +12,7 @@ use penstock_io::tls::{ClientTls, nobody};
 use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Failure, Limits, Log, Metadata, external};
-use penstock_wire::ErrorKind;
+use penstock_wire::{Backoff, ErrorKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method};
@@ -397,12 +397,17 @@ impl HttpClient {
         }
         let retry = self.options.retry.as_ref().filter(|_| again);
         let mut tried = 0;
+        let mut backoff = retry.map(|retry| Backoff::new(retry.backoff_base, retry.backoff_max));
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let in_time = |pause: &Duration| deadline.is_none_or(|deadline| Instant::now() + *pause < deadline);
         loop {
             let bytes = if retry.is_some() { body.clone() } else { std::mem::take(&mut body) };
             let sent = self.sender.send(method, path, &headers, bytes, deadline, check);
-            let Some(pause) = retry.and_then(|retry| retry.pause(&sent, tried)).filter(in_time) else {
+            let Some(pause) = retry
+                .zip(backoff.as_mut())
+                .and_then(|(retry, backoff)| retry.pause(&sent, tried, backoff))
+                .filter(in_time)
+            else {
                 let response = sent?;
                 let mut state = self.state();
                 state.zstd |= response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
@@ -451,7 +456,7 @@ fn tick() -> Batch {
 
 impl Retry {
     /// How long to wait before the next try; `None`: there is none.
-    fn pause(&self, sent: &Result<Response>, tried: u32) -> Option<Duration> {
+    fn pause(&self, sent: &Result<Response>, tried: u32, backoff: &mut Backoff) -> Option<Duration> {
         if tried >= self.max_retries {
             return None;
         }
@@ -463,10 +468,8 @@ impl Retry {
             Err(error) if error.kind() == ErrorKind::Io && self.connection_errors => None,
             Ok(_) | Err(_) => return None,
         };
-        let grown = self.backoff_base.saturating_mul(1_u32.checked_shl(tried).unwrap_or(u32::MAX));
-        // Half of it by chance, so that callers who failed together do not come again together.
-        let jittered = grown.mul_f64(0.5 + fastrand::f64() / 2.0);
-        Some(asked.unwrap_or(jittered).min(self.backoff_max))
+        let wait = backoff.advance_by(fastrand::f64());
+        Some(asked.map_or(wait, |asked| asked.min(self.backoff_max)))
     }
 }
 
