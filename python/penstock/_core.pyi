@@ -43,7 +43,6 @@ __all__ = [
     "Content",
     "ContentTree",
     "Dehydrator",
-    "Descriptors",
     "DocumentOutcome",
     "DocumentSender",
     "EntityIdSpace",
@@ -74,6 +73,7 @@ __all__ = [
     "Spool",
     "SpoolReader",
     "SpoolRows",
+    "VgiAccepted",
     "VgiCall",
     "VgiClient",
     "VgiClientStream",
@@ -85,6 +85,7 @@ __all__ = [
     "VgiHttpClient",
     "VgiHttpClientStream",
     "VgiHttpServer",
+    "VgiListener",
     "VgiMetrics",
     "VgiProtocol",
     "VgiSegment",
@@ -184,14 +185,6 @@ __version__: Final[str]
 
 def init_logging(level: str, format: Literal["text", "json"]) -> None:  # noqa: A002
     """Send the logs of the Rust side to stderr; the first call of a process decides."""
-
-@final
-class Descriptors:
-    """Descriptors that a server whose sockets are Python's was promised, until this goes."""
-
-    def __new__(cls, what: str, connections: int, each: int) -> Descriptors: ...
-    @property
-    def connections(self) -> int: ...
 
 # PipeStream: frames and messages. Encoders read the attributes of the dataclasses in penstock.pipestream; decoders
 # give their fields by name.
@@ -1370,6 +1363,37 @@ class VgiTls:
     ) -> VgiTls: ...
     @property
     def fingerprint(self) -> str | None: ...
+
+@final
+class VgiListener:
+    """A socket that listens; connections are taken within limits, and wait for a thread."""
+
+    @staticmethod
+    def tcp(
+        server: VgiServer,
+        address: str,
+        *,
+        first_byte: float,
+        max_connections: int | None = None,
+        tls: VgiTls | None = None,
+    ) -> VgiListener: ...
+    @staticmethod
+    def unix(
+        server: VgiServer, path: PathLike, *, first_byte: float, max_connections: int | None = None
+    ) -> VgiListener: ...
+    @property
+    def port(self) -> int: ...
+    def accept(self) -> VgiAccepted | None: ...
+    def close(self) -> None: ...
+
+@final
+class VgiAccepted:
+    """A connection that was let in; its place is free again once this is closed."""
+
+    def detach(self) -> int: ...
+    @property
+    def time_left(self) -> float: ...
+    def close(self) -> None: ...
 
 @final
 class VgiServer:

@@ -11,20 +11,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from wire import Writer, whole_window
 
-from penstock.lumberjack import Receiver, Sender, Spool
-from penstock.pimp import Buffer, Trigger
-from penstock.quicx import Daemon, Producer
+from penstock.lumberjack import Receiver, Sender
 from penstock.tls import write_certificates
-from penstock.vgi import RpcServer, http_connect
-from penstock.vgi.http import HttpServer
 
 # Seconds from accept to the first byte, and what a busy machine may add.
 _PATIENCE = 10
@@ -195,105 +190,6 @@ def test_an_address_has_four_of_the_eight_places_at_the_metrics() -> None:
         other = http.client.HTTPConnection(host, int(port), timeout=5, source_address=("127.0.0.2", 0))
         other.request("GET", "/healthz")
         assert other.getresponse().status == 200
-
-
-class Adding(Protocol):
-    """A service of vgi."""
-
-    def add(self, a: float) -> float:
-        """Add one."""
-        ...
-
-
-class AddingImpl:
-    """The same."""
-
-    def add(self, a: float) -> float:
-        """Add one."""
-        return a + 1
-
-
-def _add(url: str) -> float:
-    with http_connect(Adding, url) as service:
-        return service.add(a=1.0)
-
-
-def _depth(address: str) -> int:
-    with Producer(address) as producer:
-        return producer.stats().queue_depth
-
-
-def _status(address: str) -> int:
-    connection = http.client.HTTPConnection(address, timeout=_GENEROUS)
-    connection.request("PUT", "/nothing")
-    return connection.getresponse().status
-
-
-@dataclass(frozen=True)
-class Met:
-    """A server while a client of it says nothing."""
-
-    silent: socket.socket
-    since: float
-    timers: set[int]
-    answer: object
-
-
-def _timers(address: str) -> set[int]:
-    """Give the timers that a server's connections have: 2 is keep-alive."""
-    port = int(address.rpartition(":")[2])
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ours = [line for line in lines if int(line[1].partition(":")[2], 16) == port and line[3] == "01"]
-    return {int(line[5].partition(":")[0], 16) for line in ours}
-
-
-def _meet(address: str, ask: Callable[[], object]) -> Met:
-    host, _, port = address.rpartition(":")
-    silent, since = socket.create_connection((host, int(port)), timeout=_GENEROUS), time.monotonic()
-    answer = ask()
-    while 2 not in (timers := _timers(address)) and time.monotonic() - since < _PATIENCE / 2:
-        time.sleep(0.01)
-    return Met(silent, since, timers, answer)
-
-
-@pytest.fixture(scope="module")
-def met(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Met]]:
-    """Meet every server that has no test of its own for this, all at a time."""
-    folder = tmp_path_factory.mktemp("servers")
-    with ExitStack() as stack:
-        daemon = stack.enter_context(Daemon(metrics="127.0.0.1:0"))
-        buffer = stack.enter_context(Buffer(behind_proxy=True))
-        trigger = stack.enter_context(Trigger(lambda *_: None, allowed_hosts=["127.0.0.1"]))
-        triggers = stack.enter_context(trigger.serve(behind_proxy=True))
-        spool = stack.enter_context(Spool(folder / "spool"))
-        readers, _ = spool.serve(read_key="a key of readers", state=folder)
-        vgi = stack.enter_context(HttpServer(RpcServer(Adding, AddingImpl())))
-        metrics = daemon.metrics_address
-        assert metrics is not None
-        yield {
-            "quicx": _meet(daemon.address, lambda: _depth(daemon.address)),
-            "pimp": _meet(buffer.address, lambda: _status(buffer.address)),
-            "trigger": _meet(triggers.address, lambda: _status(triggers.address)),
-            "readers": _meet(readers, lambda: _https(readers) > 0),
-            "metrics": _meet(metrics, lambda: _health(metrics)),
-            "vgi": _meet(f"127.0.0.1:{vgi.port}", lambda: _add(vgi.url)),
-        }
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux says which timers a connection has")
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [("quicx", 0), ("pimp", 404), ("trigger", 405), ("readers", True), ("metrics", 200), ("vgi", 2.0)],
-)
-def test_a_silent_client_is_closed_and_an_honest_one_is_served_meanwhile(
-    met: dict[str, Met], name: str, answer: object
-) -> None:
-    server = met[name]
-    assert server.answer == answer
-    assert 2 in server.timers, "nobody asks whether its machine is there"
-    server.silent.settimeout(_PATIENCE + _GENEROUS)
-    assert _is_closed(server.silent)
-    assert time.monotonic() - server.since < _PATIENCE + _GENEROUS
 
 
 def test_without_descriptors_for_one_connection_a_receiver_says_so_and_does_not_start() -> None:

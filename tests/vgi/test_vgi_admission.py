@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 from worker import Service, ServiceImpl
 
+from penstock import _core
 from penstock.tls import write_certificates
 from penstock.vgi import AuthContext, RpcError, RpcServer, http_connect
 from penstock.vgi.http import HttpServer, bearer_authenticate_static
-from penstock.vgi.rpc import _listening, serve_unix, tcp_connect, unix_connect
+from penstock.vgi.rpc import _listening, serve_tcp, serve_unix, tcp_connect, unix_connect
 
 HERE = Path(__file__).parent
 SILENT = 130
@@ -163,36 +164,35 @@ def test_a_socket_belongs_to_its_owner_and_is_not_taken_from_a_server(tmp_path: 
         assert service.add(a=1.0) == 3.0
 
 
+def listener_at(path: Path) -> "_core.VgiListener":
+    """Listen on a Unix socket as a server does."""
+    return _core.VgiListener.unix(RpcServer(Service, ServiceImpl()).core, path, first_byte=10.0)
+
+
 def test_a_socket_of_a_dead_server_is_replaced_and_another_file_is_not(tmp_path: Path) -> None:
     stale = tmp_path / "stale"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(stale))
         dead.listen(1)
-    with _listening.unix_listener(str(stale)) as listener:
-        assert listener.getsockname() == str(stale)
+    listener = listener_at(stale)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(stale))
+    listener.close()
     assert not stale.exists()
+    while listener.accept() is not None:
+        pass
     file = tmp_path / "file"
     file.write_text("kept")
-    with pytest.raises(FileExistsError, match="no socket"), _listening.unix_listener(str(file)):
-        pass
+    with pytest.raises(FileExistsError, match="no socket"):
+        listener_at(file)
     assert file.read_text() == "kept"
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        listener_at(tmp_path / "nowhere" / "socket")
 
 
-def test_connections_have_keep_alive_and_an_address_has_a_share() -> None:
-    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True, max_connections=9)
-    assert [listening._within_share("192.0.2.1") for _ in range(9)] == [True] * 8 + [False]
-    assert listening._within_share("192.0.2.2")
-    assert all(listening._within_share("") for _ in range(9)), "loopback has no share"
-    listening._leave("192.0.2.1")
-    assert listening._within_share("192.0.2.1")
-    same = {_listening._address(each) for each in ("2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:0:1::%eth0")}
-    assert same == {"2001:db8::/64"}
-    assert _listening._address("::ffff:192.0.2.1") == "192.0.2.1"
-    assert _listening._address("::1") == ""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        _listening._tune(client)
-        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="cannot listen on 127"):
+        serve_tcp(RpcServer(Service, ServiceImpl()), port=taken.getsockname()[1])
 
 
 def test_a_system_without_threads_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,49 +218,23 @@ def test_a_system_without_threads_is_survived(tmp_path: Path, monkeypatch: pytes
         assert service.add(a=1.0) == 3.0
 
 
-class Troubled:
-    """A listener whose accept fails in these ways, one after the other, before it gives connections."""
-
-    def __init__(self, listener: socket.socket, troubles: list[int]) -> None:
-        self._listener, self._troubles = listener, troubles
-
-    def accept(self) -> tuple[socket.socket, object]:
-        if self._troubles:
-            code = self._troubles.pop(0)
-            raise OSError(code, os.strerror(code))
-        return self._listener.accept()
-
-
 @contextlib.contextmanager
-def served(troubles: list[int]) -> Iterator[tuple[str, int]]:
-    """Serve in a thread behind a listener that fails so; gives its address."""
-    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=listening.serve, args=(Troubled(listener, troubles),), daemon=True).start()
-        yield listener.getsockname()
+def served() -> Iterator[tuple[str, int]]:
+    """Serve in a thread; gives the address."""
+    server = RpcServer(Service, ServiceImpl())
+    listener = _core.VgiListener.tcp(server.core, "127.0.0.1:0", first_byte=10.0)
+    listening = _listening.Listening(server, listener, threaded=True, idle_timeout=900.0)
+    serving = threading.Thread(target=listening.serve, daemon=True)
+    serving.start()
+    yield "127.0.0.1", listener.port
+    listener.close()
+    serving.join(60)
+    assert not serving.is_alive()
 
 
 def lines_of(caplog: pytest.LogCaptureFixture, text: str) -> int:
     """Count the lines of a log that have a text."""
     return sum(text in record.getMessage() for record in caplog.records)
-
-
-def test_no_trouble_of_accept_ends_a_server_and_each_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    lasting = [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH]
-    lasting.append(errno.ETIMEDOUT)
-    gone = [errno.ECONNABORTED, errno.EPROTO]
-    with served([*lasting, *gone] * 3) as (host, port), tcp_connect(Service, host, port) as service:
-        assert service.add(a=1.0) == 3.0
-    for code in lasting:
-        assert lines_of(caplog, f"no connection can be accepted: {os.strerror(code)};") == 1, os.strerror(code)
-    assert lines_of(caplog, "trying again") == len(lasting)
-
-
-@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP])
-def test_a_socket_that_will_never_accept_ends_its_server(code: int) -> None:
-    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(OSError, match=re.escape(os.strerror(code))):
-        listening.serve(Troubled(listener, [code]))  # type: ignore[arg-type]
 
 
 def test_threads_that_cannot_start_are_told_once(
@@ -275,20 +249,13 @@ def test_threads_that_cannot_start_are_told_once(
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", cannot_start)
-    with served([]) as (host, port):
+    with served() as (host, port):
         for _ in range(10):
             with tcp_connect(Service, host, port) as service, pytest.raises(RpcError):
                 service.add(a=1.0)
         with tcp_connect(Service, host, port) as service:
             assert service.add(a=1.0) == 3.0
     assert (len(refused), lines_of(caplog, "a connection cannot be served")) == (10, 1)
-
-
-def test_a_server_takes_1024_connections_unless_it_is_told_otherwise() -> None:
-    assert _listening.CONNECTIONS == 1_024
-    listening = _listening.Listening(RpcServer(Service, ServiceImpl()), threaded=True)
-    taken = iter(lambda: listening._room.acquire(blocking=False), False)
-    assert (sum(taken), listening._share) == (1_024, 896)
 
 
 def test_a_socket_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
@@ -302,8 +269,8 @@ def test_a_socket_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
             client.setblocking(False)
             refused = client.connect_ex(str(path))
             assert refused in (0, errno.EAGAIN)
-        with pytest.raises(FileExistsError, match="another server"), _listening.unix_listener(str(path)):
-            pass
+        with pytest.raises(FileExistsError, match="another server"):
+            listener_at(path)
         assert path.is_socket()
 
 

@@ -8,16 +8,16 @@ pub mod admission;
 mod error;
 pub mod folder_lock;
 pub mod http;
+pub mod listener;
 pub mod metrics;
 mod read_key;
 pub mod records;
 pub mod runtime;
 pub mod storage;
-pub mod tcp;
 pub mod tls;
 pub mod unix;
 
-pub use admission::{ConnectionLimits, Descriptors, IDLE_TIMEOUT, provide_descriptors};
+pub use admission::{ConnectionLimits, IDLE_TIMEOUT};
 pub use error::{DriverError, Error, Result};
 pub use penstock_wire::hex;
 pub use read_key::{MIN_KEY, ReadKey};

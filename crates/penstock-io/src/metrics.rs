@@ -23,7 +23,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::Result;
-use crate::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use crate::http::{Answers, HttpServer, RequestBody, Serving};
 
 /// Scrapes: a connection for each, and few at once.
 const SERVING: Serving = Serving {
@@ -153,7 +153,7 @@ impl Endpoint {
     /// Listens; port 0 picks a free one. The log says where.
     pub fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
         let answering = Arc::new(Answering(source));
-        let server = HttpServer::bind(answering, listen, Secured::Plain, SERVING, Arc::default())?;
+        let server = HttpServer::bind(answering, listen, None, SERVING, Arc::default())?;
         tracing::info!("metrics at http://{}/metrics", server.address());
         Ok(Self(server))
     }

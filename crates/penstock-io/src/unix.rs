@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::tcp::BACKLOG;
+use crate::listener::BACKLOG;
 use crate::{DriverError as _, Error, Result};
 
 /// The file of a Unix socket. It goes when this is dropped, unless another one has taken its place.
@@ -89,7 +89,7 @@ fn clear(path: &Path) -> Result<()> {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(context(error)),
-        Ok(()) | Err(_) => Err(Error::Busy(format!("{}: another daemon listens there", path.display()))),
+        Ok(()) | Err(_) => Err(Error::Busy(format!("{}: another server listens there", path.display()))),
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
         .collect();
         assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("another daemon listens there"), "{refused}");
+        assert!(refused.to_string().ends_with("another server listens there"), "{refused}");
         assert!(path.exists());
         drop((listener, file));
         assert!(!path.exists());

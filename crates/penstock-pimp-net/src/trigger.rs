@@ -1,6 +1,6 @@
 //! The server of a trigger (section 6): requests for whoever answers them, on threads of their own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::DriverError as _;
-use penstock_io::http::{Answers, BodyError, HttpServer, RequestBody, Secured, Serving, read_body};
-use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::http::{Answers, BodyError, HTTPS, HttpServer, RequestBody, Serving, read_body};
+use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -75,19 +75,14 @@ struct Front {
 impl TriggerServer {
     /// Listens; without TLS on loopback only. A body has at most so many bytes.
     pub fn bind(address: SocketAddr, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
-        let near = match address.ip() {
-            IpAddr::V4(address) => address.is_loopback(),
-            IpAddr::V6(address) => address.is_loopback(),
-        };
-        if tls.is_none() && !near {
+        if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
         }
         let (asked, taken) = mpsc::channel(WAITING);
         let front = Arc::new(Front { asked, most: Limit::new("the length of the body", most) });
-        Ok(Self {
-            server: HttpServer::bind(front, address, Secured::of(tls)?, SERVING, Arc::default())?,
-            asked: Mutex::new(taken),
-        })
+        let acceptor = Acceptor::optional(tls, HTTPS)?;
+        let server = HttpServer::bind(front, address, acceptor, SERVING, Arc::default())?;
+        Ok(Self { server, asked: Mutex::new(taken) })
     }
 
     /// Where it listens.
@@ -95,7 +90,7 @@ impl TriggerServer {
         self.server.address()
     }
 
-    /// What clients pin; `None` without TLS.
+    /// What clients pin, now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }

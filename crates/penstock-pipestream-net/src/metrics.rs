@@ -123,6 +123,7 @@ impl Report<'_> {
         let refused = counters.admission.by_limit();
         page.counters("penstock_pipestream_connections_refused", help, "reason", refused)?;
         page.gauge("penstock_pipestream_open_connections", "Connections open.", read(&counters.connections_open))?;
+        counters.admission.write_reloads(page, "penstock_pipestream")?;
         page.counter(
             "penstock_pipestream_address_checks",
             "Clients that had to show that their address is their own.",

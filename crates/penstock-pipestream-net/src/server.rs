@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
 use penstock_io::runtime::{PerProcess, Runtime};
-use penstock_io::tls::{ClientCertificates, Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, metrics};
 use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
@@ -87,8 +87,7 @@ pub struct Server(PerProcess<Arc<Inner>>);
 struct Inner {
     endpoint: Endpoint,
     address: SocketAddr,
-    fingerprint: Fingerprint,
-    crypto: Arc<QuicServerConfig>,
+    acceptor: Arc<Acceptor>,
     session: SessionOptions,
     admission: Arc<Admission>,
     consumer: Consumer,
@@ -143,10 +142,8 @@ impl Server {
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
         let service = options.service;
         let certificates = service.as_ref().map_or(ClientCertificates::Required, |service| service.certificates());
-        let (mut tls, fingerprint) = options.tls.config_with(ALPN, certificates)?;
-        tls.alpn_protocols.extend(service.iter().map(|service| service.alpn().to_vec()));
-        let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls(error.to_string()))?;
-        let crypto = Arc::new(crypto);
+        let offer = Offer::named(&[ALPN]).with_certificates(certificates);
+        let acceptor = Arc::new(Acceptor::new(options.tls.clone(), offer)?);
         let mut session = options.session;
         let consumer: Consumer = consumer.into();
         let (state, waiting) = match &options.state {
@@ -164,13 +161,12 @@ impl Server {
         let context = || format!("cannot listen on {}", options.listen);
         let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), error))?;
         let address = socket.local_addr().map_err(|error| Error::io(context(), error))?;
-        let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        let mut config = ServerConfig::with_crypto(crypto(&acceptor, service.as_deref())?);
         config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_BYTES);
         let inner = Arc::new(Inner {
             endpoint: transport::endpoint(runtime, socket, transport::segments_for(session.mtu), Some(config), reset)?,
             address,
-            fingerprint,
-            crypto,
+            acceptor,
             session,
             admission,
             consumer,
@@ -206,9 +202,9 @@ impl Server {
         Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
     }
 
-    /// What clients pin.
+    /// What clients pin now.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        Ok(self.0.get()?.fingerprint)
+        Ok(self.0.get()?.acceptor.fingerprint())
     }
 
     /// What all sessions have seen.
@@ -345,7 +341,7 @@ impl Inner {
     }
 
     fn config(&self, peer: SocketAddr) -> Result<Arc<ServerConfig>> {
-        let mut config = ServerConfig::with_crypto(Arc::clone(&self.crypto) as Arc<dyn quinn::crypto::ServerConfig>);
+        let mut config = ServerConfig::with_crypto(crypto(&self.acceptor, self.service.as_deref())?);
         let SessionOptions { idle_timeout, mtu, .. } = self.session;
         config.transport_config(transport::config(self.consumer.intake(), idle_timeout, mtu, peer)?);
         Ok(Arc::new(config))
@@ -409,6 +405,16 @@ impl metrics::Source for Inner {
     }
 }
 
+/// The certificate that the files hold now, for one connection: of a session, or of the service on the same port.
+fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<dyn quinn::crypto::ServerConfig>> {
+    let mut tls = acceptor.config();
+    if let Some(service) = service {
+        Arc::make_mut(&mut tls).alpn_protocols.push(service.alpn().to_vec());
+    }
+    let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls(error.to_string()))?;
+    Ok(Arc::new(crypto))
+}
+
 /// What was settled without a session is kept by the sink too, where it can; a server that was killed may have settled
 /// something, and not have said so there.
 fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
@@ -436,7 +442,15 @@ fn open_state(
     Ok((Some(state), waiting))
 }
 
+/// Takes connections until the endpoint is closed, and keeps the certificate current meanwhile.
 async fn accept(inner: Arc<Inner>) {
+    tokio::select! {
+        never = inner.admission.keep_certificate(&inner.acceptor) => match never {},
+        () = accept_connections(&inner) => {}
+    }
+}
+
+async fn accept_connections(inner: &Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         let peer = incoming.remote_address();
         // A server that is half full, or an address that has half its share: nobody may use up places with forged addresses.
@@ -449,7 +463,7 @@ async fn accept(inner: Arc<Inner>) {
             incoming.refuse();
             continue;
         };
-        let inner = Arc::clone(&inner);
+        let inner = Arc::clone(inner);
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = serve(incoming, &inner).await {

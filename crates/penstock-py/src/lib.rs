@@ -4,7 +4,6 @@
 //! describes it (stubtest compares the two). Nothing here starts a thread or a runtime at import: PySpark forks its
 //! workers, and a runtime made before a fork hangs after it.
 
-mod descriptors;
 mod documents;
 mod error;
 mod ingest;
@@ -25,9 +24,6 @@ mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
-
-    #[pymodule_export]
-    use super::descriptors::Descriptors;
 
     #[pymodule_export]
     use super::logging::init_logging;
@@ -111,6 +107,7 @@ mod _core {
         http_call::VgiHttpCall,
         http_client::{VgiHttpClient, VgiHttpClientStream},
         http_server::{VgiHttp, VgiHttpServer},
+        listening::{VgiAccepted, VgiListener},
         protocol::{VgiProtocol, vgi_description_hash, vgi_keys},
         segment::{VgiSegment, VgiTable},
         server::{VgiCall, VgiConnection, VgiMetrics, VgiServer},

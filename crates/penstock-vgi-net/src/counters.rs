@@ -16,7 +16,7 @@ pub struct Counters {
     bytes: AtomicU64,
     failures: AtomicU64,
     refused: AtomicU64,
-    /// Connections over HTTP that were closed before they were served.
+    /// Connections over sockets that were closed before they were served.
     admission: Arc<admission::Counters>,
     stopping: AtomicBool,
 }
@@ -61,12 +61,12 @@ impl Counters {
         }
     }
 
-    /// How many there were, connections over HTTP included that were closed before they were served.
+    /// How many there were, connections included that were closed before they were served.
     pub fn refusals(&self) -> u64 {
         self.refused.load(Ordering::Relaxed).saturating_add(self.admission.not_served())
     }
 
-    /// Where connections over HTTP are counted.
+    /// Where connections are counted that are not served.
     pub(super) const fn admission(&self) -> &Arc<admission::Counters> {
         &self.admission
     }

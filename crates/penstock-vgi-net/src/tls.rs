@@ -7,23 +7,24 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_io::tls::{ClientCertificates, ClientTls, Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, ClientTls, Offer, ServerTls};
 use penstock_io::{DriverError as _, Error, Result};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, Stream};
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection, Stream};
 
 use super::channel::{Channel, Sink, Source};
 use super::peer::Peer;
 
 const ALPN: &[u8] = b"vgi-rpc";
+const OFFER: Offer = Offer::tcp(&[ALPN]);
 /// How long one wait in the system may take before the caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// How connections are encrypted: at the end that was called, or at the one that calls.
 #[derive(Clone)]
 pub enum Tls {
-    /// The end that was called.
-    Server(Arc<ServerConfig>, Fingerprint),
+    /// The end that was called. Each connection is shown the certificate that the files hold then.
+    Server(Arc<Acceptor>),
     /// The end that calls, and the name that the other one's certificate is for.
     Client(Arc<ClientConfig>, ServerName<'static>),
 }
@@ -37,9 +38,7 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// For the end that was called. Reads its files now.
     pub fn server(tls: &ServerTls) -> Result<Self> {
-        let (mut config, fingerprint) = tls.tcp_config(ClientCertificates::Required)?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Self::Server(Arc::new(config), fingerprint))
+        Ok(Self::Server(Arc::new(Acceptor::new(tls.clone(), OFFER)?)))
     }
 
     /// For the end that calls.
@@ -49,11 +48,19 @@ impl Tls {
         Ok(Self::Client(Arc::new(tls.config(ALPN)?), name))
     }
 
+    /// Return what keeps the certificate of the end that was called.
+    pub(super) fn acceptor(&self) -> Option<Arc<Acceptor>> {
+        match self {
+            Self::Server(acceptor) => Some(Arc::clone(acceptor)),
+            Self::Client(..) => None,
+        }
+    }
+
     /// A channel over a connected socket. The handshake is made by the first read or write.
     pub fn channel(&self, socket: OwnedFd) -> Result<Channel> {
         let broken = |error: rustls::Error| Error::Tls(error.to_string());
         let connection: Connection = match self {
-            Self::Server(config, _) => ServerConnection::new(Arc::clone(config)).map_err(broken)?.into(),
+            Self::Server(acceptor) => ServerConnection::new(acceptor.config()).map_err(broken)?.into(),
             Self::Client(config, name) => {
                 ClientConnection::new(Arc::clone(config), name.clone()).map_err(broken)?.into()
             }
@@ -112,6 +119,10 @@ impl<T: Read + Write> ReadWrite for T {}
 
 impl Drop for Encrypted {
     fn drop(&mut self) {
+        // To flush is to finish the handshake first, and nobody waits for a peer that has not: the caller may hold a lock.
+        if self.connection.is_handshaking() {
+            return;
+        }
         self.connection.send_close_notify();
         // The peer may be gone.
         let _ = self.with(|stream| stream.flush());

@@ -2,83 +2,42 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::counters::count;
 use super::permits::{Admission, Permit, Refused, WhenFull};
 use super::{RESERVED, descriptors};
+use crate::Result;
+use crate::listener::Stream;
+use crate::tls::Acceptor;
 
 /// How long to wait when the system has no more sockets.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a trouble that goes on is not told again.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// How often the files of a certificate are looked at.
+const RELOAD: Duration = Duration::from_secs(5);
 /// After so long a silence the system asks whether the other end is there, and so often it asks again.
 const KEEP_ALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 
-/// What connections come from.
-pub trait Listen {
-    /// A connection.
-    type Stream;
-    /// Who connects.
-    type Peer;
-
-    /// The next connection.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
-
-    /// The address whose share a connection takes; none for one of this machine without an address.
-    fn address(peer: &Self::Peer) -> Option<IpAddr>;
-
-    /// Whether the connection has a descriptor that is kept for files.
-    fn is_in_reserve(stream: &Self::Stream) -> bool;
-}
-
-impl Listen for TcpListener {
-    type Stream = TcpStream;
-    type Peer = SocketAddr;
-
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, peer) = Self::accept(self).await?;
-        prepare(&stream);
-        Ok((stream, peer))
-    }
-
-    fn address(peer: &SocketAddr) -> Option<IpAddr> {
-        Some(peer.ip())
-    }
-
-    fn is_in_reserve(stream: &TcpStream) -> bool {
-        descriptors::is_in_reserve(stream, RESERVED)
-    }
-}
-
-impl Listen for tokio::net::UnixListener {
-    type Stream = tokio::net::UnixStream;
-    type Peer = tokio::net::unix::SocketAddr;
-
-    async fn accept(&self) -> io::Result<(Self::Stream, Self::Peer)> {
-        Self::accept(self).await
-    }
-
-    fn address(_: &Self::Peer) -> Option<IpAddr> {
-        None
-    }
-
-    fn is_in_reserve(stream: &Self::Stream) -> bool {
-        descriptors::is_in_reserve(stream, RESERVED)
-    }
+/// A socket that connections come from.
+pub(crate) trait Accept {
+    /// Return the next connection and its other end, which has no address over a Unix socket.
+    fn accept(&self) -> impl Future<Output = io::Result<(Stream, Option<SocketAddr>)>> + Send;
 }
 
 /// Small frames go at once, and a peer whose machine is gone is noticed. What the system cannot do is left.
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(stream).set_tcp_keepalive(&KEEP_ALIVE);
+fn prepare(stream: &Stream) {
+    if let Stream::Tcp(stream) = stream {
+        let _ = stream.set_nodelay(true);
+        let _ = SockRef::from(stream).set_tcp_keepalive(&KEEP_ALIVE);
+    }
 }
 
 /// Whether only this connection has failed, so that the next may be taken at once (accept(2), "Error handling").
@@ -100,10 +59,10 @@ impl Admission {
     ///
     /// No error of the listener ends it: where the system has no descriptors or no memory left it says so once, and tries
     /// again after a pause until it has.
-    pub async fn accept<L: Listen>(
+    pub(crate) async fn accept(
         self: &Arc<Self>,
-        listener: &L,
-        mut serve: impl FnMut(L::Stream, L::Peer, Permit),
+        listener: &impl Accept,
+        mut serve: impl FnMut(Stream, Option<SocketAddr>, Permit),
     ) -> std::convert::Infallible {
         let what = self.config().what;
         let mut failing = Failing::default();
@@ -125,8 +84,9 @@ impl Admission {
                     continue;
                 }
             };
-            let address = L::address(&peer);
-            let admitted = if L::is_in_reserve(&stream) {
+            prepare(&stream);
+            let address = peer.map(|peer| peer.ip());
+            let admitted = if descriptors::is_in_reserve(&stream, RESERVED) {
                 count(&self.counters().descriptors);
                 Err(Refused::Descriptors)
             } else {
@@ -145,6 +105,36 @@ impl Admission {
                     tokio::task::yield_now().await;
                 }
             }
+        }
+    }
+}
+
+impl Admission {
+    /// Read the files of a server's certificate again if they have changed; say whether they had. Blocks.
+    pub fn reload(&self, acceptor: &Acceptor) -> Result<bool> {
+        let what = self.config().what;
+        let reloaded = acceptor.reload();
+        match &reloaded {
+            Ok(true) => {
+                count(&self.counters().reloads);
+                tracing::info!(fingerprint = %acceptor.fingerprint(), what, "the certificate was read again");
+            }
+            Ok(false) => {}
+            Err(error) => {
+                count(&self.counters().reload_failures);
+                tracing::warn!(%error, what, "the new certificate cannot be used; the old one stays");
+            }
+        }
+        reloaded
+    }
+
+    /// Read the files of a server's certificate again whenever they have changed, as long as this is polled.
+    pub async fn keep_certificate(self: &Arc<Self>, acceptor: &Arc<Acceptor>) -> std::convert::Infallible {
+        loop {
+            sleep(RELOAD).await;
+            let (admission, acceptor) = (Arc::clone(self), Arc::clone(acceptor));
+            // An error was told, and the next look tries again.
+            let _ = tokio::task::spawn_blocking(move || admission.reload(&acceptor)).await;
         }
     }
 }
@@ -180,5 +170,19 @@ impl Failing {
             *said = Some(Instant::now());
         }
         says
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_that_goes_on_is_told_once_and_another_one_beside_it() {
+        let mut failing = Failing::default();
+        for trouble in [Trouble::Accept, Trouble::Full, Trouble::Address, Trouble::Descriptors] {
+            let told = (0..1_000).filter(|_| failing.says(trouble)).count();
+            assert_eq!(told, 1, "{trouble:?}");
+        }
     }
 }

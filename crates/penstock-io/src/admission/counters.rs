@@ -18,6 +18,9 @@ pub struct Counters {
     pub(super) late: AtomicU64,
     /// Calls of accept that failed.
     pub(super) accept_failures: AtomicU64,
+    /// Times that a new certificate was read, and times that one could not be used.
+    pub(super) reloads: AtomicU64,
+    pub(super) reload_failures: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64) {
@@ -49,7 +52,7 @@ impl Counters {
         [("full", read(&self.full)), ("address", read(&self.address))]
     }
 
-    /// Writes `PREFIX_connections_not_served` by reason and `PREFIX_accept_failures`.
+    /// Write `PREFIX_connections_not_served` by reason, `PREFIX_accept_failures` and the reloads of the certificate.
     pub fn write(&self, page: &mut Page<'_>, prefix: &str) -> fmt::Result {
         page.counters(
             &format!("{prefix}_connections_not_served"),
@@ -66,6 +69,21 @@ impl Counters {
             &format!("{prefix}_accept_failures"),
             "Times that the system could not give a connection.",
             read(&self.accept_failures),
+        )?;
+        self.write_reloads(page, prefix)
+    }
+
+    /// Write `PREFIX_certificate_reloads` and `PREFIX_certificate_reload_failures`.
+    pub fn write_reloads(&self, page: &mut Page<'_>, prefix: &str) -> fmt::Result {
+        page.counter(
+            &format!("{prefix}_certificate_reloads"),
+            "Times that the certificate was read again.",
+            read(&self.reloads),
+        )?;
+        page.counter(
+            &format!("{prefix}_certificate_reload_failures"),
+            "Times that a new certificate could not be used.",
+            read(&self.reload_failures),
         )
     }
 }

@@ -11,7 +11,7 @@ static PROMISED: AtomicU64 = AtomicU64::new(0);
 
 /// Descriptors of one server, its own until this is dropped.
 #[derive(Debug)]
-pub struct Descriptors {
+pub(super) struct Descriptors {
     connections: u64,
     promised: u64,
 }
@@ -35,7 +35,7 @@ impl Descriptors {
     }
 
     /// Connections that there are descriptors for.
-    pub const fn connections(&self) -> u64 {
+    pub(super) const fn connections(&self) -> u64 {
         self.connections
     }
 }

@@ -1,12 +1,5 @@
 //! Who may connect to a server, how long a connection has to say something, and what is left for the server's own files.
 //!
-//! ```text
-//!  listener ── accept ──▶ admit ── Permit ──▶ handshake ──▶ FirstByte ──▶ the protocol
-//!                 │          │                    └─── 10 s from accept ──────┘
-//!                 │          └── refused: the server is full, an address has its share, descriptors run out
-//!                 └── EMFILE, ENFILE, ENOBUFS, ENOMEM: one line in the log, a pause, again
-//! ```
-//!
 //! A server makes one [`Admission`], which raises the limit of descriptors to what the connections of all servers need and
 //! keeps [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it lives.
 
@@ -16,31 +9,16 @@ mod descriptors;
 mod first_byte;
 mod permits;
 
-pub use accept::Listen;
+pub(crate) use accept::Accept;
 pub use counters::Counters;
-pub use descriptors::Descriptors;
+use descriptors::Descriptors;
 pub use first_byte::FirstByte;
-pub use permits::{Admission, Config, Permit, WhenFull, network};
+pub use permits::{Admission, Config, LoopbackShare, Permit, WhenFull, network};
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
-
-use crate::Result;
-
-/// Raises the limit of descriptors to what so many connections need, each of which needs so many, beside what is open, what
-/// other servers were promised, and what is kept for files. Says how many connections there can be; where they are fewer than
-/// asked for, the log says so.
-///
-/// For servers that do not accept by this crate: those that do have it done.
-///
-/// # Errors
-///
-/// IO where there could be none.
-pub fn provide_descriptors(what: &str, connections: u64, each: u64) -> Result<Descriptors> {
-    Descriptors::provide(what, connections, each)
-}
 
 /// How many connections a server takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,6 +26,15 @@ pub enum WhenFull {
     Wait,
 }
 
+/// What share of the places the loopback address has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopbackShare {
+    /// That of one address.
+    Address,
+    /// All of them.
+    All,
+}
+
 /// How connections are let in.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -38,6 +47,8 @@ pub struct Config {
     pub per_address: Option<u64>,
     /// What becomes of others.
     pub when_full: WhenFull,
+    /// What share of them the loopback address has.
+    pub loopback: LoopbackShare,
     /// Descriptors that a connection needs.
     pub descriptors: u64,
     /// From accept to the first byte.
@@ -47,7 +58,15 @@ pub struct Config {
 impl Config {
     /// Connections over TCP, closed at once when there are too many.
     pub const fn new(what: &'static str, connections: u64) -> Self {
-        Self { what, connections, per_address: None, when_full: WhenFull::Close, descriptors: 1, patience: PATIENCE }
+        Self {
+            what,
+            connections,
+            per_address: None,
+            when_full: WhenFull::Close,
+            loopback: LoopbackShare::Address,
+            descriptors: 1,
+            patience: PATIENCE,
+        }
     }
 
     fn share(&self) -> u64 {
@@ -143,7 +162,10 @@ impl Admission {
 
     /// Lets a connection in; one without an address is of this machine, and only the limit of all holds for it.
     pub fn admit(self: &Arc<Self>, peer: Option<IpAddr>) -> std::result::Result<Permit, Refused> {
-        let address = peer.map(network);
+        let address = peer.map(network).filter(|address| match self.config.loopback {
+            LoopbackShare::Address => true,
+            LoopbackShare::All => !address.is_loopback(),
+        });
         let mut open = self.lock();
         if open.all >= self.config.connections {
             count(&self.counters.full);

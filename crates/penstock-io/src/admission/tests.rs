@@ -6,6 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::permits::Refused;
 use super::*;
+use crate::listener::Stream;
 
 fn admission(connections: u64, per_address: Option<u64>) -> std::sync::Arc<Admission> {
     Admission::new(Config { per_address, ..Config::new("a test", connections) }, std::sync::Arc::default()).unwrap()
@@ -53,6 +54,18 @@ fn without_a_word_an_address_leaves_an_eighth_and_of_a_handful_nothing() {
 }
 
 #[test]
+fn loopback_has_no_share_where_a_proxy_may_stand_there() {
+    let config = Config { loopback: LoopbackShare::All, per_address: Some(2), ..Config::new("a test", 8) };
+    let admission = Admission::new(config, std::sync::Arc::default()).unwrap();
+    for local in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.to_ipv6_mapped().into()] {
+        let _held: Vec<_> = (0..8).map(|_| admission.admit(Some(local)).unwrap()).collect();
+        assert_eq!(admission.admit(Some(local)).unwrap_err(), Refused::Full(8));
+    }
+    let _two = [admission.admit(v4(1)).unwrap(), admission.admit(v4(1)).unwrap()];
+    assert_eq!(admission.admit(v4(1)).unwrap_err(), Refused::Address(2));
+}
+
+#[test]
 fn a_limit_of_nothing_is_a_misuse() {
     let zero = |connections, per_address| {
         let config = Config { per_address, ..Config::new("a test", connections) };
@@ -94,33 +107,27 @@ async fn a_connection_that_says_nothing_ends_and_one_that_spoke_may_be_silent() 
     assert!(more.is_err(), "it is still waited for");
 }
 
-/// A listener to which the system gives no connection three times.
+/// What the system says of itself: EMFILE, ENFILE, ENOBUFS, ENOMEM, EPERM and ENETDOWN.
+const LASTING: [i32; 6] = [24, 23, 105, 12, 1, 100];
+/// What it says of one client: ECONNABORTED, ECONNRESET, ETIMEDOUT and EHOSTUNREACH.
+const OF_THE_PEER: [i32; 4] = [103, 104, 110, 113];
+
+/// A listener whose accept fails in all of these ways before it gives a connection.
 struct Exhausted(TcpListener, std::sync::atomic::AtomicU32);
 
-impl Listen for Exhausted {
-    type Stream = TcpStream;
-    type Peer = std::net::SocketAddr;
-
-    async fn accept(&self) -> std::io::Result<(TcpStream, std::net::SocketAddr)> {
-        const ERRORS: [i32; 4] = [24, 23, 105, 103];
+impl Accept for Exhausted {
+    async fn accept(&self) -> std::io::Result<(Stream, Option<std::net::SocketAddr>)> {
         let attempt = self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as usize;
-        match ERRORS.get(attempt) {
+        match LASTING.iter().chain(&OF_THE_PEER).nth(attempt) {
             Some(code) => Err(std::io::Error::from_raw_os_error(*code)),
-            None => <TcpListener as Listen>::accept(&self.0).await,
+            None => self.0.accept().await.map(|(stream, peer)| (Stream::Tcp(stream), Some(peer))),
         }
-    }
-
-    fn address(peer: &std::net::SocketAddr) -> Option<std::net::IpAddr> {
-        <TcpListener as Listen>::address(peer)
-    }
-
-    fn is_in_reserve(stream: &TcpStream) -> bool {
-        <TcpListener as Listen>::is_in_reserve(stream)
     }
 }
 
 #[tokio::test]
-async fn a_system_without_descriptors_or_memory_ends_no_server() {
+async fn no_trouble_of_accept_ends_a_server_and_only_the_systems_own_make_it_wait() {
+    let began = std::time::Instant::now();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let counters = std::sync::Arc::<Counters>::default();
@@ -133,8 +140,9 @@ async fn a_system_without_descriptors_or_memory_ends_no_server() {
     let _client = TcpStream::connect(address).await.unwrap();
     let (stream, _permit) = taken.recv().await.unwrap();
     assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
-    assert!(stream.nodelay().unwrap());
-    // EMFILE, ENFILE, ENOBUFS and ECONNABORTED.
-    assert_eq!(counters.accept_failures.load(std::sync::atomic::Ordering::Relaxed), 4);
+    assert!(socket2::SockRef::from(&stream).tcp_nodelay().unwrap());
+    assert_eq!(counters.accept_failures.load(std::sync::atomic::Ordering::Relaxed), 10);
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(600) && waited < Duration::from_secs(5), "{waited:?}");
     accepting.abort();
 }

@@ -16,18 +16,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::body::RequestBody;
 use super::pace::Paced;
-use crate::admission::{Admission, Config, Counters, FirstByte, PATIENCE, Permit, WhenFull};
-use crate::runtime::{PerProcess, Runtime, block_on};
-use crate::tcp::listen;
-use crate::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
-use crate::{DriverError as _, Error, Result};
+use crate::Result;
+use crate::admission::{Admission, Config, Counters, PATIENCE, WhenFull};
+use crate::listener::{Connection, HandshakeError, Listener};
+use crate::runtime::{PerProcess, block_on, spawn};
+use crate::tls::{Acceptor, Fingerprint, Offer};
 
 /// How long a connection that ends has to take the last of it, close_notify included.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -96,47 +94,14 @@ impl Stopping {
 /// A server that listens.
 pub struct HttpServer {
     address: SocketAddr,
-    fingerprint: Option<Fingerprint>,
+    acceptor: Option<Arc<Acceptor>>,
     stop: PerProcess<watch::Sender<Option<Duration>>>,
     admission: Arc<Admission>,
     serving: Serving,
 }
 
-/// How connections are encrypted.
-pub enum Secured {
-    /// Not at all.
-    Plain,
-    /// With one certificate.
-    Fixed(TlsAcceptor, Fingerprint),
-    /// With what the files hold at the time.
-    Reloading(Arc<Acceptor>),
-}
-
-impl Secured {
-    /// With a server's certificate, where it has one.
-    pub fn of(tls: Option<&ServerTls>) -> Result<Self> {
-        let Some(tls) = tls else { return Ok(Self::Plain) };
-        let (mut config, fingerprint) = tls.tcp_config(ClientCertificates::Required)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self::Fixed(TlsAcceptor::from(Arc::new(config)), fingerprint))
-    }
-
-    fn acceptor(&self) -> Option<TlsAcceptor> {
-        match self {
-            Self::Plain => None,
-            Self::Fixed(acceptor, _) => Some(acceptor.clone()),
-            Self::Reloading(acceptor) => Some(acceptor.acceptor()),
-        }
-    }
-
-    fn fingerprint(&self) -> Option<Fingerprint> {
-        match self {
-            Self::Plain => None,
-            Self::Fixed(_, fingerprint) => Some(*fingerprint),
-            Self::Reloading(acceptor) => Some(acceptor.fingerprint()),
-        }
-    }
-}
+/// What HTTP offers in the handshake of TLS.
+pub const HTTPS: Offer = Offer::tcp(&[b"http/1.1"]);
 
 impl fmt::Debug for HttpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,18 +111,17 @@ impl fmt::Debug for HttpServer {
 
 /// What every connection of a server needs.
 struct Shared<A> {
-    secured: Secured,
     answers: Arc<A>,
     serving: Serving,
     stopping: Stopping,
 }
 
 impl HttpServer {
-    /// Listens; port 0 picks a free one.
+    /// Listens; port 0 picks a free one. With an acceptor it speaks TLS.
     pub fn bind<A: Answers>(
         answers: Arc<A>,
         address: SocketAddr,
-        secured: Secured,
+        acceptor: Option<Arc<Acceptor>>,
         serving: Serving,
         counters: Arc<Counters>,
     ) -> Result<Self> {
@@ -171,18 +135,15 @@ impl HttpServer {
             },
             counters,
         )?;
-        let runtime = Runtime::current()?;
-        let bound = listen(address).and_then(|listener| {
-            let _entered = runtime.handle().enter();
-            Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
-        });
-        let (address, listener) =
-            bound.map_err(|error| Error::io(format!("cannot serve {} on {address}", serving.what), error))?;
+        let (listener, address) = Listener::tcp(address, acceptor.clone(), &admission)?;
         let (stop, stopped) = watch::channel(None);
-        let fingerprint = secured.fingerprint();
-        let shared = Arc::new(Shared { secured, answers, serving, stopping: Stopping(stopped) });
-        runtime.handle().spawn(accept(listener, shared, Arc::clone(&admission)));
-        Ok(Self { address, fingerprint, stop: PerProcess::new(stop), admission, serving })
+        let mut stopping = Stopping(stopped);
+        let shared = Arc::new(Shared { answers, serving, stopping: stopping.clone() });
+        drop(spawn(async move {
+            let serve = |connection| drop(tokio::spawn(serve(connection, Arc::clone(&shared))));
+            listener.run(stopping.told(), serve).await;
+        })?);
+        Ok(Self { address, acceptor, stop: PerProcess::new(stop), admission, serving })
     }
 
     /// Where it listens.
@@ -190,9 +151,14 @@ impl HttpServer {
         self.address
     }
 
-    /// What clients pin; `None` without TLS.
+    /// What clients pin, now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.fingerprint
+        self.acceptor.as_ref().map(|acceptor| acceptor.fingerprint())
+    }
+
+    /// Read the certificate again, if its files have changed; say whether they had. The server does so every 5 s by itself.
+    pub fn reload(&self) -> Result<bool> {
+        self.acceptor.as_ref().map_or(Ok(false), |acceptor| self.admission.reload(acceptor))
     }
 
     /// What says when it ends.
@@ -226,39 +192,29 @@ impl HttpServer {
     }
 }
 
-async fn accept<A: Answers>(listener: TcpListener, shared: Arc<Shared<A>>, admission: Arc<Admission>) {
-    let mut stopping = shared.stopping.clone();
-    let accepting = admission.accept(&listener, |stream, peer, permit| {
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move { connection(stream, peer, &shared, &permit).await });
-    });
-    tokio::select! {
-        never = accepting => match never {},
-        () = stopping.told() => {}
-    }
-}
-
-async fn connection<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>, permit: &Permit) {
+/// One connection from its handshake to its end.
+async fn serve<A: Answers>(connection: Connection, shared: Arc<Shared<A>>) {
     // What a socket holds is no progress of who reads: without this the system takes megabytes at once.
     #[cfg(target_os = "linux")]
     if let Some(bytes) = shared.serving.unsent {
-        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(bytes);
+        let _ = socket2::SockRef::from(&connection.stream).set_tcp_notsent_lowat(bytes);
     }
-    let Some(acceptor) = shared.secured.acceptor() else { return serve(stream, peer, shared, permit).await };
-    match permit.in_time(acceptor.accept(stream)).await {
-        Some(Ok(stream)) => serve(stream, peer, shared, permit).await,
-        Some(Err(error)) => {
-            shared.answers.broke();
-            tracing::warn!(%peer, %error, "a caller's handshake failed");
+    let Some(peer) = connection.peer else { return };
+    let what = shared.serving.what;
+    match connection.handshake().await {
+        Ok(connection) => answer(connection, peer, &shared).await,
+        Err(error) => {
+            if matches!(error, HandshakeError::Failed(_)) {
+                shared.answers.broke();
+            }
+            tracing::warn!(%peer, what, %error, "a connection was closed");
         }
-        None => tracing::warn!(%peer, "a caller's handshake took too long"),
     }
 }
 
-async fn serve<A: Answers, S>(stream: S, peer: SocketAddr, shared: &Shared<A>, permit: &Permit)
-where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
-{
+/// Answer the requests of a connection.
+async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &Shared<A>) {
+    let Connection { stream, permit, .. } = connection;
     // Whether the client may still send what nobody reads.
     let unread = Arc::new(AtomicBool::new(false));
     let answering = service_fn(|request: Request<Incoming>| {
@@ -282,7 +238,7 @@ where
     if let Some(bytes) = shared.serving.unsent {
         http.max_buf_size(bytes as usize);
     }
-    let stream = Paced::new(FirstByte::new(stream, permit), shared.serving.stall);
+    let stream = Paced::new(stream.first_byte(&permit), shared.serving.stall);
     let mut connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut stopping = shared.stopping.clone();
     let ended = tokio::select! {

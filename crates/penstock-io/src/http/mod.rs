@@ -11,4 +11,4 @@ mod tests;
 pub use body::RequestBody;
 pub use budget::{Budget, Busy, Room};
 pub use incoming::{BodyError, read_body, read_body_within};
-pub use listen::{Answers, HttpServer, Secured, Serving, Stopping};
+pub use listen::{Answers, HTTPS, HttpServer, Serving, Stopping};

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use tempfile::TempDir;
 
 use super::*;
-use crate::tls::{ClientTls, Identity, ServerTls, Trust};
+use crate::tls::{Acceptor, ClientTls, Identity, ServerTls, Trust};
 
 const SERVING: Serving = Serving {
     what: "a test",
@@ -49,8 +49,8 @@ impl Answers for Picky {
 }
 
 fn server(tls: Option<&ServerTls>) -> HttpServer {
-    let secured = Secured::of(tls).expect("a certificate");
-    HttpServer::bind(Arc::new(Picky), ([127, 0, 0, 1], 0).into(), secured, SERVING, Arc::default()).expect("bound")
+    let acceptor = Acceptor::optional(tls, HTTPS).expect("a certificate");
+    HttpServer::bind(Arc::new(Picky), ([127, 0, 0, 1], 0).into(), acceptor, SERVING, Arc::default()).expect("bound")
 }
 
 /// A head and its body, by Content-Length.

@@ -1,30 +1,21 @@
 //! TLS whose certificate may change while connections are open.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
-use tokio_rustls::TlsAcceptor;
 
-use super::{ClientCertificates, Fingerprint, Identity, ServerTls};
+use super::{Fingerprint, Identity, Offer, ServerTls};
 use crate::Result;
 
 /// Gives each new connection the certificate that the files hold now. Those that are open keep theirs.
 #[derive(Debug)]
 pub struct Acceptor {
     tls: ServerTls,
-    speaks: Speaks,
+    offer: Offer,
     current: Mutex<Current>,
-}
-
-/// What is spoken over it.
-#[derive(Debug, Clone, Copy)]
-enum Speaks {
-    /// Something of its own, with TLS 1.2 too and without a name for it.
-    Tcp(ClientCertificates),
-    /// What the handshake names.
-    Named(&'static [u8]),
 }
 
 #[derive(Debug)]
@@ -34,23 +25,19 @@ struct Current {
     stamps: Vec<Stamp>,
 }
 
-/// What tells that a file is another one: its time and its length.
-type Stamp = Option<(SystemTime, u64)>;
+/// What tells that a file is another one: its time, its length, and its inode, for a rename keeps the others.
+type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Acceptor {
     /// Read the files of a server's TLS.
-    pub fn new(tls: ServerTls, certificates: ClientCertificates) -> Result<Self> {
-        Self::speaking(tls, Speaks::Tcp(certificates))
+    pub fn new(tls: ServerTls, offer: Offer) -> Result<Self> {
+        let current = Current::read(&tls, offer)?;
+        Ok(Self { tls, offer, current: Mutex::new(current) })
     }
 
-    /// For a protocol that the handshake names.
-    pub fn named(tls: ServerTls, alpn: &'static [u8]) -> Result<Self> {
-        Self::speaking(tls, Speaks::Named(alpn))
-    }
-
-    fn speaking(tls: ServerTls, speaks: Speaks) -> Result<Self> {
-        let current = Current::read(&tls, speaks)?;
-        Ok(Self { tls, speaks, current: Mutex::new(current) })
+    /// Read the files of a server's TLS, where it has any.
+    pub fn optional(tls: Option<&ServerTls>, offer: Offer) -> Result<Option<Arc<Self>>> {
+        tls.map(|tls| Self::new(tls.clone(), offer).map(Arc::new)).transpose()
     }
 
     /// Return the fingerprint of the certificate that it shows.
@@ -58,18 +45,18 @@ impl Acceptor {
         self.current().fingerprint
     }
 
-    /// Return what makes handshakes with the newest certificate.
-    pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.current().config))
+    /// Return the configuration with the newest certificate.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.current().config)
     }
 
-    /// Reads the files again if they have changed; says whether they had. What does not load leaves things as they are,
-    /// and is tried again: a certificate and its key are two files. Blocks.
+    /// Read the files again if they have changed; say whether they had. Files that do not load leave the certificate as it is,
+    /// and are tried again: a certificate and its key are two files. Blocks.
     pub fn reload(&self) -> Result<bool> {
         if stamps(&self.tls) == self.current().stamps {
             return Ok(false);
         }
-        let read = Current::read(&self.tls, self.speaks)?;
+        let read = Current::read(&self.tls, self.offer)?;
         *self.current() = read;
         Ok(true)
     }
@@ -80,13 +67,10 @@ impl Acceptor {
 }
 
 impl Current {
-    fn read(tls: &ServerTls, speaks: Speaks) -> Result<Self> {
+    fn read(tls: &ServerTls, offer: Offer) -> Result<Self> {
         // First, so that a file that changes meanwhile is read once more.
         let before = stamps(tls);
-        let (config, fingerprint) = match speaks {
-            Speaks::Tcp(certificates) => tls.tcp_config(certificates)?,
-            Speaks::Named(alpn) => tls.config(alpn)?,
-        };
+        let (config, fingerprint) = tls.config(offer)?;
         // A development certificate that was just made has no stamp from before.
         let stamps = if before.contains(&None) { stamps(tls) } else { before };
         Ok(Self { config: Arc::new(config), fingerprint, stamps })
@@ -103,5 +87,5 @@ fn stamps(tls: &ServerTls) -> Vec<Stamp> {
 
 fn stamp(path: &Path) -> Stamp {
     let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }

@@ -80,33 +80,43 @@ pub struct ClientTls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+/// What a server offers in the handshake.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer {
+    /// The names of its protocols; without one the handshake names none.
+    pub alpn: &'static [&'static [u8]],
+    /// Whether TLS 1.2 is spoken too, for old clients.
+    pub tls12: bool,
+    /// Whether clients must have a certificate where there is a CA for them.
+    pub certificates: ClientCertificates,
+}
+
+impl Offer {
+    /// One protocol by its name, over TLS 1.3.
+    pub const fn named(alpn: &'static [&'static [u8]]) -> Self {
+        Self { alpn, tls12: false, certificates: ClientCertificates::Required }
+    }
+
+    /// A protocol over TCP, whose old clients speak TLS 1.2.
+    pub const fn tcp(alpn: &'static [&'static [u8]]) -> Self {
+        Self { alpn, tls12: true, certificates: ClientCertificates::Required }
+    }
+
+    /// The same for other clients' certificates.
+    pub const fn with_certificates(self, certificates: ClientCertificates) -> Self {
+        Self { certificates, ..self }
+    }
+}
+
 impl ServerTls {
-    /// The configuration for rustls, and the fingerprint that clients pin.
-    pub fn config(&self, alpn: &[u8]) -> Result<(ServerConfig, Fingerprint)> {
-        self.config_with(alpn, ClientCertificates::Required)
-    }
-
-    /// The same, where a client without a certificate may be let in.
-    pub fn config_with(&self, alpn: &[u8], certificates: ClientCertificates) -> Result<(ServerConfig, Fingerprint)> {
-        let (mut config, fingerprint) = self.build(&[&rustls::version::TLS13], certificates)?;
-        config.alpn_protocols = vec![alpn.to_vec()];
-        Ok((config, fingerprint))
-    }
-
-    /// The same for a protocol over TCP without a name in the handshake, whose old clients speak TLS 1.2.
-    pub fn tcp_config(&self, certificates: ClientCertificates) -> Result<(ServerConfig, Fingerprint)> {
-        self.build(&[&rustls::version::TLS13, &rustls::version::TLS12], certificates)
-    }
-
-    fn build(
-        &self,
-        versions: &[&'static SupportedProtocolVersion],
-        certificates: ClientCertificates,
-    ) -> Result<(ServerConfig, Fingerprint)> {
+    /// The configuration for rustls, and the fingerprint that clients pin. Reads the files now.
+    pub fn config(&self, offer: Offer) -> Result<(ServerConfig, Fingerprint)> {
         let certified = match &self.identity {
             Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
             Identity::Development { dir } => CertifiedKey::development(dir)?,
         };
+        let versions: &[&SupportedProtocolVersion] =
+            if offer.tls12 { &[&rustls::version::TLS13, &rustls::version::TLS12] } else { &[&rustls::version::TLS13] };
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .map_err(|error| Error::Tls(error.to_string()))?;
@@ -115,7 +125,7 @@ impl ServerTls {
             Some(path) => {
                 let roots = Arc::new(roots_from(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let verifier = match certificates {
+                let verifier = match offer.certificates {
                     ClientCertificates::Required => verifier,
                     ClientCertificates::Optional => verifier.allow_unauthenticated(),
                 };
@@ -129,6 +139,7 @@ impl ServerTls {
         let mut config = builder
             .with_single_cert(certified.chain, certified.key)
             .map_err(|error| Error::Tls(format!("{from}: {error}")))?;
+        config.alpn_protocols = offer.alpn.iter().map(|name| name.to_vec()).collect();
         // Connections are long: resumption would save little and would carry an old client certificate on.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

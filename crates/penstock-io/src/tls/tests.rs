@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use super::*;
 
+const OFFER: Offer = Offer::named(&[b"x"]);
+
 fn development(dir: &Path) -> ServerTls {
     ServerTls { identity: Identity::Development { dir: dir.to_owned() }, client_ca: None }
 }
@@ -11,8 +13,8 @@ fn development(dir: &Path) -> ServerTls {
 fn a_development_certificate_is_made_once_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("state/tls");
-    let (_, first) = development(&folder).config(b"x").unwrap();
-    let (_, second) = development(&folder).config(b"x").unwrap();
+    let (_, first) = development(&folder).config(OFFER).unwrap();
+    let (_, second) = development(&folder).config(OFFER).unwrap();
     assert_eq!(first, second);
     let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -61,7 +63,7 @@ fn errors_name_the_file() {
     write_certificates(&other).unwrap();
     let files = |cert: &PathBuf, key: &PathBuf| {
         let identity = Identity::Files { cert: cert.clone(), key: key.clone() };
-        ServerTls { identity, client_ca: None }.config(b"x").map(|_| ())
+        ServerTls { identity, client_ca: None }.config(OFFER).map(|_| ())
     };
     assert!(files(&cert, &key).is_ok());
     for (cert, key, named) in [

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use penstock_io::admission;
+use penstock_io::admission::{self, Admission};
 use penstock_io::metrics::{Histogram, Page};
 use penstock_lumberjack::ErrorKind;
 
@@ -27,7 +27,6 @@ const FOREIGN: [Speaks; 4] = [Speaks::Http, Speaks::Tls, Speaks::PlainLumberjack
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) connections: AtomicU64,
-    pub(super) open: AtomicU64,
     pub(super) admission: Arc<admission::Counters>,
     pub(super) handshakes_failed: AtomicU64,
     pub(super) windows: AtomicU64,
@@ -36,7 +35,6 @@ pub(super) struct Counters {
     pub(super) keepalives: AtomicU64,
     pub(super) not_taken: AtomicU64,
     pub(super) aged: AtomicU64,
-    pub(super) reloads: AtomicU64,
     pub(super) safe_seconds: Histogram,
     errors: [AtomicU64; KINDS.len()],
     foreign: [AtomicU64; FOREIGN.len()],
@@ -130,14 +128,14 @@ impl Counters {
         }
     }
 
-    pub(super) fn snapshot(&self, budget: &Budget) -> ReceiverCounters {
+    pub(super) fn snapshot(&self, budget: &Budget, admission: &Admission) -> ReceiverCounters {
         let peers = lock(&self.peers);
         let mut peers: Vec<_> =
             peers.iter().map(|(name, peer)| (name.to_string(), read(&peer.events), read(&peer.bytes))).collect();
         peers.sort_unstable();
         ReceiverCounters {
             connections: read(&self.connections),
-            open: read(&self.open),
+            open: admission.open(),
             refused: self.admission.refused(),
             handshakes_failed: read(&self.handshakes_failed),
             events: read(&self.all.events),
@@ -153,8 +151,8 @@ impl Counters {
     }
 
     /// docs/operations-lumberjack.md lists them, and a test compares.
-    pub(super) fn write(&self, page: &mut Page<'_>, budget: &Budget) -> fmt::Result {
-        let now = self.snapshot(budget);
+    pub(super) fn write(&self, page: &mut Page<'_>, budget: &Budget, admission: &Admission) -> fmt::Result {
+        let now = self.snapshot(budget, admission);
         for (name, help, value) in [
             ("connections", "Connections taken.", now.connections),
             ("connections_refused", "Connections closed at once: too many were open.", now.refused),
@@ -168,7 +166,6 @@ impl Counters {
             ("batches_not_taken", "Batches that could not be made safe.", read(&self.not_taken)),
             ("acknowledged_events", "Events acknowledged.", now.acknowledged),
             ("keepalives", "Acknowledgements that only say that this end is still there.", read(&self.keepalives)),
-            ("certificate_reloads", "Times that the certificate was read again.", read(&self.reloads)),
         ] {
             page.counter(&format!("penstock_lumberjack_{name}"), help, value)?;
         }

@@ -18,14 +18,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_io::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
+use penstock_io::listener::{self, HandshakeError, Listener, Stream};
 use penstock_io::runtime::{PerProcess, Runtime};
-use penstock_io::tcp::listen;
-use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, metrics};
 use penstock_lumberjack::{ErrorKind, ServerConfig};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use self::budget::Budget;
 use self::connection::{Account, Connection};
@@ -36,9 +36,6 @@ use self::link::{Link, Socket};
 use self::standing::Standings;
 use super::delivery::{Destination, Origin};
 use crate::{Error, Result};
-
-/// How often the files of the certificate are looked at.
-const RELOAD: Duration = Duration::from_secs(5);
 
 /// How a receiver listens.
 #[derive(Debug, Clone)]
@@ -87,7 +84,7 @@ pub struct Receiver(PerProcess<Arc<Shared>>);
 struct Shared {
     options: ReceiverOptions,
     address: SocketAddr,
-    acceptor: Option<Acceptor>,
+    acceptor: Option<Arc<Acceptor>>,
     destination: Arc<dyn Destination>,
     counters: Counters,
     admission: Arc<Admission>,
@@ -97,8 +94,6 @@ struct Shared {
     stop: watch::Sender<bool>,
     /// Ends connections as they are.
     cut: watch::Sender<bool>,
-    /// How many connections are open.
-    open: watch::Sender<u64>,
     stopping: AtomicBool,
     metrics: OnceLock<metrics::Endpoint>,
 }
@@ -118,14 +113,9 @@ impl fmt::Debug for Shared {
 impl Receiver {
     /// Starts to listen. Blocks on the certificate's files.
     pub fn bind(options: ReceiverOptions, destination: Arc<dyn Destination>) -> Result<Self> {
-        let acceptor = options.tls.clone().map(|tls| Acceptor::new(tls, options.client_certificates)).transpose()?;
+        let offer = Offer::tcp(&[]).with_certificates(options.client_certificates);
+        let acceptor = Acceptor::optional(options.tls.as_ref(), offer)?;
         let runtime = Runtime::current()?;
-        let context = |error| Error::io(format!("cannot listen on {}", options.listen), error);
-        let (address, listener) = {
-            let listener = listen(options.listen).map_err(context)?;
-            let _entered = runtime.handle().enter();
-            (listener.local_addr().map_err(context)?, TcpListener::from_std(listener).map_err(context)?)
-        };
         let metrics = options.metrics;
         let counters = Counters::default();
         let config = Config {
@@ -133,6 +123,7 @@ impl Receiver {
             ..Config::new("Lumberjack", options.max_connections)
         };
         let admission = Admission::new(config, Arc::clone(&counters.admission))?;
+        let (listener, address) = Listener::tcp(options.listen, acceptor.clone(), &admission)?;
         let shared = Arc::new(Shared {
             budget: Arc::new(Budget::new(options.max_bytes)),
             standings: Arc::default(),
@@ -145,7 +136,6 @@ impl Receiver {
             next: AtomicU64::new(0),
             stop: watch::Sender::new(false),
             cut: watch::Sender::new(false),
-            open: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
             metrics: OnceLock::new(),
         });
@@ -154,9 +144,6 @@ impl Receiver {
             drop(shared.metrics.set(endpoint));
         }
         runtime.handle().spawn(accept(listener, Arc::clone(&shared), runtime));
-        if shared.acceptor.is_some() {
-            runtime.handle().spawn(keep_certificate(Arc::clone(&shared)));
-        }
         Ok(Self(PerProcess::new(shared)))
     }
 
@@ -172,13 +159,13 @@ impl Receiver {
 
     /// What clients pin; none without TLS.
     pub fn fingerprint(&self) -> Result<Option<Fingerprint>> {
-        Ok(self.0.get()?.acceptor.as_ref().map(Acceptor::fingerprint))
+        Ok(self.0.get()?.acceptor.as_ref().map(|acceptor| acceptor.fingerprint()))
     }
 
     /// What it has seen so far.
     pub fn counters(&self) -> Result<ReceiverCounters> {
         let shared = self.0.get()?;
-        Ok(shared.counters.snapshot(&shared.budget))
+        Ok(shared.counters.snapshot(&shared.budget, &shared.admission))
     }
 
     /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
@@ -218,25 +205,19 @@ impl Shared {
     async fn shutdown(&self, grace: Duration) {
         self.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
-        let mut open = self.open.subscribe();
-        let _ = timeout(grace, open.wait_for(|open| *open == 0)).await;
+        let _ = timeout(grace, self.admission.idle()).await;
         self.halt();
     }
 
     fn reload(&self) -> Result<bool> {
         let Some(acceptor) = &self.acceptor else { return Ok(false) };
-        let changed = acceptor.reload()?;
-        if changed {
-            add(&self.counters.reloads, 1);
-            tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate was read again");
-        }
-        Ok(changed)
+        Ok(self.admission.reload(acceptor)?)
     }
 }
 
 impl metrics::Source for Shared {
     fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
-        self.counters.write(page, &self.budget)?;
+        self.counters.write(page, &self.budget, &self.admission)?;
         self.destination.write(page)
     }
 
@@ -245,60 +226,28 @@ impl metrics::Source for Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, runtime: &'static Runtime) {
+async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runtime) {
     let mut stop = shared.stop.subscribe();
-    let accepting = shared.admission.accept(&listener, |stream, peer, permit| {
+    let stopped = async { drop(stop.wait_for(|stopped| *stopped).await) };
+    let serve = |connection: listener::Connection| {
         add(&shared.counters.connections, 1);
-        let opened = Opened::new(Arc::clone(&shared));
+        let listener::Connection { stream: Stream::Tcp(stream), peer: Some(peer), permit, .. } = connection else {
+            return;
+        };
         // It moves to the thread of its task, and so do its events.
         let Ok(stream) = stream.into_std() else { return };
+        let shared = Arc::clone(&shared);
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         runtime.spread(number).spawn(async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
-            let mut cut = opened.0.cut.subscribe();
+            let mut cut = shared.cut.subscribe();
             tokio::select! {
-                () = serve(stream, peer, number, &opened.0, &permit) => {}
+                () = serve(stream, peer, number, &shared, &permit) => {}
                 _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
             }
         });
-    });
-    tokio::select! {
-        never = accepting => match never {},
-        _ = stop.wait_for(|stopped| *stopped) => {}
-    }
-}
-
-/// Counts a connection as long as it lives.
-struct Opened(Arc<Shared>);
-
-impl Opened {
-    fn new(shared: Arc<Shared>) -> Self {
-        add(&shared.counters.open, 1);
-        shared.open.send_modify(|open| *open += 1);
-        Self(shared)
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.0.counters.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.open.send_modify(|open| *open = open.saturating_sub(1));
-    }
-}
-
-async fn keep_certificate(shared: Arc<Shared>) {
-    let mut stop = shared.stop.subscribe();
-    loop {
-        tokio::select! {
-            () = sleep(RELOAD) => {}
-            _ = stop.wait_for(|stopped| *stopped) => return,
-        }
-        let reloading = Arc::clone(&shared);
-        let reloaded = tokio::task::spawn_blocking(move || reloading.reload()).await;
-        if let Ok(Err(error)) = reloaded {
-            tracing::warn!(%error, "the new certificate cannot be used; the old one stays");
-        }
-    }
+    };
+    listener.run(stopped, serve).await;
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>, permit: &Permit) {
@@ -372,17 +321,13 @@ async fn admit(
         let (account, result) = connection.run(stop).await;
         return Ok(Some((None, account, result)));
     };
-    let stream = match permit.in_time(acceptor.acceptor().accept(stream)).await {
-        Some(Ok(stream)) => stream,
-        Some(Err(error)) => {
-            add(&shared.counters.handshakes_failed, 1);
-            return Err(Error::tls(format!("handshake: {error}")));
+    let stream = permit.handshake(acceptor.config(), stream).await.map_err(|error| {
+        add(&shared.counters.handshakes_failed, 1);
+        match error {
+            HandshakeError::Failed(error) => Error::tls(format!("handshake: {error}")),
+            HandshakeError::Late => Error::deadline(HandshakeError::Late.to_string()),
         }
-        None => {
-            add(&shared.counters.handshakes_failed, 1);
-            return Err(Error::deadline("the handshake took too long".into()));
-        }
-    };
+    })?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let known = certificate.map(|leaf| (identity::name(leaf), Fingerprint::of(leaf)));
     let connection = connection(FirstByte::new(stream, permit), socket, shared, number, peer, known);

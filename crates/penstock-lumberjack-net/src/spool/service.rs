@@ -17,13 +17,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
-use penstock_io::runtime::{PerProcess, Runtime};
-use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
+use penstock_io::http::{Answers, HttpServer, RequestBody, Serving};
+use penstock_io::tls::{Acceptor, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, ReadKey};
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
 
 use super::{Position, Store};
 use crate::{Error, Result};
@@ -34,6 +31,7 @@ pub(super) const MAX_BYTES: u64 = 64 << 20;
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// The protocol's name in the handshake.
 pub(super) const ALPN: &[u8] = b"http/1.1";
+const OFFER: Offer = Offer::named(&[ALPN]);
 const SERVING: Serving = Serving {
     what: "readers",
     connections: 256,
@@ -48,27 +46,20 @@ const SERVING: Serving = Serving {
     unsent: None,
     grace: Duration::from_secs(1),
 };
-/// How often the files of the certificate are looked at.
-const RELOAD: Duration = Duration::from_secs(5);
 
 /// Serves a spool to its readers, until it is dropped.
 #[derive(Debug)]
 pub struct Service {
     server: HttpServer,
     acceptor: Arc<Acceptor>,
-    stop: PerProcess<watch::Sender<bool>>,
 }
 
 impl Service {
     /// Listens; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
-        let acceptor = Arc::new(Acceptor::named(tls.clone(), ALPN)?);
-        let secured = Secured::Reloading(Arc::clone(&acceptor));
-        let served = Arc::new(Served { key, store });
-        let server = HttpServer::bind(served, listen, secured, SERVING, Arc::default())?;
-        let (stop, stopped) = watch::channel(false);
-        Runtime::current()?.handle().spawn(keep_certificate(Arc::clone(&acceptor), stopped));
-        Ok(Self { server, acceptor, stop: PerProcess::new(stop) })
+        let (served, acceptor) = (Arc::new(Served { key, store }), Arc::new(Acceptor::new(tls.clone(), OFFER)?));
+        let server = HttpServer::bind(served, listen, Some(Arc::clone(&acceptor)), SERVING, Arc::default())?;
+        Ok(Self { server, acceptor })
     }
 
     /// Where it listens.
@@ -83,37 +74,12 @@ impl Service {
 
     /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
     pub fn reload(&self) -> Result<bool> {
-        reload(&self.acceptor)
+        Ok(self.server.reload()?)
     }
 
     /// Answers nobody any more.
     pub fn close(&self) {
         self.server.stop();
-        if let Ok(stop) = self.stop.get() {
-            stop.send_replace(true);
-        }
-    }
-}
-
-fn reload(acceptor: &Acceptor) -> Result<bool> {
-    let changed = acceptor.reload()?;
-    if changed {
-        tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate for readers was read again");
-    }
-    Ok(changed)
-}
-
-async fn keep_certificate(acceptor: Arc<Acceptor>, mut stop: watch::Receiver<bool>) {
-    loop {
-        tokio::select! {
-            () = sleep(RELOAD) => {}
-            // An error means that the service was dropped.
-            _ = stop.wait_for(|stopped| *stopped) => return,
-        }
-        let again = Arc::clone(&acceptor);
-        if let Ok(Err(error)) = spawn_blocking(move || reload(&again)).await {
-            tracing::warn!(%error, "the new certificate for readers cannot be used; the old one stays");
-        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Request, Response};
-use penstock_io::http::{Answers, HttpServer, RequestBody, Secured, Serving};
+use penstock_io::http::{Answers, HTTPS, HttpServer, RequestBody, Serving};
 use penstock_io::metrics::{Endpoint, Source};
 use penstock_io::runtime::Runtime;
-use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_io::{ConnectionLimits, DriverError as _};
 
 use super::Service;
@@ -71,8 +71,8 @@ impl Buffer {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::misuse(format!("{address} is not loopback: a buffer needs TLS there")));
         }
-        let server =
-            HttpServer::bind(Arc::clone(service), address, Secured::of(tls)?, serving, Arc::clone(&service.admission))?;
+        let (acceptor, counters) = (Acceptor::optional(tls, HTTPS)?, Arc::clone(&service.admission));
+        let server = HttpServer::bind(Arc::clone(service), address, acceptor, serving, counters)?;
         let source = || Arc::clone(service) as Arc<dyn Source>;
         let metrics = metrics.map(|listen| Endpoint::bind(listen, source())).transpose()?;
         let (cleaning, mut stopping) = (Arc::clone(service).keep_clean(), server.stopping()?);
@@ -95,7 +95,7 @@ impl Buffer {
         self.metrics.as_ref().map(Endpoint::address)
     }
 
-    /// What clients pin; `None` without TLS.
+    /// What clients pin, now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }

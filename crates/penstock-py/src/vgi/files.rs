@@ -48,13 +48,19 @@ impl VgiTls {
         Ok(Self { tls: made.map_err(IntoPyErr::into_py_err)? })
     }
 
-    /// What callers may pin; `None` at the end that calls.
+    /// What callers may pin now; `None` at the end that calls.
     #[getter]
     fn fingerprint(&self) -> Option<String> {
         match &self.tls {
-            Tls::Server(_, fingerprint) => Some(fingerprint.to_string()),
+            Tls::Server(acceptor) => Some(acceptor.fingerprint().to_string()),
             Tls::Client(..) => None,
         }
+    }
+}
+
+impl VgiTls {
+    pub(super) const fn tls(&self) -> &Tls {
+        &self.tls
     }
 }
 

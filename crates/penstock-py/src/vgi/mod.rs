@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod http_call;
 pub(crate) mod http_client;
 pub(crate) mod http_server;
+pub(crate) mod listening;
 pub(crate) mod protocol;
 pub(crate) mod segment;
 pub(crate) mod server;

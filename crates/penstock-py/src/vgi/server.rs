@@ -137,6 +137,12 @@ impl VgiServer {
     }
 }
 
+impl VgiServer {
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 /// A failure as Python says it, and whether the parameters are to blame.
 pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
     if !matches!(kind, "params" | "method") {

@@ -1,151 +1,78 @@
 //! Where connections come in.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use penstock_io::DriverError as _;
-use penstock_io::admission::{FirstByte, Listen, Permit};
+use penstock_io::admission::Admission;
+use penstock_io::listener::{Connection as Accepted, Listener};
 use penstock_io::runtime::Runtime;
-use penstock_io::tcp::listen;
-use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
-use tokio::runtime::Handle;
-use tokio::time::sleep;
+use penstock_io::tls::{Acceptor, Offer};
+use penstock_io::unix::SocketFile;
 
 use super::serve::Connection;
 use super::state::Shared;
 use super::{DaemonOptions, thrown};
-use crate::{Error, Result};
-use penstock_io::unix::{SocketFile, listen as listen_unix};
-
-/// How often the files of the certificate are looked at.
-const RELOAD: Duration = Duration::from_secs(5);
+use crate::Result;
 
 /// Sockets that listen. Nothing is left of them when this is dropped.
 pub(super) struct Listeners {
     pub(super) address: Option<SocketAddr>,
-    pub(super) tls_address: Option<(SocketAddr, Fingerprint)>,
-    plain: Option<TcpListener>,
-    tls: Option<(TcpListener, Arc<Acceptor>)>,
-    unix: Option<(UnixListener, SocketFile)>,
+    pub(super) tls: Option<(SocketAddr, Arc<Acceptor>)>,
+    all: Vec<Listener>,
+    file: Option<SocketFile>,
 }
 
 impl Listeners {
-    pub(super) fn bind(options: &DaemonOptions) -> Result<Self> {
-        let runtime = Runtime::current()?;
-        let _entered = runtime.handle().enter();
-        let plain = options.listen.map(tcp).transpose()?;
-        if let Some((_, address)) = plain.as_ref().filter(|(_, address)| !address.ip().is_loopback()) {
-            tracing::warn!(%address, "anyone who can reach this address may submit and take tasks: it is not encrypted");
-        }
-        let tls = options.tls.clone().map(|(address, tls)| {
-            if tls.client_ca.is_none() && !address.ip().is_loopback() {
-                tracing::warn!(%address, "anyone who can reach this address may submit and take tasks: no client CA");
+    pub(super) fn bind(options: &DaemonOptions, admission: &Arc<Admission>) -> Result<Self> {
+        let mut bound = Self { address: None, tls: None, all: Vec::new(), file: None };
+        if let Some(listen) = options.listen {
+            let (listener, address) = Listener::tcp(listen, None, admission)?;
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "anyone who can reach this address may submit and take tasks: it is not encrypted");
             }
-            let acceptor = Arc::new(Acceptor::new(tls, ClientCertificates::Required)?);
-            let (listener, address) = tcp(address)?;
-            Ok::<_, Error>((listener, acceptor, address))
-        });
-        let tls = tls.transpose()?;
-        let unix = options.socket.as_deref().map(unix).transpose()?;
-        Ok(Self {
-            address: plain.as_ref().map(|(_, address)| *address),
-            tls_address: tls.as_ref().map(|(_, acceptor, address)| (*address, acceptor.fingerprint())),
-            plain: plain.map(|(listener, _)| listener),
-            tls: tls.map(|(listener, acceptor, _)| (listener, acceptor)),
-            unix,
-        })
+            bound.all.push(listener);
+            bound.address = Some(address);
+        }
+        if let Some((listen, tls)) = &options.tls {
+            if tls.client_ca.is_none() && !listen.ip().is_loopback() {
+                tracing::warn!(address = %listen, "anyone who can reach this address may submit and take tasks: no client CA");
+            }
+            let acceptor = Arc::new(Acceptor::new(tls.clone(), Offer::tcp(&[]))?);
+            let (listener, address) = Listener::tcp(*listen, Some(Arc::clone(&acceptor)), admission)?;
+            bound.all.push(listener);
+            bound.tls = Some((address, acceptor));
+        }
+        if let Some(path) = &options.socket {
+            let (listener, file) = Listener::unix(path, admission)?;
+            bound.all.push(listener);
+            bound.file = Some(file);
+        }
+        Ok(bound)
     }
 
     /// Takes connections from now on; gives the file of the socket, to be removed at the end.
-    pub(super) fn serve(self, runtime: &Handle, shared: &Arc<Shared>) -> Option<SocketFile> {
-        if let Some(listener) = self.plain {
-            runtime.spawn(accept_plain(listener, Arc::clone(shared)));
+    pub(super) fn serve(self, runtime: &Runtime, shared: &Arc<Shared>) -> Option<SocketFile> {
+        for listener in self.all {
+            let shared = Arc::clone(shared);
+            runtime.handle().spawn(async move {
+                let serve = |accepted| drop(tokio::spawn(serve(accepted, Arc::clone(&shared))));
+                listener.run(thrown(&shared.stop), serve).await;
+            });
         }
-        if let Some((listener, acceptor)) = self.tls {
-            runtime.spawn(keep_certificate(Arc::clone(&acceptor), Arc::clone(shared)));
-            runtime.spawn(accept_tls(listener, acceptor, Arc::clone(shared)));
-        }
-        let (listener, file) = self.unix?;
-        runtime.spawn(accept_unix(listener, Arc::clone(shared)));
-        Some(file)
+        self.file
     }
 }
 
-fn tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let context = |error| Error::io(format!("cannot listen on {address}"), error);
-    let listener = listen(address).map_err(context)?;
-    let address = listener.local_addr().map_err(context)?;
-    Ok((TcpListener::from_std(listener).map_err(context)?, address))
-}
-
-fn unix(path: &Path) -> Result<(UnixListener, SocketFile)> {
-    let (listener, file) = listen_unix(path)?;
-    let listener = UnixListener::from_std(listener).map_err(|error| Error::file("cannot listen on", path, error))?;
-    Ok((listener, file))
-}
-
-/// Takes connections until the daemon stops.
-async fn accept<L: Listen>(shared: &Arc<Shared>, listener: &L, serve: impl FnMut(L::Stream, L::Peer, Permit)) {
-    tokio::select! {
-        never = shared.admission.accept(listener, serve) => match never {},
-        () = thrown(&shared.stop) => {}
-    }
-}
-
-async fn accept_plain(listener: TcpListener, shared: Arc<Shared>) {
-    let serve = |stream: TcpStream, peer: SocketAddr, permit| {
-        spawn(&shared, stream, permit, &peer.to_string(), peer.ip().to_canonical().is_loopback());
+/// One connection from its handshake to its end.
+async fn serve(accepted: Accepted, shared: Arc<Shared>) {
+    let peer = accepted.peer;
+    let name = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+    let accepted = match accepted.handshake().await {
+        Ok(accepted) => accepted,
+        Err(error) => return tracing::warn!(peer = name, %error, "a connection was closed"),
     };
-    accept(&shared, &listener, serve).await;
-}
-
-async fn accept_unix(listener: UnixListener, shared: Arc<Shared>) {
-    let serve = |stream: UnixStream, _: unix::SocketAddr, permit| spawn(&shared, stream, permit, "unix", true);
-    accept(&shared, &listener, serve).await;
-}
-
-async fn accept_tls(listener: TcpListener, acceptor: Arc<Acceptor>, shared: Arc<Shared>) {
-    let serve = |stream: TcpStream, peer: SocketAddr, permit: Permit| {
-        let (handshake, shared) = (acceptor.acceptor().accept(stream), Arc::clone(&shared));
-        tokio::spawn(async move {
-            let stream = match permit.in_time(handshake).await {
-                Some(Ok(stream)) => stream,
-                Some(Err(error)) => return tracing::warn!(%peer, %error, "a handshake failed"),
-                None => return tracing::warn!(%peer, "a handshake took too long"),
-            };
-            // The CA has signed it, or there would be none.
-            let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
-            let trusted = certified || peer.ip().to_canonical().is_loopback();
-            let stream = FirstByte::new(stream, &permit);
-            Connection::new(&shared, stream, permit, &peer.to_string(), trusted).run().await;
-        });
-    };
-    accept(&shared, &listener, serve).await;
-}
-
-fn spawn<S>(shared: &Arc<Shared>, stream: S, permit: Permit, name: &str, trusted: bool)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let stream = FirstByte::new(stream, &permit);
-    tokio::spawn(Connection::new(shared, stream, permit, name, trusted).run());
-}
-
-async fn keep_certificate(acceptor: Arc<Acceptor>, shared: Arc<Shared>) {
-    loop {
-        tokio::select! {
-            () = sleep(RELOAD) => {}
-            () = thrown(&shared.stop) => return,
-        }
-        let reloading = Arc::clone(&acceptor);
-        match tokio::task::spawn_blocking(move || reloading.reload()).await {
-            Ok(Ok(true)) => tracing::info!(fingerprint = %acceptor.fingerprint(), "the certificate was read again"),
-            Ok(Err(error)) => tracing::warn!(%error, "the new certificate cannot be used; the old one stays"),
-            Ok(Ok(false)) | Err(_) => {}
-        }
-    }
+    let certified = accepted.stream.peer_certificate().is_some();
+    let trusted = certified || peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback());
+    let stream = accepted.stream.first_byte(&accepted.permit);
+    Connection::new(&shared, stream, accepted.permit, &name, trusted).run().await;
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT};
 use penstock_io::runtime::{self, PerProcess, Runtime};
-use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_io::{DriverError as _, metrics as endpoint};
 use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
 use tokio::sync::{oneshot, watch};
@@ -80,7 +80,7 @@ pub struct Daemon(PerProcess<Running>);
 struct Running {
     shared: Arc<Shared>,
     address: Option<SocketAddr>,
-    tls: Option<(SocketAddr, Fingerprint)>,
+    tls: Option<(SocketAddr, Arc<Acceptor>)>,
     metrics: OnceLock<endpoint::Endpoint>,
     socket: Option<Arc<SocketFile>>,
     stopped: AtomicBool,
@@ -108,12 +108,12 @@ impl Daemon {
                 (queue, Some(folder))
             }
         };
-        let listeners = Listeners::bind(&options)?;
         let config = Config {
             per_address: options.max_connections_per_address,
             ..Config::new("Quicx", options.max_connections as u64)
         };
         let admission = Admission::new(config, Arc::default())?;
+        let listeners = Listeners::bind(&options, &admission)?;
         let shared = Arc::new(Shared::new(queue, admission, options.idle_timeout));
         let runtime = Runtime::current()?;
         let metrics = OnceLock::new();
@@ -126,8 +126,8 @@ impl Daemon {
         // Nothing fails from here on: a daemon that did not start leaves neither a socket nor a task behind.
         runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
         shared.journaled.store(journal.is_some(), Ordering::Relaxed);
-        let (address, tls) = (listeners.address, listeners.tls_address);
-        let socket = listeners.serve(runtime.handle(), &shared).map(Arc::new);
+        let (address, tls) = (listeners.address, listeners.tls.clone());
+        let socket = listeners.serve(runtime, &shared).map(Arc::new);
         let (stopped, journal) = (AtomicBool::new(false), Mutex::new(journal));
         Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped, journal })))
     }
@@ -137,9 +137,9 @@ impl Daemon {
         Ok(self.0.get()?.address)
     }
 
-    /// Where it listens with TLS, and what clients pin.
+    /// Where it listens with TLS, and what clients pin now.
     pub fn tls(&self) -> Result<Option<(SocketAddr, Fingerprint)>> {
-        Ok(self.0.get()?.tls)
+        Ok(self.0.get()?.tls.as_ref().map(|(address, acceptor)| (*address, acceptor.fingerprint())))
     }
 
     /// Where metrics are served, if they are.

@@ -36,7 +36,7 @@ fn a_daemon_that_has_stopped_leaves_the_socket_of_its_successor_alone() {
     let path = folder.path().join("quicx.sock");
     let first = Daemon::start(on(&path)).unwrap();
     let refused = Daemon::start(on(&path)).unwrap_err();
-    assert!(refused.to_string().ends_with("another daemon listens there"), "{refused}");
+    assert!(refused.to_string().ends_with("another server listens there"), "{refused}");
     block_on(first.stop(Duration::ZERO)).unwrap().unwrap();
     assert!(!path.exists());
     let second = Daemon::start(on(&path)).unwrap();

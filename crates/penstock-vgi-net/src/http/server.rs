@@ -8,10 +8,8 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::Result;
-use penstock_io::http::{
-    Answers, BodyError, Budget, HttpServer, RequestBody, Room, Secured, Serving, read_body_within,
-};
-use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::http::{Answers, BodyError, Budget, HTTPS, HttpServer, RequestBody, Room, Serving, read_body_within};
+use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_vgi::http::{self as core, Begun, Headers, Pending, Service};
 use penstock_wire::Limit;
 use percent_encoding::percent_decode_str;
@@ -80,7 +78,8 @@ impl HttpListener {
             counters,
             authenticates,
         });
-        let server = HttpServer::bind(Arc::clone(&shared), listen, Secured::of(tls)?, SERVING, admission)?;
+        let acceptor = Acceptor::optional(tls, HTTPS)?;
+        let server = HttpServer::bind(Arc::clone(&shared), listen, acceptor, SERVING, admission)?;
         Ok(Self { server, shared })
     }
 
@@ -89,7 +88,7 @@ impl HttpListener {
         self.server.address()
     }
 
-    /// What clients pin; `None` without TLS.
+    /// What clients pin, now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _core
+from penstock.vgi.rpc import _listening
 from penstock.vgi.rpc._client import OnLog, RpcConnection
-from penstock.vgi.rpc._listening import BACKLOG, Listening, serve_connection, unix_listener
+from penstock.vgi.rpc._listening import Listening, idle_limit, serve_connection
 from penstock.vgi.rpc._server import RpcServer
 from penstock.vgi.rpc._transport import (
     PipeTransport,
@@ -240,11 +241,16 @@ def serve_unix(
     others wait. A connection without a byte for 10 s is closed, and later one whose client is silent for
     ``idle_timeout`` seconds (900), between two requests or within one. ``announce`` is called once it listens.
     """
-    listening = Listening(server, threaded=threaded, max_connections=max_connections, idle_timeout=idle_timeout)
-    with unix_listener(path) as listener:
+    idle = idle_limit(idle_timeout)
+    # One place where there is one thread: others wait in the system, and their time does not run.
+    places = max_connections if threaded else 1
+    first_byte = _listening.FIRST_BYTE
+    listener = _core.VgiListener.unix(server.core, path, first_byte=first_byte, max_connections=places)
+    listening = Listening(server, listener, threaded=threaded, idle_timeout=idle)
+    with contextlib.closing(listener):
         if announce is not None:
             announce()
-        listening.serve(listener)
+        listening.serve()
 
 
 def serve_tcp(
@@ -262,14 +268,21 @@ def serve_tcp(
 
     With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
     `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, seven eighths at
-    most for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte, and is
-    closed later where its client is silent for ``idle_timeout`` seconds (900), between two requests or within one.
+    most (or 64) for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte, and is
+    closed later where its client is silent for ``idle_timeout`` seconds (900), between two requests or within one. A
+    certificate that is replaced is read within 5 s; new connections are shown it, and open ones go on.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise ValueError("a certificate and its key go together, and client_ca needs both")
     tls = None if cert is None or key is None else _core.VgiTls.server(cert, key, client_ca)
     pinned = "" if tls is None else f" fingerprint {tls.fingerprint}"
-    listening = Listening(server, threaded=True, max_connections=max_connections, idle_timeout=idle_timeout, tls=tls)
-    with socket.create_server((host, port), backlog=BACKLOG) as listener:
-        print(f"TCP:{host}:{listener.getsockname()[1]}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
-        listening.serve(listener)
+    idle = idle_limit(idle_timeout)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    first_byte = _listening.FIRST_BYTE
+    listener = _core.VgiListener.tcp(
+        server.core, address, first_byte=first_byte, max_connections=max_connections, tls=tls
+    )
+    listening = Listening(server, listener, threaded=True, idle_timeout=idle, tls=tls)
+    with contextlib.closing(listener):
+        print(f"TCP:{host}:{listener.port}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
+        listening.serve()

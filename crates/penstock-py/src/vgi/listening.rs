@@ -1,0 +1,130 @@
+//! Sockets that listen, for Python's threads.
+
+use std::io;
+use std::os::fd::IntoRawFd as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use penstock_io::Error;
+use penstock_vgi_net::{Accepted, Listening, ListeningOptions};
+use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use super::client::misuse;
+use super::files::VgiTls;
+use super::server::VgiServer;
+use crate::pipestream::address;
+use crate::pipestream::waiting::{Timeout, wait_or_not};
+
+/// A socket that listens.
+#[pyclass(frozen, name = "VgiListener", module = "penstock._core")]
+pub(crate) struct VgiListener {
+    listening: Listening,
+    port: u16,
+}
+
+/// A connection that was let in. Its place is free again once this is closed.
+#[pyclass(frozen, name = "VgiAccepted", module = "penstock._core")]
+pub(crate) struct VgiAccepted(Mutex<Option<Accepted>>);
+
+fn options(max_connections: Option<u64>, first_byte: f64) -> PyResult<ListeningOptions> {
+    let first_byte =
+        Duration::try_from_secs_f64(first_byte).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let default = ListeningOptions::default();
+    Ok(ListeningOptions { connections: max_connections.unwrap_or(default.connections), first_byte })
+}
+
+/// What a socket that cannot be bound is in Python: an `OSError`, as that of a socket of Python's.
+fn cannot_listen(error: &Error) -> PyErr {
+    let Error::Io { source, .. } = error else { return PyOSError::new_err(error.to_string()) };
+    match source.downcast_ref::<io::Error>() {
+        Some(source) => io::Error::new(source.kind(), error.to_string()).into(),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+#[pymethods]
+impl VgiListener {
+    /// Listens on `HOST:PORT`; a certificate of `tls` is kept current.
+    #[staticmethod]
+    #[pyo3(signature = (server, address, *, first_byte, max_connections=None, tls=None))]
+    fn tcp(
+        py: Python<'_>,
+        server: &Bound<'_, VgiServer>,
+        address: &str,
+        first_byte: f64,
+        max_connections: Option<u64>,
+        tls: Option<&Bound<'_, VgiTls>>,
+    ) -> PyResult<Self> {
+        let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
+        let tls = tls.map(|tls| tls.get().tls());
+        let bound = py.detach(|| {
+            let (addresses, _) = address::resolve(address)?;
+            let nowhere = || Error::Misuse(format!("{address} has no address"));
+            let listen = addresses.first().copied().ok_or_else(nowhere)?;
+            Listening::tcp(listen, tls, options, counters)
+        });
+        let (listening, address) = bound.map_err(|error| cannot_listen(&error))?;
+        Ok(Self { listening, port: address.port() })
+    }
+
+    /// Listens on a Unix socket that only this user may connect to; `FileExistsError` where another server listens there, or
+    /// another file is there.
+    #[staticmethod]
+    #[pyo3(signature = (server, path, *, first_byte, max_connections=None))]
+    fn unix(
+        py: Python<'_>,
+        server: &Bound<'_, VgiServer>,
+        path: PathBuf,
+        first_byte: f64,
+        max_connections: Option<u64>,
+    ) -> PyResult<Self> {
+        let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
+        let bound = py.detach(|| Listening::unix(&path, options, counters));
+        let listening = bound.map_err(|error| match error {
+            Error::Misuse(message) => PyFileExistsError::new_err(message),
+            error => cannot_listen(&error),
+        })?;
+        Ok(Self { listening, port: 0 })
+    }
+
+    /// The port of TCP; 0 of a Unix socket.
+    #[getter]
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits for the next connection; `None` once this was closed.
+    fn accept(&self, py: Python<'_>) -> PyResult<Option<VgiAccepted>> {
+        let accepted = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.accept().await?) })?;
+        Ok(accepted.flatten().map(|accepted| VgiAccepted(Mutex::new(Some(accepted)))))
+    }
+
+    /// Takes no more connections.
+    fn close(&self) {
+        self.listening.close();
+    }
+}
+
+#[pymethods]
+impl VgiAccepted {
+    /// Gives the number of its socket, which is the caller's to close.
+    fn detach(&self) -> PyResult<i32> {
+        let mut accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = accepted.as_mut().and_then(Accepted::take_socket);
+        socket.map(|socket| socket.into_raw_fd()).ok_or_else(|| misuse("the socket was taken"))
+    }
+
+    /// Seconds that the first byte may still take.
+    #[getter]
+    fn time_left(&self) -> f64 {
+        let accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.as_ref().map_or(0.0, |accepted| accepted.time_left().as_secs_f64())
+    }
+
+    /// Gives its place to another connection.
+    fn close(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}

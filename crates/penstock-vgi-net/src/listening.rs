@@ -1,0 +1,208 @@
+//! Sockets that listen, for servers whose threads wait in the system: connections are taken on the IO thread, within limits, and
+//! wait here for a thread.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_io::Result;
+use penstock_io::admission::{Admission, Config, LoopbackShare, PATIENCE, Permit, WhenFull};
+use penstock_io::listener::{Connection, Listener, Stream};
+use penstock_io::runtime::{PerProcess, spawn};
+use penstock_io::unix::SocketFile;
+use tokio::sync::{mpsc, watch};
+
+use super::counters::Counters;
+use super::tls::Tls;
+
+/// Descriptors of a connection: the socket, and the two that its channel reads and writes.
+const DESCRIPTORS: u64 = 3;
+
+/// How many connections are taken, and how long each has to begin.
+#[derive(Debug, Clone, Copy)]
+pub struct ListeningOptions {
+    /// Connections at once; others wait in the system. Default: 1,024.
+    pub connections: u64,
+    /// From accept to the end of the handshake and the first byte. Default: 10 s.
+    pub first_byte: Duration,
+}
+
+impl Default for ListeningOptions {
+    fn default() -> Self {
+        Self { connections: 1_024, first_byte: PATIENCE }
+    }
+}
+
+impl ListeningOptions {
+    fn admission(self, counters: &Counters) -> Result<Arc<Admission>> {
+        let config = Config {
+            when_full: WhenFull::Wait,
+            descriptors: DESCRIPTORS,
+            patience: self.first_byte,
+            // A proxy may stand there, which speaks for many.
+            loopback: LoopbackShare::All,
+            ..Config::new("vgi", self.connections)
+        };
+        Admission::new(config, Arc::clone(counters.admission()))
+    }
+}
+
+/// A socket that listens. Connections are taken until it is closed or dropped.
+#[derive(Debug)]
+pub struct Listening(PerProcess<Running>);
+
+#[derive(Debug)]
+struct Running {
+    accepted: tokio::sync::Mutex<mpsc::UnboundedReceiver<Accepted>>,
+    stop: watch::Sender<bool>,
+    file: Mutex<Option<SocketFile>>,
+}
+
+/// A connection that was let in, on which nothing was read yet. Its place is free again when this is dropped.
+#[derive(Debug)]
+pub struct Accepted {
+    socket: Option<OwnedFd>,
+    permit: Permit,
+}
+
+impl Accepted {
+    /// Take the socket, whose reads and writes wait; there is one.
+    pub fn take_socket(&mut self) -> Option<OwnedFd> {
+        self.socket.take()
+    }
+
+    /// Return how long the first byte may still take.
+    pub fn time_left(&self) -> Duration {
+        self.permit.deadline().saturating_duration_since(Instant::now())
+    }
+}
+
+impl Listening {
+    /// Listen on an address; port 0 picks a free one. Return where it listens. The certificate is kept current.
+    pub fn tcp(
+        address: SocketAddr,
+        tls: Option<&Tls>,
+        options: ListeningOptions,
+        counters: &Counters,
+    ) -> Result<(Self, SocketAddr)> {
+        let acceptor = tls.and_then(Tls::acceptor);
+        let (listener, address) = Listener::tcp(address, acceptor, &options.admission(counters)?)?;
+        Ok((Self::run(listener, None)?, address))
+    }
+
+    /// Listen on a Unix socket that only this user may connect to.
+    pub fn unix(path: &Path, options: ListeningOptions, counters: &Counters) -> Result<Self> {
+        let (listener, file) = Listener::unix(path, &options.admission(counters)?)?;
+        Self::run(listener, Some(file))
+    }
+
+    fn run(listener: Listener, file: Option<SocketFile>) -> Result<Self> {
+        let (stop, mut stopped) = watch::channel(false);
+        let (sender, accepted) = mpsc::unbounded_channel();
+        drop(spawn(async move {
+            // An error means that it was dropped.
+            let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+            let hand_over = |connection| {
+                if let Some(accepted) = Accepted::new(connection) {
+                    // Nobody takes it when the server ends.
+                    let _ = sender.send(accepted);
+                }
+            };
+            listener.run(stopped, hand_over).await;
+        })?);
+        let accepted = tokio::sync::Mutex::new(accepted);
+        Ok(Self(PerProcess::new(Running { accepted, stop, file: Mutex::new(file) })))
+    }
+
+    /// Wait for the next connection; `None` once this was closed.
+    pub async fn accept(&self) -> Result<Option<Accepted>> {
+        Ok(self.0.get()?.accepted.lock().await.recv().await)
+    }
+
+    /// Take no more connections. A Unix socket's file goes first, while it still listens: no other server takes it for one
+    /// that was left behind.
+    pub fn close(&self) {
+        // In a forked child the socket is its parent's.
+        if let Ok(running) = self.0.get() {
+            drop(running.file.lock().unwrap_or_else(PoisonError::into_inner).take());
+            running.stop.send_replace(true);
+        }
+    }
+}
+
+impl Accepted {
+    fn new(connection: Connection) -> Option<Self> {
+        let Connection { stream, permit, .. } = connection;
+        let socket = match stream {
+            Stream::Tcp(stream) => waiting(stream.into_std().ok()?.into()),
+            Stream::Unix(stream) => waiting(stream.into_std().ok()?.into()),
+            Stream::Tls(_) => None,
+        };
+        socket.map(|socket| Self { socket: Some(socket), permit })
+    }
+}
+
+/// A socket whose reads and writes wait.
+fn waiting(socket: OwnedFd) -> Option<OwnedFd> {
+    rustix::io::ioctl_fionbio(&socket, false).ok()?;
+    Some(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use penstock_io::runtime::block_on;
+
+    use super::*;
+
+    fn accepted(listening: &Listening) -> Accepted {
+        block_on(listening.accept()).expect("runs").expect("ours").expect("a connection")
+    }
+
+    #[test]
+    fn a_server_takes_1024_connections_unless_it_is_told_otherwise() {
+        let ListeningOptions { connections, first_byte } = ListeningOptions::default();
+        assert_eq!((connections, first_byte), (1_024, Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn a_connection_waits_for_a_thread_and_its_reads_wait_for_the_peer() {
+        let counters = Counters::default();
+        let (listening, address) =
+            Listening::tcp(([127, 0, 0, 1], 0).into(), None, ListeningOptions::default(), &counters).expect("listens");
+        let mut client = TcpStream::connect(address).expect("connects");
+        let mut accepted = accepted(&listening);
+        assert!(accepted.time_left() > Duration::from_secs(5));
+        let mut socket = TcpStream::from(accepted.take_socket().expect("a socket"));
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            socket.read_to_string(&mut text).map(|_| text)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        client.write_all(b"hello").expect("written");
+        client.shutdown(Shutdown::Write).expect("closed");
+        assert_eq!(reader.join().expect("ends").expect("read"), "hello");
+    }
+
+    #[test]
+    fn a_connection_beyond_the_limit_is_taken_when_another_ends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let options = ListeningOptions { connections: 1, ..ListeningOptions::default() };
+        let listening = Listening::unix(&path, options, &Counters::default()).expect("listens");
+        let _clients: Vec<_> = (0..2).map(|_| UnixStream::connect(&path).expect("connects")).collect();
+        let first = accepted(&listening);
+        let next = async { tokio::time::timeout(Duration::from_millis(100), listening.accept()).await.is_err() };
+        assert!(block_on(next).expect("runs"), "there is one place");
+        drop(first);
+        drop(accepted(&listening));
+        listening.close();
+        assert!(!path.exists());
+        assert!(block_on(listening.accept()).expect("runs").expect("ours").is_none(), "it is closed");
+    }
+}
