@@ -9,6 +9,7 @@ mod error;
 pub mod folder_lock;
 pub mod http;
 pub mod listener;
+pub mod memory;
 pub mod metrics;
 mod read_key;
 pub mod records;

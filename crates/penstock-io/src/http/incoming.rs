@@ -8,7 +8,7 @@ use hyper::body::Body;
 use penstock_wire::{Limit, LimitExceeded};
 use tokio::time::{Instant, timeout};
 
-use super::budget::{Busy, Room};
+use crate::memory::{Busy, MemoryPermit};
 
 /// How long a body may take, and each part of one that is larger: so 51 KiB a second is the least rate.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ where
 }
 
 /// The same, in room that grows with what has come: a length that is stated and does not come keeps no other request waiting.
-pub async fn read_body_within<B>(body: B, most: Limit, room: &mut Room) -> Result<Vec<u8>, BodyError>
+pub async fn read_body_within<B>(body: B, most: Limit, room: &mut MemoryPermit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {

@@ -1,7 +1,6 @@
 //! HTTP/1.1 for every protocol that is served over it: connections, TLS, and how a server ends. What is answered is theirs.
 
 mod body;
-mod budget;
 mod incoming;
 mod listen;
 mod pace;
@@ -9,6 +8,5 @@ mod pace;
 mod tests;
 
 pub use body::RequestBody;
-pub use budget::{Budget, Busy, Room};
 pub use incoming::{BodyError, read_body, read_body_within};
 pub use listen::{Answers, HTTPS, HttpServer, Serving, Stopping};

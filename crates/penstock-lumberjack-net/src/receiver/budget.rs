@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use penstock_io::memory::{Beyond, BeyondPermit};
+use tokio::sync::Notify;
 
 /// Bytes that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
 /// that are not safe.
 ///
-/// A connection reads only while there is room. Where all of the room is taken by frames that are not whole, nothing
-/// would ever make room again; so one connection at a time may go on until its frame is whole.
+/// A connection reads only while there is room; what it has read is counted afterwards. Where all of the room is taken by frames
+/// that are not whole, [`Beyond`] holds: one connection at a time goes on until its frame is whole.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
@@ -15,7 +16,7 @@ pub(super) struct Budget {
     /// Those of batches under way, which are given back without anything being read.
     under_way: AtomicUsize,
     freed: Notify,
-    beyond: Arc<Semaphore>,
+    beyond: Beyond,
 }
 
 impl Budget {
@@ -25,7 +26,7 @@ impl Budget {
             held: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             freed: Notify::new(),
-            beyond: Arc::new(Semaphore::new(1)),
+            beyond: Beyond::default(),
         }
     }
 
@@ -43,9 +44,9 @@ impl Budget {
     }
 
     /// Leave to go on beyond the limit, if nothing else can make room.
-    fn beyond(&self) -> Option<OwnedSemaphorePermit> {
+    fn beyond(&self) -> Option<BeyondPermit> {
         let stuck = self.under_way.load(Ordering::Relaxed) == 0;
-        stuck.then(|| Arc::clone(&self.beyond).try_acquire_owned().ok()).flatten()
+        stuck.then(|| self.beyond.try_take()).flatten()
     }
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Share {
     budget: Arc<Budget>,
     held: usize,
     under_way: usize,
-    beyond: Option<OwnedSemaphorePermit>,
+    beyond: Option<BeyondPermit>,
 }
 
 impl Share {

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use hyper::body::{Body, Frame, SizeHint};
-use penstock_io::http::{BodyError, Busy};
+use penstock_io::http::BodyError;
+use penstock_io::memory::Busy;
 use penstock_pimp::Malformed;
 
 use super::answer::Refused;

@@ -12,7 +12,8 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use penstock_io::DriverError as _;
-use penstock_io::http::{Room, read_body_within};
+use penstock_io::http::read_body_within;
+use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::{spawn, spawn_blocking};
 use penstock_pimp::{
     Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Lost, Malformed, Now, Settings, verify_jwt,
@@ -46,7 +47,7 @@ impl Service {
     async fn change<T>(
         &self,
         id: JobId,
-        held: Option<Room>,
+        held: Option<MemoryPermit>,
         decide: impl Fn(Option<Job>, Now) -> Result<(Option<Next>, T)> + Send,
     ) -> Result<T> {
         let live = self.live(id);
@@ -76,7 +77,7 @@ impl Service {
     }
 
     /// Reads a body whose length, where it is told, is looked at before; with the room that it takes.
-    async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, Room)>
+    async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit)>
     where
         B: Body<Data = Bytes> + Unpin,
     {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, try_unfold};
 use penstock_io::DriverError as _;
-use penstock_io::http::Room;
+use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{Compression, Decoder, Digest, Envelope, Error, Job, JobId, Limits, Metadata};
 use tokio::time::timeout;
@@ -171,7 +171,7 @@ struct Going {
     at: u64,
     range: RangeInclusive<u64>,
     /// For all that is inflated.
-    room: Option<Room>,
+    room: Option<MemoryPermit>,
 }
 
 /// A range of the payload, read as it is taken.

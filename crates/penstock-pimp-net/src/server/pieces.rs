@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, try_unfold};
 use penstock_io::DriverError as _;
-use penstock_io::http::Room;
+use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{JobId, Limits};
 
@@ -45,7 +45,7 @@ impl Chunks {
     }
 
     /// Room for the next of them.
-    pub(super) async fn room(&self) -> Result<Room, Refused> {
+    pub(super) async fn room(&self) -> Result<MemoryPermit, Refused> {
         Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
     }
 
@@ -63,7 +63,7 @@ impl Chunks {
     }
 
     /// The next of them, with the room that they take; `None` behind the last.
-    pub(super) async fn next(&mut self) -> Result<Option<(Vec<Bytes>, Room)>, Refused> {
+    pub(super) async fn next(&mut self) -> Result<Option<(Vec<Bytes>, MemoryPermit)>, Refused> {
         if self.are_read() {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ pub(super) struct PollPieces {
     pub(super) chunks: Chunks,
     pub(super) next_index: u64,
     /// What was read already.
-    pub(super) first: Option<(Vec<Bytes>, Room)>,
+    pub(super) first: Option<(Vec<Bytes>, MemoryPermit)>,
     /// Whether it goes out as gzip.
     pub(super) packer: Option<GzEncoder<Vec<u8>>>,
 }

@@ -13,7 +13,8 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use penstock_io::DriverError as _;
 use penstock_io::admission::{self, network};
-use penstock_io::http::{Budget, Stopping};
+use penstock_io::http::Stopping;
+use penstock_io::memory::MemoryBudget;
 use penstock_pimp::{Digest, Error, Job, JobId, Limits, Now, Query, bearer, poll_body};
 use tokio::sync::{Mutex as Turn, Semaphore, watch};
 use tokio::time::{sleep, timeout};
@@ -117,9 +118,9 @@ pub struct Service {
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
     /// What bodies hold.
-    pub(super) bodies: Budget,
+    pub(super) bodies: MemoryBudget,
     /// What answers hold.
-    pub(super) answers: Budget,
+    pub(super) answers: MemoryBudget,
     /// Payloads that are read to their end.
     pub(super) reading: Semaphore,
     payloads: Mutex<HashMap<Name, Known>>,
@@ -154,8 +155,8 @@ impl Service {
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
         let most = largest(&limits).max(PIECE).saturating_mul(2);
-        let answers = Budget::new(ANSWERS, most);
-        let bodies = Budget::new(limits.body.saturating_mul(BODIES), limits.body).with_free(SMALL);
+        let answers = MemoryBudget::new(ANSWERS, most);
+        let bodies = MemoryBudget::new(limits.body.saturating_mul(BODIES), limits.body).with_free(SMALL);
         Arc::new(Self {
             store,
             limits,

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use penstock_vgi::http::{Pending, Response};
 use tokio::sync::oneshot;
 
-use penstock_io::http::Room;
+use penstock_io::memory::MemoryPermit;
 
 /// What the application knows of a caller that it has let in. It comes back with the body.
 pub type Caller = Box<dyn Any + Send>;
@@ -53,7 +53,7 @@ pub struct Waiting {
     /// Where the verdict goes.
     verdict: oneshot::Sender<Verdict>,
     /// What the body takes of the budget.
-    room: Option<Room>,
+    room: Option<MemoryPermit>,
 }
 
 impl fmt::Debug for Waiting {
@@ -68,7 +68,7 @@ impl Waiting {
         progress: Progress,
         remote: String,
         query: String,
-        room: Option<Room>,
+        room: Option<MemoryPermit>,
     ) -> (Self, oneshot::Receiver<Verdict>) {
         let (verdict, spoken) = oneshot::channel();
         (Self { pending, progress, remote, query, verdict, room }, spoken)

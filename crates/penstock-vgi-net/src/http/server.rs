@@ -8,7 +8,8 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::Result;
-use penstock_io::http::{Answers, BodyError, Budget, HTTPS, HttpServer, RequestBody, Room, Serving, read_body_within};
+use penstock_io::http::{Answers, BodyError, HTTPS, HttpServer, RequestBody, Serving, read_body_within};
+use penstock_io::memory::{MemoryBudget, MemoryPermit};
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_vgi::http::{self as core, Begun, Headers, Pending, Service};
 use penstock_wire::Limit;
@@ -53,7 +54,7 @@ impl fmt::Debug for HttpListener {
 struct Shared {
     service: Arc<Service>,
     queue: Queue,
-    bodies: Budget,
+    bodies: MemoryBudget,
     counters: Arc<Counters>,
     /// Whether callers are looked at, before their bodies are read.
     authenticates: bool,
@@ -74,7 +75,7 @@ impl HttpListener {
         let shared = Arc::new(Shared {
             service,
             queue: Queue::new(CALLS),
-            bodies: Budget::new(most.saturating_mul(BODIES), most).with_free(SMALL),
+            bodies: MemoryBudget::new(most.saturating_mul(BODIES), most).with_free(SMALL),
             counters,
             authenticates,
         });
@@ -178,7 +179,7 @@ impl Shared {
         progress: Progress,
         peer: SocketAddr,
         query: &str,
-        room: Option<Room>,
+        room: Option<MemoryPermit>,
     ) -> std::result::Result<Verdict, Response<Pieces>> {
         let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned(), room);
         if !self.queue.push(waiting) {
@@ -193,7 +194,7 @@ impl Shared {
         pending: &Pending,
         body: RequestBody,
         peer: SocketAddr,
-    ) -> std::result::Result<(Vec<u8>, Room), BodyError> {
+    ) -> std::result::Result<(Vec<u8>, MemoryPermit), BodyError> {
         let stated = pending.request().headers.get("Content-Length").and_then(|length| length.parse().ok());
         // A stated length is the limit: so no more room is taken than will be needed.
         let most = Limit { name: "body", value: stated.unwrap_or_else(|| self.service.max_body()) };

@@ -1,4 +1,7 @@
-//! Memory that requests may take: so much in all, and so much of it for one address.
+//! Memory that a server's clients may take together: so much in all, and so much of it for one address.
+//!
+//! Those that hold some of it while they wait for more could wait for each other for ever. So there is one rule, [`Beyond`]: one
+//! of them at a time does not wait. It goes beyond the limit, comes to its end, and gives back all that it holds.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,18 +29,46 @@ const SMALL: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
+/// Leave to go beyond a limit, which one has at a time: else those that hold something could wait for each other for ever.
+#[derive(Debug, Clone)]
+pub struct Beyond(Arc<Semaphore>);
+
+/// Leave to go beyond a limit, until this is dropped.
+#[derive(Debug)]
+pub struct BeyondPermit {
+    _leave: OwnedSemaphorePermit,
+}
+
+impl Default for Beyond {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Beyond {
+    /// Take it, if nobody else has it.
+    pub fn try_take(&self) -> Option<BeyondPermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| BeyondPermit { _leave: leave })
+    }
+
+    /// Take it as soon as nobody else has it.
+    async fn take(&self) -> Result<BeyondPermit, Busy> {
+        acquired(&self.0, 1).await.map(|leave| BeyondPermit { _leave: leave })
+    }
+}
+
 /// Bytes that requests hold together.
 ///
 /// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
 /// be a proxy that does not say whom it speaks for.
 #[derive(Debug)]
-pub struct Budget {
+pub struct MemoryBudget {
     all: Arc<Semaphore>,
     /// Units of one address.
     share: u32,
     addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
-    beyond: Arc<Semaphore>,
+    beyond: Beyond,
     /// Bytes that need no room.
     free: usize,
 }
@@ -73,14 +104,14 @@ impl Addresses {
 
 /// Room for bytes; it is given back when this is dropped.
 #[derive(Debug)]
-pub struct Room {
+pub struct MemoryPermit {
     all: OwnedSemaphorePermit,
     share: Option<OwnedSemaphorePermit>,
     /// The most that it can grow to.
     most: u32,
-    /// Who has it may go beyond all limits.
-    beyond: Option<OwnedSemaphorePermit>,
-    last: Arc<Semaphore>,
+    /// Goes beyond all limits.
+    beyond: Option<BeyondPermit>,
+    last: Beyond,
     /// The same units as `all`, of those for what is large.
     large: Option<OwnedSemaphorePermit>,
     for_large: Arc<Semaphore>,
@@ -95,7 +126,7 @@ async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemapho
     Arc::clone(semaphore).acquire_many_owned(units).await.map_err(|_| Busy)
 }
 
-impl Budget {
+impl MemoryBudget {
     /// So many bytes in all; whoever asks for room wants `most` of them at most.
     pub fn new(bytes: u64, most: u64) -> Self {
         let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
@@ -105,7 +136,7 @@ impl Budget {
             share,
             addresses: Mutex::default(),
             large: semaphore(units(bytes - bytes / 4).max(share)),
-            beyond: semaphore(1),
+            beyond: Beyond::default(),
             free: 0,
         }
     }
@@ -125,7 +156,7 @@ impl Budget {
     }
 
     /// Room for so many bytes, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
-    pub async fn room(&self, peer: IpAddr, bytes: u64) -> Result<Room, Busy> {
+    pub async fn room(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
         let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
         let waiting = async {
             let share = match &share {
@@ -133,8 +164,17 @@ impl Budget {
                 None => None,
             };
             let all = acquired(&self.all, wanted).await?;
-            let (last, for_large) = (Arc::clone(&self.beyond), Arc::clone(&self.large));
-            Ok(Room { all, share, most: self.share, beyond: None, last, large: None, for_large, free: self.free })
+            let (last, for_large) = (self.beyond.clone(), Arc::clone(&self.large));
+            Ok(MemoryPermit {
+                all,
+                share,
+                most: self.share,
+                beyond: None,
+                last,
+                large: None,
+                for_large,
+                free: self.free,
+            })
         };
         timeout(WAIT, waiting).await.unwrap_or(Err(Busy))
     }
@@ -145,7 +185,7 @@ impl Budget {
     }
 }
 
-impl Room {
+impl MemoryPermit {
     /// Gives back what so many bytes do not need.
     pub fn shrink(&mut self, bytes: usize) {
         for permit in [Some(&mut self.all), self.share.as_mut(), self.large.as_mut()].into_iter().flatten() {
@@ -155,8 +195,7 @@ impl Room {
 
     /// Room for so many bytes, that of before included.
     ///
-    /// Those who grow hold what they have while they wait. So one of them at a time does not wait: it goes beyond, comes to its
-    /// end, and gives back all of it. Fails with [`Busy`] where there is no room for 10 s.
+    /// Whoever grows holds what it has while it waits, so [`Beyond`] holds. Fails with [`Busy`] where there is no room for 10 s.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Busy> {
         let (wanted, had) = (units(bytes as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
         let more = wanted.saturating_sub(had);
@@ -179,7 +218,7 @@ impl Room {
         let (all, share, large) = tokio::select! {
             biased;
             both = both => both?,
-            beyond = timeout(WAIT, acquired(&self.last, 1)) => {
+            beyond = timeout(WAIT, self.last.take()) => {
                 self.beyond = Some(beyond.unwrap_or(Err(Busy))?);
                 return Ok(());
             }
@@ -205,7 +244,7 @@ impl Room {
 
 struct Held {
     bytes: Vec<u8>,
-    _room: Room,
+    _room: MemoryPermit,
 }
 
 impl AsRef<[u8]> for Held {
@@ -221,18 +260,18 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    fn room(budget: &Budget, peer: [u8; 4], bytes: u64) -> Room {
+    fn room(budget: &MemoryBudget, peer: [u8; 4], bytes: u64) -> MemoryPermit {
         block_on(budget.room(peer.into(), bytes)).expect("runs").expect("there is room")
     }
 
-    fn is_full(budget: &Budget, peer: [u8; 4], bytes: u64) -> bool {
+    fn is_full(budget: &MemoryBudget, peer: [u8; 4], bytes: u64) -> bool {
         let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), bytes)).await.is_err() };
         block_on(waiting).expect("runs")
     }
 
     #[test]
     fn an_address_has_its_share_and_gives_it_back_with_the_bytes() {
-        let budget = Budget::new(8 * KIB, KIB);
+        let budget = MemoryBudget::new(8 * KIB, KIB);
         let one = room(&budget, [192, 0, 2, 1], 2 * KIB);
         assert!(is_full(&budget, [192, 0, 2, 1], 1), "a quarter is its share");
         let two = room(&budget, [192, 0, 2, 2], 2 * KIB);
@@ -247,7 +286,7 @@ mod tests {
 
     #[test]
     fn addresses_that_hold_nothing_are_forgotten_and_those_that_hold_something_are_not() {
-        let budget = Budget::new(1 << 20, KIB);
+        let budget = MemoryBudget::new(1 << 20, KIB);
         let of = |number: u32| (0xC000_0200 + number).to_be_bytes();
         let held: Vec<_> = (0..100).map(|number| room(&budget, of(number), KIB)).collect();
         for number in 100..10_000 {
@@ -260,7 +299,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_has_one_share() {
-        let budget = Budget::new(8 * KIB, KIB);
+        let budget = MemoryBudget::new(8 * KIB, KIB);
         let of = |last| IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, last]);
         let _held = block_on(budget.room(of(1), 2 * KIB)).expect("runs").expect("there is room");
         let next = async { timeout(Duration::from_millis(20), budget.room(of(2), 1)).await.is_err() };
@@ -272,7 +311,7 @@ mod tests {
     #[test]
     fn large_ones_that_do_not_end_leave_room_for_small_ones_and_the_smallest_need_none() {
         const MIB: usize = 1 << 20;
-        let budget = Budget::new(16 * MIB as u64, 4 * MIB as u64).with_free(64 << 10);
+        let budget = MemoryBudget::new(16 * MIB as u64, 4 * MIB as u64).with_free(64 << 10);
         let grown = async {
             let mut held = Vec::new();
             // The fourth goes beyond, and no other may.
@@ -300,7 +339,7 @@ mod tests {
 
     #[test]
     fn those_who_grow_do_not_wait_for_each_other_for_ever() {
-        let budget = Budget::new(4 * KIB, 4 * KIB);
+        let budget = MemoryBudget::new(4 * KIB, 4 * KIB);
         let (mut one, mut two) = (room(&budget, [127, 0, 0, 1], KIB), room(&budget, [127, 0, 0, 1], KIB));
         let grown = async {
             one.grow(2_048).await?;
