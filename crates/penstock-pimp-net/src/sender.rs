@@ -317,7 +317,7 @@ impl Driver {
         }
         self.request = Some(match request {
             Transmit::Write(body) => Box::pin(self.client.write(&self.key, body, self.patience)?),
-            Transmit::Look(poll) => Box::pin(self.client.poll(&poll.query(), Some(&self.key), poll.wait)?),
+            Transmit::Probe(poll) => Box::pin(self.client.poll(&poll.query(), Some(&self.key), poll.wait)?),
         });
         Ok(())
     }

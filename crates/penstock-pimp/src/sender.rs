@@ -16,15 +16,17 @@ use crate::response::Answer;
 use crate::{Code, ContentEncoding, Digest, Envelope, JobId, Metadata, Now, Poll};
 
 mod config;
+mod conflict_check;
 mod cut;
-mod look;
+mod phase;
 mod request;
 mod split;
 
 pub use config::{Encoding, SenderConfig};
+use conflict_check::{ConflictProbe, ProbeOutcome};
 use cut::cut;
-use look::{Look, Seen};
-use request::{Chunk, Request};
+use phase::Phase;
+use request::{Chunk, Encoded, Request, Step};
 
 /// What a sender learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,21 +45,23 @@ pub enum Transmit {
     /// `POST {job}/chunks` with this body.
     Write(Vec<u8>),
     /// A poll, by the writeKey: chunks were there already, and it counts whose they are.
-    Look(Poll),
+    Probe(Poll),
 }
 
 /// Bytes of the text of an error that every buffer takes (`Limits::error`).
 const REASON: usize = 64 << 10;
 
-/// Where a sender is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
-    /// More may come.
-    Open,
-    /// The final chunk is still to be written, with this error.
-    Ending(Option<String>),
-    /// The final chunk is written.
-    Finished,
+/// The compressor of a payload.
+struct Gzip {
+    encoder: GzEncoder<Vec<u8>>,
+    // It was given bytes since its last flush, and may hold them back.
+    pending: bool,
+}
+
+impl Gzip {
+    fn new() -> Self {
+        Self { encoder: GzEncoder::new(Vec::new(), flate2::Compression::default()), pending: false }
+    }
 }
 
 /// The sender of a job.
@@ -77,35 +81,28 @@ enum Phase {
 pub struct Sender {
     job: JobId,
     config: SenderConfig,
-    // Decided when chunk 0 goes: switching later is forbidden (section 3).
+    phase: Phase,
+    // Decided when chunk 0 goes, in any phase: switching later is forbidden (section 3).
     encoding: Option<ContentEncoding>,
     meta: Metadata,
-    gzip: Option<GzEncoder<Vec<u8>>>,
+    gzip: Option<Gzip>,
     // Bytes that are in no chunk yet, and how many of them are known to be UTF-8.
     waiting: Vec<u8>,
     checked: usize,
     since: Option<Instant>,
-    // Whether the compressor was given something since it last said everything.
-    unpacked: bool,
+    // The caller wants what waits to go, though it fills no chunk.
     flush: bool,
     hasher: Sha256,
     total: u64,
     next: u32,
-    phase: Phase,
     request: Option<Request>,
-    // What was cut off requests that were too large, and whether the last of it is the final chunk.
-    rest: VecDeque<Vec<u8>>,
-    rest_done: bool,
+    // What was cut off requests that were too large.
+    rest: VecDeque<Encoded>,
+    // Since when nothing could be written, and why.
     troubled: Option<(Instant, Trouble)>,
     backoff: Backoff,
-    // Why it fails, once the final chunk has told the consumer.
-    refused: Option<Error>,
-    // Whether chunks were there already: then each goes alone, so that none is written behind another writer's.
+    // Chunks were there already. From then on, in any phase, each goes alone, so that none is written behind another writer's.
     careful: bool,
-    // Whether the final chunk has its place behind those of another writer.
-    moved: bool,
-    cancelled: bool,
-    failed: Option<Error>,
     events: VecDeque<SenderEvent>,
 }
 
@@ -124,33 +121,27 @@ impl Sender {
     pub fn new(job: JobId, config: SenderConfig) -> Result<Self> {
         config.check()?;
         let meta = config.metadata(ContentEncoding::Base64)?;
-        let gzip = config.gzip.then(|| GzEncoder::new(Vec::new(), flate2::Compression::default()));
+        let gzip = config.gzip.then(Gzip::new);
         let backoff = Backoff::new(config.retry_interval, config.max_retry_interval);
         Ok(Self {
             job,
             config,
+            phase: Phase::Open,
             encoding: None,
             meta,
             gzip,
             waiting: Vec::new(),
             checked: 0,
             since: None,
-            unpacked: false,
             flush: false,
             hasher: Sha256::new(),
             total: 0,
             next: 0,
-            phase: Phase::Open,
             request: None,
             rest: VecDeque::new(),
-            rest_done: false,
             troubled: None,
             backoff,
-            refused: None,
             careful: false,
-            moved: false,
-            cancelled: false,
-            failed: None,
             events: VecDeque::new(),
         })
     }
@@ -172,17 +163,14 @@ impl Sender {
 
     /// Whether the final chunk is written.
     pub fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        matches!(self.phase, Phase::Finished(_))
     }
 
     fn check_open(&self) -> Result<()> {
-        if let Some(error) = self.failed.as_ref().or(self.refused.as_ref()) {
+        if let Some(error) = self.phase.error() {
             return Err(error.clone());
         }
-        match self.phase {
-            Phase::Open => Ok(()),
-            Phase::Ending(_) | Phase::Finished => Err(Misuse::Ended.into()),
-        }
+        if self.phase.is_open() { Ok(()) } else { Err(Misuse::Ended.into()) }
     }
 
     /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
@@ -197,10 +185,10 @@ impl Sender {
         self.since.get_or_insert(now.instant);
         match &mut self.gzip {
             None => self.waiting.extend_from_slice(bytes),
-            Some(gzip) => {
+            Some(Gzip { encoder: gzip, pending }) => {
                 gzip.write_all(bytes).map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
                 self.waiting.append(gzip.get_mut());
-                self.unpacked = true;
+                *pending = true;
             }
         }
         if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(false) {
@@ -222,39 +210,38 @@ impl Sender {
         if let Some(said) = self.config.content_length.filter(|said| *said != self.total) {
             return Err(self.give_up(Misuse::Length { expected: said, actual: self.total }));
         }
-        if let Some(gzip) = self.gzip.take() {
+        if let Some(Gzip { encoder: gzip, .. }) = self.gzip.take() {
             let rest = gzip.finish().map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
             self.waiting.extend_from_slice(&rest);
-            self.unpacked = false;
         }
         if self.encoding == Some(ContentEncoding::Identity) && !self.is_text(true) {
             return Err(self.give_up(Misuse::CodePoint));
         }
-        self.phase = Phase::Ending(None);
+        self.phase.finish();
         Ok(())
     }
 
     /// The payload cannot be made: the consumer is told why (section 11). What waits is dropped.
     pub fn fail(&mut self, why: &str) -> Result<()> {
         self.check_open()?;
-        self.end_with(why);
+        self.end_with(why, None);
         Ok(())
     }
 
-    fn end_with(&mut self, why: &str) {
+    /// End the job with a final chunk that tells the consumer why; then the caller gets the error.
+    fn end_with(&mut self, why: &str, error: Option<Error>) {
         self.waiting.clear();
         self.checked = 0;
-        // Nor does the compressor say any more.
-        (self.gzip, self.unpacked) = (None, false);
+        self.gzip = None;
         // A longer one would be refused, and readers would not learn it at all.
         let end = why.floor_char_boundary(REASON);
-        self.phase = Phase::Ending(Some(why.get(..end).unwrap_or_default().to_owned()));
+        self.phase.fail(why.get(..end).unwrap_or_default().to_owned(), error);
     }
 
     fn give_up(&mut self, misuse: Misuse) -> Error {
-        self.end_with(&misuse.to_string());
+        let why = misuse.to_string();
         let error = Error::from(misuse);
-        self.refused = Some(error.clone());
+        self.end_with(&why, Some(error.clone()));
         error
     }
 
@@ -272,7 +259,7 @@ impl Sender {
 
     /// The next request; none while one is on its way.
     pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Transmit>> {
-        if self.failed.is_some() {
+        if self.phase.is_over() {
             return Ok(None);
         }
         if let Some(request) = &mut self.request {
@@ -282,26 +269,24 @@ impl Sender {
                 request.transmit()
             }));
         }
-        let (envelopes, first, done) = if self.rest.is_empty() { self.fresh(now)? } else { self.remaining() };
-        let Ok(count) = u32::try_from(envelopes.len()) else { return Ok(None) };
-        if count == 0 {
+        let (envelopes, first) = if self.rest.is_empty() { self.fresh(now)? } else { self.remaining() };
+        if envelopes.is_empty() {
             return Ok(None);
         }
-        let (last, since) = (first.saturating_add(count - 1), now.instant);
-        let request = Request { envelopes, first, last, done, since, again: None, look: None };
+        let request = Request { envelopes, first, since: now.instant, again: None, step: Step::Write };
         Ok(Some(self.request.insert(request).transmit()))
     }
 
-    /// The next chunks, the index of the first, and whether the last is the final one.
-    fn fresh(&mut self, now: Now) -> Result<(Vec<Vec<u8>>, u32, bool)> {
+    /// Make the next chunks; return them and the index of the first.
+    fn fresh(&mut self, now: Now) -> Result<(Vec<Encoded>, u32)> {
         let chunks = match self.encoding {
             None => vec![self.first_chunk()?],
             Some(encoding) => self.next_chunks(now, encoding)?,
         };
-        let (done, first) = (chunks.last().is_some_and(|last| last.done), self.next);
+        let first = self.next;
         let envelopes = self.envelopes(now, chunks)?;
         self.next = first.saturating_add(u32::try_from(envelopes.len()).unwrap_or(u32::MAX));
-        Ok((envelopes, first, done))
+        Ok((envelopes, first))
     }
 
     /// Chunk 0: from here on the encoding stays (section 3).
@@ -311,7 +296,7 @@ impl Sender {
             Encoding::Identity => true,
             Encoding::Base64 => false,
         };
-        let end = self.phase != Phase::Open;
+        let end = !self.phase.is_open();
         let encoding = if text && self.is_text(end) { ContentEncoding::Identity } else { ContentEncoding::Base64 };
         self.encoding = Some(encoding);
         self.meta.content_encoding = encoding;
@@ -322,16 +307,18 @@ impl Sender {
     fn next_chunks(&mut self, now: Now, encoding: ContentEncoding) -> Result<Vec<Chunk>> {
         let (ending, error) = match &self.phase {
             Phase::Open => (false, None),
-            Phase::Ending(error) => (true, error.clone()),
-            Phase::Finished => return Ok(Vec::new()),
+            Phase::Whole => (true, None),
+            Phase::Failing { why, .. } => (true, Some(why.clone())),
+            Phase::Finished(_) | Phase::Broken(_) => return Ok(Vec::new()),
         };
         let all = ending || self.flush || self.due().is_some_and(|due| due <= now.instant);
-        if all && self.unpacked {
-            self.unpack()?;
+        if all {
+            self.flush_gzip()?;
         }
         let mut chunks = self.take_chunks(encoding, all, ending);
         if all || !chunks.is_empty() {
-            self.since = (!self.waiting.is_empty() || self.unpacked).then_some(now.instant);
+            let pending = self.gzip.as_ref().is_some_and(|gzip| gzip.pending);
+            self.since = (!self.waiting.is_empty() || pending).then_some(now.instant);
         }
         if ending && self.waiting.is_empty() {
             match chunks.last_mut() {
@@ -342,10 +329,12 @@ impl Sender {
         Ok(chunks)
     }
 
-    /// Lets the compressor say what it holds back.
-    fn unpack(&mut self) -> Result<()> {
-        self.unpacked = false;
-        let Some(gzip) = &mut self.gzip else { return Ok(()) };
+    /// Take what the compressor holds back.
+    fn flush_gzip(&mut self) -> Result<()> {
+        let Some(Gzip { encoder: gzip, pending }) = &mut self.gzip else { return Ok(()) };
+        if !std::mem::take(pending) {
+            return Ok(());
+        }
         gzip.flush().map_err(|error| Unwritable::Gzip { reason: error.to_string() })?;
         self.waiting.append(gzip.get_mut());
         Ok(())
@@ -377,7 +366,7 @@ impl Sender {
         chunks
     }
 
-    fn envelopes(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<Vec<u8>>> {
+    fn envelopes(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<Encoded>> {
         let mut envelopes = Vec::with_capacity(chunks.len());
         for (index, Chunk { value, done, error }) in (self.next..).zip(chunks) {
             let whole = done && error.is_none();
@@ -392,7 +381,7 @@ impl Sender {
             };
             let mut bytes = Vec::new();
             envelope.encode(&mut bytes)?;
-            envelopes.push(bytes);
+            envelopes.push(Encoded { bytes, done });
         }
         Ok(envelopes)
     }
@@ -409,7 +398,7 @@ impl Sender {
 
     /// When [`handle_timeout`](Self::handle_timeout), and then [`poll_transmit`](Self::poll_transmit), want to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.failed.is_some() || self.is_finished() {
+        if self.phase.is_over() {
             return None;
         }
         let stalled = self.troubled.as_ref().map(|(since, _)| *since + self.config.stall_timeout);
@@ -421,9 +410,7 @@ impl Sender {
 
     /// Time has passed. Fails with [`Stalled`](Code::Stalled) where nothing could be written for too long.
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_over()?;
         let timeout = self.config.stall_timeout;
         let due = self.troubled.take_if(|(since, _)| now.instant >= *since + timeout);
         let Some((_, trouble)) = due else { return Ok(()) };
@@ -431,8 +418,14 @@ impl Sender {
         self.over(Stalled::Write { index, timeout, trouble }.into())
     }
 
+    /// Fail with the error of a job that is over.
+    fn check_over(&self) -> Result<()> {
+        let error = self.phase.error().filter(|_| self.phase.is_over());
+        error.cloned().map_or(Ok(()), Err)
+    }
+
     fn over(&mut self, error: Error) -> Result<()> {
-        self.failed = Some(error.clone());
+        self.phase.break_with(error.clone());
         self.waiting.clear();
         Err(error)
     }
@@ -454,13 +447,11 @@ impl Sender {
     /// 429 and 5xx go again, and after 413 smaller batches. After a chunk that is 413 alone the consumer is told why by a final chunk, for
     /// which buffers keep room (decision 3), and then this fails. Any other refusal is final.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let looking = self.request.as_ref().is_some_and(|request| request.look.is_some());
+        self.check_over()?;
+        let probes = self.request.as_ref().is_some_and(Request::is_probe);
         match status {
-            200 if looking => self.looked(now, body),
-            200 | 201 if !looking => self.taken(now, status, &Answer::decode(body)),
+            200 if probes => self.probed(now, body),
+            200 | 201 if !probes => self.taken(now, status, &Answer::decode(body)),
             429 | 500..=599 => {
                 self.retry(now, Trouble::Status(status));
                 Ok(())
@@ -474,25 +465,22 @@ impl Sender {
         let Some(request) = &mut self.request else { return Ok(()) };
         self.troubled = None;
         self.backoff.reset();
-        let count = u64::from(request.last - request.first) + 1;
-        let had_some = answer.duplicates > 0 || (status == 200 && answer.written < count);
-        let cancels = answer.cancelled && !self.cancelled && !request.done;
-        // A job that is cancelled ends anyhow.
+        let had_some = answer.duplicates > 0 || (status == 200 && answer.written < request.envelopes.len() as u64);
+        // A job that is cancelled, or ends anyhow, sends only its final chunk from then on.
+        let cancels = answer.cancelled && !request.is_final();
         self.careful |= had_some;
         if had_some && !cancels {
-            let look = match Look::compare(&request.body(), self.job) {
-                Ok(look) => look,
+            let probe = match ConflictProbe::compare(&request.body(), self.job) {
+                Ok(probe) => probe,
                 Err(error) => return self.over(error),
             };
-            (request.look, request.again) = (Some(look), Some(now.instant));
+            request.probe(now.instant, probe);
             return Ok(());
         }
         self.written()?;
         if cancels {
-            self.cancelled = true;
             self.drop_rest();
-            self.end_with("cancelled by the consumer");
-            self.refused = Some(Error::Cancelled);
+            self.end_with("cancelled by the consumer", Some(Error::Cancelled));
             self.events.push_back(SenderEvent::Cancelled);
         }
         Ok(())
@@ -500,56 +488,60 @@ impl Sender {
 
     fn written(&mut self) -> Result<()> {
         let Some(request) = self.request.take() else { return Ok(()) };
-        self.events.push_back(SenderEvent::Written(request.last));
-        if !request.done {
+        self.events.push_back(SenderEvent::Written(request.last()));
+        if !request.is_final() {
             return Ok(());
         }
-        self.phase = Phase::Finished;
+        self.phase.final_chunk_written();
         self.events.push_back(SenderEvent::Finished);
-        self.refused.take().map_or(Ok(()), |error| self.over(error))
+        self.check_over()
     }
 
-    /// What the buffer has in the place of the request's chunks.
-    fn looked(&mut self, now: Now, body: &[u8]) -> Result<()> {
-        let Some(look) = self.request.as_mut().and_then(|request| request.look.as_mut()) else { return Ok(()) };
-        match look.handle_response(body) {
-            Ok(Seen::Same) => {
+    /// The buffer has answered a probe.
+    fn probed(&mut self, now: Now, body: &[u8]) -> Result<()> {
+        let Some(request) = &mut self.request else { return Ok(()) };
+        let Step::Probe(probe) = &mut request.step else { return Ok(()) };
+        match probe.handle_response(body) {
+            Ok(ProbeOutcome::Same) => {
                 self.troubled = None;
                 self.backoff.reset();
                 self.written()
             }
-            Ok(Seen::Part) => {
+            Ok(ProbeOutcome::Partial) => {
                 self.troubled = None;
                 self.backoff.reset();
-                if let Some(request) = &mut self.request {
-                    request.again = Some(now.instant);
-                }
+                request.again = Some(now.instant);
                 Ok(())
             }
-            Ok(Seen::Nothing(index)) => {
+            Ok(ProbeOutcome::Missing(index)) => {
                 self.retry(now, Trouble::Withheld { index });
                 Ok(())
             }
-            Ok(Seen::Other { index, end }) => self.displaced(index, end),
+            Ok(ProbeOutcome::Different { index, end }) => self.displaced(index, end),
             Err(error) => self.over(error),
         }
     }
 
-    /// Where chunks should be, another writer's are. The job can only fail: behind them, unless it has ended.
+    /// Another writer's chunk is in the place of ours. The job can only fail, and its own reason stands where it fails already.
+    fn fail_displaced(&mut self, index: u32, error: Option<Error>) -> Error {
+        let conflict = Conflict::Writer { index };
+        let why = conflict.to_string();
+        let error = error.unwrap_or_else(|| conflict.into());
+        match &self.phase {
+            Phase::Open | Phase::Whole => self.end_with(&why, Some(error.clone())),
+            Phase::Failing { .. } | Phase::Finished(_) | Phase::Broken(_) => {}
+        }
+        self.phase.error().cloned().unwrap_or(error)
+    }
+
+    /// The final chunk goes behind those of another writer, once, unless one of those has ended the job.
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
         self.drop_rest();
-        let conflict = Conflict::Writer { index };
-        let why = conflict.to_string();
-        let error = self.refused.take().unwrap_or_else(|| conflict.into());
-        let Some(end) = end.filter(|_| !self.moved) else { return self.over(error) };
-        self.moved = true;
+        let error = self.fail_displaced(index, None);
+        let Some(end) = end.filter(|_| self.phase.may_move()) else { return self.over(error) };
+        self.phase.move_behind();
         self.next = end;
-        // Who fails the job has a reason of his own, and nothing more to learn.
-        if !matches!(self.phase, Phase::Ending(Some(_))) {
-            self.end_with(&why);
-            self.refused = Some(error);
-        }
         Ok(())
     }
 
@@ -557,27 +549,28 @@ impl Sender {
         let Some(request) = &mut self.request else { return Ok(()) };
         let first = request.first;
         let error = Error::of_response(format!("chunk {first}"), status, body);
-        let looking = request.look.is_some();
-        if let Some(refused) = self.refused.take() {
+        if let Some(refused) = self.phase.error() {
+            let refused = refused.clone();
             return self.over(refused);
         }
-        if error.code() == Code::Conflict && !looking && !self.moved {
+        if request.is_probe() {
+            return self.over(error);
+        }
+        if error.code() == Code::Conflict && self.phase.may_move() {
             // Chunks of another writer are above the final chunk: it goes behind them.
-            request.look = Some(Look::end(self.job, first));
-            request.again = Some(now.instant);
-        } else if error.code() == Code::TooLarge && !looking && request.envelopes.len() > 1 {
+            request.probe(now.instant, ConflictProbe::find_end(self.job, first));
+            self.fail_displaced(first, Some(error));
+        } else if error.code() == Code::TooLarge && request.envelopes.len() > 1 {
             self.split(now);
-            return Ok(());
-        } else if error.code() == Code::TooLarge && !looking && first > 0 {
+        } else if error.code() == Code::TooLarge && first > 0 {
             // It was not taken: its index is the final chunk's.
             self.request = None;
             self.drop_rest();
             self.next = first;
-            self.end_with("the job is larger than the buffer allows");
+            self.end_with("the job is larger than the buffer allows", Some(error));
         } else {
             return self.over(error);
         }
-        self.refused = Some(error);
         Ok(())
     }
 }

@@ -118,7 +118,7 @@ impl Transfer {
         if let Some(request) = self.sender.poll_transmit(now)? {
             let serve = |all: &mut Self| match &request {
                 Transmit::Write(body) => all.buffer.write(now, body),
-                Transmit::Look(poll) => all.buffer.poll(now, &poll.query(), None),
+                Transmit::Probe(poll) => all.buffer.poll(now, &poll.query(), None),
             };
             let answer = self.exchange(|all| serve(all).unwrap_or_else(|error| refusal(&error)));
             match answer {

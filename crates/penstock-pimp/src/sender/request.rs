@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::Transmit;
-use super::look::Look;
+use super::conflict_check::ConflictProbe;
 
 /// What an envelope is made of.
 pub(super) struct Chunk {
@@ -19,27 +19,75 @@ impl Chunk {
     }
 }
 
-/// A request whose answer has not come.
+/// An envelope as it is written.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) bytes: Vec<u8>,
+    /// It is the final chunk's.
+    pub(super) done: bool,
+}
+
+/// What a request asks.
+///
+/// ```text
+///  Write ── 200, 201: none was there ───────────────────────▶ written
+///    │ some were there, or 409          all are the same ──────▲
+///    └────────────────────────────▶ Probe ─┤
+///                                          └ another writer's: the request is dropped, and the job fails
+/// ```
+#[derive(Debug)]
+pub(super) enum Step {
+    Write,
+    /// The write was answered: the probe says what the buffer has in the place of its chunks.
+    Probe(ConflictProbe),
+}
+
+/// A request that is not over. It has one chunk or more.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) envelopes: Vec<Vec<u8>>,
+    pub(super) envelopes: Vec<Encoded>,
     pub(super) first: u32,
-    pub(super) last: u32,
-    pub(super) done: bool,
     /// When it went first.
     pub(super) since: Instant,
     /// When it goes again; `None` while it is on its way.
     pub(super) again: Option<Instant>,
-    /// It was answered, and what the buffer has in its place is looked at.
-    pub(super) look: Option<Look>,
+    pub(super) step: Step,
 }
 
 impl Request {
+    /// The index of its last chunk.
+    pub(super) fn last(&self) -> u32 {
+        let behind = self.first.saturating_add(u32::try_from(self.envelopes.len()).unwrap_or(u32::MAX));
+        behind.saturating_sub(1)
+    }
+
+    /// Whether its last chunk is the final one.
+    pub(super) fn is_final(&self) -> bool {
+        self.envelopes.last().is_some_and(|last| last.done)
+    }
+
+    pub(super) const fn is_probe(&self) -> bool {
+        match self.step {
+            Step::Write => false,
+            Step::Probe(_) => true,
+        }
+    }
+
+    /// Ask the probe's question next, at once.
+    pub(super) fn probe(&mut self, now: Instant, probe: ConflictProbe) {
+        self.step = Step::Probe(probe);
+        self.again = Some(now);
+    }
+
     pub(super) fn transmit(&self) -> Transmit {
-        self.look.as_ref().map_or_else(|| Transmit::Write(self.body()), |look| Transmit::Look(look.poll()))
+        match &self.step {
+            Step::Write => Transmit::Write(self.body()),
+            Step::Probe(probe) => Transmit::Probe(probe.poll()),
+        }
     }
 
     pub(super) fn body(&self) -> Vec<u8> {
-        [b"{\"chunks\":[".as_slice(), &self.envelopes.join(&b','), b"]}"].concat()
+        let envelopes: Vec<&[u8]> = self.envelopes.iter().map(|envelope| &*envelope.bytes).collect();
+        [b"{\"chunks\":[".as_slice(), &envelopes.join(&b','), b"]}"].concat()
     }
 }

@@ -1,11 +1,12 @@
 //! The sender, beside a buffer that a test plays.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod conflicts;
+
 use std::time::Duration;
 
 use penstock_pimp::{
-    Code, Conflict, Digest, Encoding, Error, JobId, Misuse, Now, Sender, SenderConfig, SenderEvent, Stalled, Transmit,
-    Trouble,
+    Code, Digest, Encoding, Error, JobId, Misuse, Now, Sender, SenderConfig, SenderEvent, Stalled, Transmit, Trouble,
 };
 use penstock_testkit::clock::FakeClock;
 use serde_json::{Value, json};
@@ -67,7 +68,7 @@ impl Pair {
     fn looks(&mut self, from: u32, stored: &[(u32, &str, bool, Option<&str>)]) -> Result<(), Code> {
         let now = self.now();
         let request = self.sender.poll_transmit(now).expect("writable");
-        let Some(Transmit::Look(poll)) = request else { panic!("no look: {request:?}") };
+        let Some(Transmit::Probe(poll)) = request else { panic!("no look: {request:?}") };
         assert_eq!((poll.from, poll.query()), (from, format!("?from={from}&limit=32")));
         let chunk = |&(index, value, done, error): &(u32, &str, bool, Option<&str>)| json!({"jobId": JOB, "index": index, "value": value, "done": done, "error": error, "createdAt": 7});
         let chunks: Vec<Value> = stored.iter().map(chunk).collect();
@@ -392,155 +393,21 @@ fn a_cancelled_job_ends_with_an_error_and_takes_no_more() {
     assert_eq!(pair.events(), [SenderEvent::Written(3), SenderEvent::Finished]);
 }
 
-const HAD: &str = r#"{"written":0,"duplicates":1}"#;
-
 #[test]
-fn chunks_that_were_there_are_looked_at_and_the_same_ones_are_written() {
-    let mut pair = Pair::text();
-    assert_eq!(pair.request().len(), 1);
-    assert_eq!(pair.answer(200, HAD), Ok(()));
-    assert!(pair.sender.is_asking() && pair.events().is_empty());
-    // Written by somebody else, who writes JSON in his way.
-    let metadata = r#"{ "contentEncoding": "identity", "contentType": "text/plain", "other": 1 }"#;
-    assert_eq!(pair.looks(0, &[(0, metadata, false, None)]), Ok(()));
-    assert_eq!(pair.events(), [SenderEvent::Written(0)]);
-    pair.send("abcdefghij");
-    pair.sender.finish().expect("open");
-    assert_eq!(pair.values(), ["abcdefgh"], "one at a time, where another writer was");
-    assert_eq!(pair.answer(200, HAD), Ok(()));
-    assert_eq!(pair.looks(1, &[(1, "abcdefgh", false, None)]), Ok(()));
-    assert_eq!(pair.values(), ["ij"]);
-    assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
-    assert_eq!(pair.events(), [SenderEvent::Written(1), SenderEvent::Written(2), SenderEvent::Finished]);
-}
-
-#[test]
-fn a_buffer_may_give_what_was_there_one_at_a_time() {
+fn calls_behind_the_end_are_refused_and_answers_to_no_request_are_ignored() {
     let mut pair = Pair::text().begun();
-    pair.send("abcdefghij");
-    pair.sender.finish().expect("open");
-    assert_eq!(pair.request().len(), 2);
-    assert_eq!(pair.answer(201, r#"{"written":1,"duplicates":1}"#), Ok(()));
-    assert_eq!(pair.looks(1, &[(1, "abcdefgh", false, None)]), Ok(()));
-    assert_eq!(pair.looks(2, &[(2, "ij", true, None)]), Ok(()));
-    assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(2), SenderEvent::Finished]);
-}
-
-#[test]
-fn a_final_chunk_in_whose_place_another_one_is_fails_the_job_behind_it() {
-    let mut pair = Pair::text().begun();
-    pair.send("abc");
-    pair.sender.finish().expect("open");
-    assert_eq!(pair.request(), [(1, "abc".to_owned(), true, None)]);
-    assert_eq!(pair.answer(200, HAD), Ok(()));
-    assert_eq!(pair.looks(1, &[(1, "abc", false, None), (2, "d", false, None)]), Ok(()));
-    assert_eq!(pair.looks(3, &[]), Ok(()));
-    let last = pair.request();
-    assert_eq!((last.len(), last[0].0, last[0].2), (1, 3, true));
-    assert_eq!(last[0].3, Some(Conflict::Writer { index: 1 }.to_string()));
-    assert_eq!(pair.answer(201, r#"{"written":1}"#), Err(Code::Conflict));
-    assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(3), SenderEvent::Finished]);
-}
-
-#[test]
-fn another_value_is_found_before_the_end() {
-    let mut pair = Pair::text().begun();
-    pair.send("abc");
-    pair.sender.flush();
-    assert_eq!(pair.request().len(), 1);
-    pair.send("more");
-    assert_eq!(pair.answer(200, ""), Ok(()), "200 is what duplicates are answered with");
-    assert_eq!(pair.looks(1, &[(1, "abd", false, None)]), Ok(()));
-    assert_eq!(pair.looks(2, &[]), Ok(()));
     let now = pair.now();
-    assert_eq!(pair.sender.send(now, b"x").map_err(|error| error.code()), Err(Code::Conflict));
-    assert_eq!(pair.request()[0].0, 2);
-    assert_eq!(pair.answer(201, "{}"), Err(Code::Conflict));
-}
-
-#[test]
-fn a_job_that_another_writer_has_ended_is_a_conflict_and_nothing_is_written() {
-    for stored in [(1, "abc", true, None), (1, "", true, Some("no"))] {
-        let mut pair = Pair::text().begun();
-        pair.send("abc");
-        pair.sender.flush();
-        assert_eq!(pair.request().len(), 1);
-        assert_eq!(pair.answer(200, HAD), Ok(()));
-        assert_eq!(pair.looks(1, &[stored]), Err(Code::Conflict));
-        assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
-    }
-}
-
-#[test]
-fn who_fails_the_job_does_so_behind_what_is_there() {
-    let mut pair = Pair::text().begun();
-    pair.sender.fail("no more").expect("open");
-    assert_eq!(pair.request()[0].0, 1);
-    assert_eq!(pair.answer(200, HAD), Ok(()));
-    assert_eq!(pair.looks(1, &[(1, "abc", false, None), (4, "gap", false, None)]), Ok(()));
-    assert_eq!(pair.looks(5, &[]), Ok(()));
-    assert_eq!(pair.request(), [(5, String::new(), true, Some("no more".to_owned()))]);
-    pair.created();
-    assert_eq!(pair.events().last(), Some(&SenderEvent::Finished));
-}
-
-#[test]
-fn a_final_chunk_below_a_stored_one_goes_behind_it_as_an_error() {
-    let mut pair = Pair::text().begun();
-    pair.send("abc");
-    pair.sender.finish().expect("open");
-    assert_eq!(pair.request()[0].0, 1);
-    assert_eq!(pair.answer(409, "chunk 3 is above chunk 1"), Ok(()));
-    assert_eq!(pair.looks(1, &[(3, "x", false, None)]), Ok(()));
-    assert_eq!(pair.looks(4, &[]), Ok(()));
-    assert_eq!(pair.request()[0].0, 4);
-    // Once, and not for ever.
-    assert_eq!(pair.answer(409, "again"), Err(Code::Conflict));
+    assert_eq!(pair.answer(503, ""), Ok(()));
+    pair.sender.handle_failure(now, "late");
     assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
-}
-
-#[test]
-fn a_look_that_brings_nothing_goes_again_and_ends_as_a_stall() {
-    let mut pair = Pair::text().begun();
-    pair.send("abc");
-    pair.sender.flush();
-    assert_eq!(pair.request().len(), 1);
-    assert_eq!(pair.answer(200, HAD), Ok(()));
-    let began = pair.clock.instant();
-    assert_eq!(pair.looks(1, &[]), Ok(()));
-    while let Some(due) = pair.sender.poll_timeout() {
-        pair.clock.advance_to(due);
-        let now = pair.now();
-        if let Err(error) = pair.sender.handle_timeout(now) {
-            let trouble = Trouble::Withheld { index: 1 };
-            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), trouble }.into());
-            assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
-            return;
-        }
-        assert_eq!(pair.looks(1, &[]), Ok(()));
+    pair.sender.finish().expect("open");
+    for _ in 0..2 {
+        let refused = [pair.sender.send(now, b"x"), pair.sender.finish(), pair.sender.fail("no")];
+        assert!(refused.iter().all(|refused| refused.as_ref().is_err_and(|error| error.code() == Code::Misuse)));
+        assert_eq!(pair.request().len(), usize::from(!pair.sender.is_finished()));
+        assert_eq!(pair.answer(201, r#"{"written":1}"#), Ok(()));
     }
-    panic!("it never stalls");
-}
-
-#[test]
-fn answers_to_a_look_that_are_none_are_final() {
-    for (status, body, code) in [
-        (200, "{", Code::Malformed),
-        (200, r#"{"chunks":[{"index":1}]}"#, Code::Malformed),
-        (401, "", Code::Unauthorized),
-        (404, "", Code::NotFound),
-        (409, "", Code::Conflict),
-        (413, "", Code::TooLarge),
-    ] {
-        let mut pair = Pair::text().begun();
-        pair.sender.finish().expect("open");
-        assert_eq!(pair.request().len(), 1);
-        assert_eq!(pair.answer(200, HAD), Ok(()));
-        let now = pair.now();
-        assert!(matches!(pair.sender.poll_transmit(now), Ok(Some(Transmit::Look(_)))));
-        assert_eq!(pair.answer(status, body), Err(code));
-        assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
-    }
+    assert_eq!(pair.events(), [SenderEvent::Written(0), SenderEvent::Written(1), SenderEvent::Finished]);
 }
 
 #[test]
