@@ -1,6 +1,5 @@
 //! The sender's driver: a task that owns the machine, and a handle that gives it what is to be sent.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -82,6 +81,7 @@ enum Command {
 pub struct Sender {
     commands: PerProcess<mpsc::Sender<Command>>,
     progress: watch::Receiver<Progress>,
+    /// The end was said through this handle, whether the driver has heard it or not.
     ending: AtomicBool,
 }
 
@@ -118,17 +118,16 @@ impl Sender {
             client,
             key,
             machine,
-            undecided: undecided.then_some(Undecided { config, open, until }),
-            ending: false,
+            phase: Phase::Sending,
             patience,
             commands: taken,
             progress: told,
             request: None,
             flushing: Vec::new(),
-            unconfirmed: VecDeque::new(),
+            unconfirmed: None,
             given: 0,
         };
-        runtime::spawn(driver.run())?;
+        runtime::spawn(driver.run(undecided.then_some(Undecided { config, typeless: open, until })))?;
         Ok(Self { commands: PerProcess::new(commands), progress, ending: AtomicBool::new(false) })
     }
 
@@ -207,36 +206,93 @@ fn ended() -> Error {
     PimpError::from(Misuse::Ended).into()
 }
 
-/// What a payload is that nobody has begun.
+/// What a driver waits for before its [`Phase`]s begin: chunk 0 says what the payload is, and nothing has said it yet.
 struct Undecided {
     config: SenderConfig,
-    /// Nobody has said its type either.
-    open: bool,
-    /// Then it is bytes.
+    /// The caller has not said its type either.
+    typeless: bool,
+    /// When chunk 0 waits no more.
     until: Instant,
+}
+
+impl Undecided {
+    /// Wait for what says what the payload is. Return its configuration, and the command that has decided it, unless that was
+    /// the time; nothing where the handle is gone.
+    async fn decide(mut self, commands: &mut mpsc::Receiver<Command>) -> Option<(SenderConfig, Option<Command>)> {
+        loop {
+            let command = tokio::select! {
+                // What was sent counts before the time that is over.
+                biased;
+                command = commands.recv() => command?,
+                () = sleep_until(self.until.into()) => return Some((self.config, None)),
+            };
+            if self.decides(&command) {
+                return Some((self.config, Some(command)));
+            }
+        }
+    }
+
+    /// Learn from a command what the payload is. Say whether that is decided.
+    fn decides(&mut self, command: &Command) -> bool {
+        match command {
+            Command::Type(content_type) if self.typeless => {
+                content_type.clone_into(&mut self.config.content_type);
+                // Its first piece may still say whether it is text.
+                self.typeless = false;
+                return false;
+            }
+            Command::Send(Piece::Text(_)) => {
+                if self.config.encoding == Encoding::Auto && !self.config.gzip {
+                    self.config.encoding = Encoding::Identity;
+                }
+                if self.typeless {
+                    TEXT.clone_into(&mut self.config.content_type);
+                }
+            }
+            Command::Type(_)
+            | Command::Send(Piece::Bytes(_))
+            | Command::Flush(_)
+            | Command::Finish
+            | Command::Fail(_) => {}
+        }
+        true
+    }
+}
+
+/// Whether a driver takes commands.
+///
+/// ```text
+///  start ─▶ Undecided ─ the first piece, flush or end, or 100 ms ─▶ Sending ─ finish, fail ─▶ Ending ─▶ over
+///    │                                                                 ▲
+///    └─ the type says whether the payload is text ─────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It does, while there is room in the machine.
+    Sending,
+    /// The end was said: nothing more is taken, and the driver goes on without its handle.
+    Ending,
 }
 
 struct Driver {
     client: Arc<JobClient>,
     key: String,
     machine: Machine,
-    undecided: Option<Undecided>,
+    phase: Phase,
     /// How long a request may take: one that is not answered in time is a stall.
     patience: Duration,
-    /// The end was said: nothing more is taken, and the driver goes on without its handle.
-    ending: bool,
     commands: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     request: Option<BoxFuture<'static, Result<Answered>>>,
     flushing: Vec<Told>,
-    /// For requests on their way: what had left the machine with each.
-    unconfirmed: VecDeque<u64>,
+    /// How much had left the machine with the request that is not written yet.
+    unconfirmed: Option<u64>,
     given: u64,
 }
 
 impl Driver {
-    async fn run(mut self) {
-        let result = self.drive().await;
+    async fn run(mut self, undecided: Option<Undecided>) {
+        let result = self.drive(undecided).await;
         let error = result.err();
         let told = error.clone().map_or(Ok(()), Err);
         self.progress.send_modify(|progress| {
@@ -248,46 +304,52 @@ impl Driver {
         }
     }
 
-    async fn drive(&mut self) -> Result<()> {
+    async fn drive(&mut self, undecided: Option<Undecided>) -> Result<()> {
+        if let Some(undecided) = undecided {
+            let Some((config, command)) = undecided.decide(&mut self.commands).await else { return Ok(()) };
+            self.machine = Machine::new(self.client.id(), config)?;
+            if let Some(command) = command {
+                self.obey(command);
+            }
+        }
         loop {
             if self.learn() {
                 return Ok(());
             }
-            if self.undecided.is_none() && self.request.is_none() {
+            if self.request.is_none() {
                 self.ask()?;
             }
-            let due = self.due();
-            let room = !self.ending && self.machine.waiting() < WAITING;
+            let due = self.machine.poll_timeout();
+            let takes = match self.phase {
+                Phase::Sending => self.machine.waiting() < WAITING,
+                Phase::Ending => false,
+            };
             tokio::select! {
-                // What was sent counts before the time that is over.
                 biased;
                 answered = on_its_way(&mut self.request) => {
                     self.request = None;
                     self.answered(answered)?;
                 }
-                command = self.commands.recv(), if room => match command {
-                    Some(command) => self.obey(command)?,
-                    // Nobody holds the handle any more, and nobody has said that the payload is whole.
+                command = self.commands.recv(), if takes => match command {
+                    Some(command) => self.obey(command),
+                    // The handle is gone, and its owner has not said that the payload is whole.
                     None => return Ok(()),
                 },
                 () = async { match due { Some(due) => sleep_until(due.into()).await, None => pending().await } } => {
-                    if self.undecided.as_ref().is_some_and(|undecided| undecided.until <= Instant::now()) {
-                        self.undecided = None;
-                    }
                     self.machine.handle_timeout(now())?;
                 }
             }
         }
     }
 
-    /// What the machine has to say; true when nothing more will happen.
+    /// Take the machine's events; true when nothing more will happen.
     fn learn(&mut self) -> bool {
         let mut finished = false;
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Written(index) => {
                     // Of one that was too large a part is written.
-                    let bytes = if self.machine.is_split() { None } else { self.unconfirmed.pop_front() };
+                    let bytes = if self.machine.is_split() { None } else { self.unconfirmed.take() };
                     self.progress.send_modify(|progress| {
                         progress.written = Some(index);
                         progress.bytes = bytes.unwrap_or(progress.bytes);
@@ -312,9 +374,8 @@ impl Driver {
             return Ok(());
         };
         // A retry is the same request, whose bytes are known already.
-        if self.unconfirmed.is_empty() {
-            self.unconfirmed.push_back(self.given.saturating_sub(self.machine.waiting() as u64));
-        }
+        let left = self.given.saturating_sub(self.machine.waiting() as u64);
+        self.unconfirmed.get_or_insert(left);
         self.request = Some(match request {
             Transmit::Write(body) => Box::pin(self.client.write(&self.key, body, self.patience)?),
             Transmit::Probe(poll) => Box::pin(self.client.poll(&poll.query(), Some(&self.key), poll.wait)?),
@@ -333,8 +394,7 @@ impl Driver {
         }
     }
 
-    fn obey(&mut self, command: Command) -> Result<()> {
-        self.decide(&command)?;
+    fn obey(&mut self, command: Command) {
         let result = match command {
             Command::Type(_) => Ok(()),
             Command::Send(piece) => {
@@ -348,11 +408,11 @@ impl Driver {
                 Ok(())
             }
             Command::Finish => {
-                self.ending = true;
+                self.phase = Phase::Ending;
                 self.machine.finish()
             }
             Command::Fail(why) => {
-                self.ending = true;
+                self.phase = Phase::Ending;
                 self.machine.fail(&why)
             }
         };
@@ -362,45 +422,6 @@ impl Driver {
                 progress.error.get_or_insert(error.into());
             });
         }
-        Ok(())
-    }
-
-    /// Where nobody has said what the payload is, its first piece does.
-    fn decide(&mut self, command: &Command) -> Result<()> {
-        let Some(mut undecided) = self.undecided.take() else { return Ok(()) };
-        let config = &mut undecided.config;
-        match command {
-            Command::Type(content_type) if undecided.open => {
-                content_type.clone_into(&mut config.content_type);
-                // Its first piece may still say whether it is text.
-                undecided.open = false;
-                self.undecided = Some(undecided);
-                return Ok(());
-            }
-            Command::Send(Piece::Text(_)) => {
-                if config.encoding == Encoding::Auto && !config.gzip {
-                    config.encoding = Encoding::Identity;
-                }
-                if undecided.open {
-                    TEXT.clone_into(&mut config.content_type);
-                }
-            }
-            Command::Type(_)
-            | Command::Send(Piece::Bytes(_))
-            | Command::Flush(_)
-            | Command::Finish
-            | Command::Fail(_) => {}
-        }
-        let config = undecided.config;
-        self.machine = Machine::new(self.client.id(), config)?;
-        Ok(())
-    }
-
-    fn due(&self) -> Option<Instant> {
-        match &self.undecided {
-            Some(undecided) => Some(undecided.until),
-            None => self.machine.poll_timeout(),
-        }
     }
 }
 
@@ -408,5 +429,74 @@ async fn on_its_way(request: &mut Option<BoxFuture<'static, Result<Answered>>>) 
     match request {
         Some(request) => request.await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_io::runtime::block_on;
+
+    use super::*;
+
+    fn undecided(typeless: bool, wait: Duration) -> Undecided {
+        Undecided { config: SenderConfig::default(), typeless, until: Instant::now() + wait }
+    }
+
+    /// Decide with these commands, and nothing behind them while the handle is held.
+    fn decide(undecided: Undecided, said: Vec<Command>) -> Option<(SenderConfig, Option<Command>)> {
+        block_on(async {
+            let (commands, mut taken) = mpsc::channel(PIECES);
+            for command in said {
+                commands.send(command).await.unwrap();
+            }
+            undecided.decide(&mut taken).await
+        })
+        .unwrap()
+    }
+
+    fn text() -> Command {
+        Command::Send(Piece::Text(Bytes::from_static(b"a")))
+    }
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn the_first_piece_or_the_end_decides_what_a_payload_is() {
+        let csv = || Command::Type("text/csv".to_owned());
+        let cases = [
+            (vec![text()], Encoding::Identity, TEXT),
+            (vec![csv(), text()], Encoding::Identity, "text/csv"),
+            (vec![Command::Send(Piece::Bytes(Bytes::from_static(b"a")))], Encoding::Auto, "application/octet-stream"),
+            (vec![csv(), Command::Finish], Encoding::Auto, "text/csv"),
+            // The first type counts, and the second one waits for nothing.
+            (vec![csv(), Command::Type("a/b".to_owned())], Encoding::Auto, "text/csv"),
+        ];
+        for (said, encoding, content_type) in cases {
+            let (config, command) = decide(undecided(true, LONG), said).unwrap();
+            assert_eq!((config.encoding, &*config.content_type), (encoding, content_type));
+            assert!(command.is_some(), "the driver obeys the command that has decided");
+        }
+    }
+
+    #[test]
+    fn a_type_that_the_caller_gave_at_the_start_stands() {
+        let (config, _) = decide(undecided(false, LONG), vec![Command::Type("text/csv".to_owned())]).unwrap();
+        assert_eq!(config.content_type, "application/octet-stream");
+    }
+
+    #[test]
+    fn time_decides_for_the_type_that_was_said() {
+        let (config, command) = decide(undecided(true, Duration::ZERO), vec![Command::Type("a/b".to_owned())]).unwrap();
+        assert_eq!((&*config.content_type, command.is_none()), ("a/b", true));
+    }
+
+    #[test]
+    fn a_handle_that_is_gone_decides_nothing() {
+        let decided = block_on(async {
+            let (commands, mut taken) = mpsc::channel(PIECES);
+            drop(commands);
+            undecided(true, LONG).decide(&mut taken).await
+        });
+        assert!(decided.unwrap().is_none());
     }
 }

@@ -229,6 +229,20 @@ fn chunk_0_waits_for_nobody_and_nothing_is_taken_behind_the_end() {
     assert_eq!(fetch(&client, config()).expect("whole").0.content_type, "text/csv");
 }
 
+#[test]
+fn a_type_that_was_said_in_time_counts_though_no_piece_comes_in_time() {
+    let buffer = buffer(None);
+    let client = job(&buffer);
+    let sender = start(&client, SenderConfig::default());
+    wait(sender.describe("text/csv".into())).expect("taken");
+    let mut consumer = Consumer::new(Arc::clone(&client), Some("reader".into()), config());
+    let first = wait(consumer.next()).expect("read");
+    assert!(matches!(first, Some(Received::Metadata(metadata)) if metadata.content_type == "text/csv"));
+    wait(sender.send(text("a,b"))).expect("sent");
+    wait(sender.finish()).expect("finished");
+    assert_eq!(wait(consumer.next()).unwrap(), Some(Received::Data(b"a,b".to_vec())));
+}
+
 /// In front of a buffer: the first answer that comes through is lost.
 fn lossy(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
