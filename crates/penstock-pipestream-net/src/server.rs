@@ -475,21 +475,25 @@ async fn accept_connections(inner: &Arc<Inner>) {
 }
 
 /// One connection from its handshake to its end.
-async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
+async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     let peer = incoming.remote_address();
     let connecting =
         incoming.accept_with(inner.config(peer)?).map_err(|error| Error::tls(format!("handshake: {error}")))?;
-    let connection = match timeout(inner.session.handshake_timeout, connecting).await {
-        Ok(Ok(connected)) => connected,
+    match timeout(inner.session.handshake_timeout, connecting).await {
+        Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => {
             Counters::add(&inner.counters.handshakes_failed, 1);
-            return Err(Error::tls(format!("handshake: {error}")));
+            Err(Error::tls(format!("handshake: {error}")))
         }
         Err(_) => {
             Counters::add(&inner.counters.handshakes_late, 1);
-            return Err(Error::deadline("the handshake took too long".into()));
+            Err(Error::deadline("the handshake took too long".into()))
         }
-    };
+    }
+}
+
+async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
+    let connection = handshake(incoming, inner).await?;
     if let Some(service) = &inner.service
         && alpn_of(&connection).is_some_and(|chosen| chosen == service.alpn())
     {

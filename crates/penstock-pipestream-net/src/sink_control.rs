@@ -20,7 +20,7 @@ pub(crate) struct DriverControl {
 }
 
 impl DriverControl {
-    pub(crate) fn new(commands: Commands, counters: Arc<Counters>) -> Arc<dyn SessionControl> {
+    pub(crate) fn shared(commands: Commands, counters: Arc<Counters>) -> Arc<dyn SessionControl> {
         Arc::new(Self { commands, counters })
     }
 }

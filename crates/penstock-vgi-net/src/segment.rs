@@ -457,6 +457,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
+    use penstock_wire::ErrorKind;
     use rustix::process::geteuid;
 
     use super::*;

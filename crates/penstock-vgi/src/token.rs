@@ -135,8 +135,8 @@ impl Signer {
         self.sign(out.into_inner(), identity)
     }
 
-    /// Bytes and their HMAC.
-    pub(crate) fn sign(&self, mut bytes: Vec<u8>, identity: &Identity) -> Vec<u8> {
+    /// Return bytes and behind them their HMAC, under the key of this caller.
+    pub fn sign(&self, mut bytes: Vec<u8>, identity: &Identity) -> Vec<u8> {
         let mut mac = self.mac(identity);
         mac.update(&bytes);
         bytes.extend_from_slice(&mac.finalize().into_bytes());

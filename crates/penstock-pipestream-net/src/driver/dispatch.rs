@@ -126,7 +126,7 @@ impl Driver {
         let types = Some(Arc::clone(&opening.defer_types));
         let session = NewSession {
             id: Arc::clone(shared.id()),
-            control: DriverControl::new(self.link.commands.clone(), Arc::clone(&shared.counters)),
+            control: DriverControl::shared(self.link.commands.clone(), Arc::clone(&shared.counters)),
             defer: types.filter(|types| layer == 2 && !types.is_empty()),
             certificate: certificate(&self.link.connection),
         };

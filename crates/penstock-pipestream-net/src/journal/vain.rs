@@ -56,7 +56,7 @@ impl Waiting {
             let (commands, _) = inbox();
             let session = NewSession {
                 id: self.owner.session.to_string().into(),
-                control: DriverControl::new(commands, Arc::clone(counters)),
+                control: DriverControl::shared(commands, Arc::clone(counters)),
                 defer: None,
                 certificate: self.owner.certificate,
             };

@@ -200,6 +200,7 @@ impl ClaimChecks for NoClaimChecks {
 #[cfg(test)]
 mod tests {
     use penstock_io::runtime::block_on;
+    use penstock_pipestream::ErrorCode;
 
     use super::*;
 

@@ -15,8 +15,6 @@ use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::stored::written_as;
 
-/// Tags of what is found, in a journal.
-
 const CLAIM_QUERY: u8 = 0xC1;
 const CLAIM_RESPONSE: u8 = 0xC2;
 const CLAIM_REDEEM: u8 = 0xC3;

@@ -276,7 +276,6 @@ fn token_length(token: &Bytes) -> Option<u32> {
 mod tests {
     use super::super::Frame;
     use super::*;
-    use crate::error::ErrorCode;
 
     fn decoded(bytes: &[u8]) -> Result<Option<(Frame, usize)>> {
         Frame::decode(bytes)

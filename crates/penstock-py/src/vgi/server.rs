@@ -286,7 +286,7 @@ impl VgiCall {
     fn answer(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut ServerConnection) -> penstock_vgi::Result<()> + Send,
+        work: impl FnOnce(&mut ServerConnection) -> penstock_vgi_net::Result<()> + Send,
     ) -> PyResult<()> {
         if self.state().done {
             return Err(misuse("the call was answered, or its stream has ended"));
@@ -367,7 +367,7 @@ impl VgiCall {
         let batch = self.shared.elsewhere(py, batch)?;
         self.answer(py, |connection| {
             let batch = connection.share(batch)?;
-            connection.machine().reply(&batch)
+            Ok(connection.machine().reply(&batch)?)
         })?;
         self.state().done = true;
         Ok(())
@@ -384,7 +384,7 @@ impl VgiCall {
     ) -> PyResult<()> {
         let (_, failure) = failure(kind, error_type, message, extra_json)?;
         self.shared.counters.failure();
-        self.answer(py, |connection| connection.machine().fail(&failure))?;
+        self.answer(py, |connection| Ok(connection.machine().fail(&failure)?))?;
         self.state().done = true;
         Ok(())
     }
@@ -399,7 +399,7 @@ impl VgiCall {
     ) -> PyResult<()> {
         let (output, input) = (schema(output_schema)?, schema(input_schema)?);
         let header = header.map(|PyBatch(batch)| self.shared.elsewhere(py, batch)).transpose()?;
-        self.answer(py, |connection| connection.machine().open(&output, &input, header.as_ref()))
+        self.answer(py, |connection| Ok(connection.machine().open(&output, &input, header.as_ref())?))
     }
 
     /// The stream's next input; `None` at its end, or when the client has cancelled it.
@@ -451,7 +451,7 @@ impl VgiCall {
         let batch = self.shared.elsewhere(py, batch)?;
         self.answer(py, |connection| {
             let batch = connection.share(batch)?;
-            connection.machine().emit(&batch)
+            Ok(connection.machine().emit(&batch)?)
         })
     }
 
@@ -460,7 +460,7 @@ impl VgiCall {
         if self.state().done {
             return Ok(());
         }
-        self.answer(py, |connection| connection.machine().finish())?;
+        self.answer(py, |connection| Ok(connection.machine().finish()?))?;
         self.state().done = true;
         Ok(())
     }

@@ -266,8 +266,8 @@ impl Queue {
         out + input
     }
 
-    /// The same: what goes out, and what has come.
-    pub(crate) fn buffers(&self, id: ConnectionId) -> (usize, usize) {
+    /// Return the same as two numbers: what goes out, and what has come.
+    pub fn buffers(&self, id: ConnectionId) -> (usize, usize) {
         self.connections.get(id).map_or((0, 0), Connection::buffered)
     }
 

@@ -5,6 +5,7 @@ use std::thread::{sleep, spawn};
 use arrow_schema::{Schema, SchemaRef};
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::key;
+use penstock_wire::ErrorKind;
 
 use super::*;
 

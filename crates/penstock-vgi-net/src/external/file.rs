@@ -53,6 +53,8 @@ fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Resul
 
 #[cfg(test)]
 mod tests {
+    use penstock_wire::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arrow_schema::{Schema, SchemaRef};
 use penstock_vgi::{Answer, Limits, Method, MethodKind, Serialized};
+use penstock_wire::ErrorKind;
 
 use super::super::channel::Interrupted;
 use super::super::client::ClientConnection;

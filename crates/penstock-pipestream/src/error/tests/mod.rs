@@ -1,10 +1,12 @@
+#![allow(clippy::too_many_lines, reason = "a table has a line for each variant")]
+
 mod entity;
 mod limit;
 mod malformed;
 mod misuse;
 mod violation;
 
-use penstock_wire::{ErrorKind, LimitExceeded, Truncated};
+use penstock_wire::ErrorKind;
 
 use super::{
     ClaimRecordError, Deadline, DocumentError, Early, EntityError, Error, ErrorCode, LimitError, Malformed, Misuse,
