@@ -83,8 +83,12 @@ impl VgiListener {
         let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
         let bound = py.detach(|| Listening::unix(&path, options, counters));
         let listening = bound.map_err(|error| match error {
-            Error::Misuse(message) => PyFileExistsError::new_err(message),
-            error => cannot_listen(&error),
+            Error::Busy(message) | Error::Content(message) | Error::Misuse(message) => {
+                PyFileExistsError::new_err(message)
+            }
+            error @ (Error::Io { .. } | Error::Tls(_) | Error::Task(_) | Error::Deadline(_) | Error::Forked) => {
+                cannot_listen(&error)
+            }
         })?;
         Ok(Self { listening, port: 0 })
     }
