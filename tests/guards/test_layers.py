@@ -117,7 +117,9 @@ def test_errors_of_cores_are_variants_and_no_text(repository, saw):
         assert sources, f"penstock-{core} has no errors"
         for source in sources:
             text = source.read_text()
-            assert not re.search(r"\bmessage: (String|impl|&)|\bOther\(String\)", text), f"{source}: an error has a text for a variant"
+            assert not re.search(r"\bmessage: (String|impl|&)|\bOther\(String\)", text), (
+                f"{source}: an error has a text for a variant"
+            )
             variants += len(re.findall(r"#\[error\(\"", text))
     saw(variants, "variants of errors with a message", at_least=400)
 
