@@ -1,5 +1,5 @@
 use std::error::Error as StdError;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,10 +7,9 @@ use penstock_wire::ErrorKind;
 
 /// What can go wrong at this end, whatever the protocol. Cheap to clone, because one lost connection fails many waiting
 /// callers.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 pub enum Error {
     /// A file, a socket or a thread.
-    #[error("{context}: {source}")]
     Io {
         /// What was tried, with the name of the file or the address.
         context: String,
@@ -18,26 +17,50 @@ pub enum Error {
         source: Arc<dyn StdError + Send + Sync>,
     },
     /// A certificate, a key or the handshake.
-    #[error("{0}")]
     Tls(String),
     /// The caller broke a rule; nothing was sent.
-    #[error("{0}")]
     Misuse(String),
     /// Somebody else has it, or changes it at the same time: another process, another writer.
-    #[error("{0}")]
     Busy(String),
     /// A file or an object that this end keeps holds something else than it must.
-    #[error("{0}")]
     Content(String),
     /// A task of this process ended without an answer: it panicked, or the process ends.
-    #[error("{0}")]
     Task(String),
     /// It took too long.
-    #[error("{0}")]
     Deadline(String),
     /// The object was made before a fork and cannot be used in the child.
-    #[error("made before a fork; make a new one in the child process")]
     Forked,
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { context, source } => write!(f, "{context}: {source}"),
+            Self::Tls(message)
+            | Self::Misuse(message)
+            | Self::Busy(message)
+            | Self::Content(message)
+            | Self::Task(message)
+            | Self::Deadline(message) => f.write_str(message),
+            Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
+        }
+    }
+}
+
+// By hand, because a derived `source` would be the `Arc`, in which callers do not find the `io::Error`.
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(&**source),
+            Self::Tls(_)
+            | Self::Misuse(_)
+            | Self::Busy(_)
+            | Self::Content(_)
+            | Self::Task(_)
+            | Self::Deadline(_)
+            | Self::Forked => None,
+        }
+    }
 }
 
 /// Return type of what the drivers share.

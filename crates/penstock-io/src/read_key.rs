@@ -43,10 +43,10 @@ mod tests {
 
     #[test]
     fn a_key_must_be_long_and_only_the_same_one_matches() {
-        assert!(ReadKey::new("fifteen bytes.").is_err());
-        let key = ReadKey::new("sixteen bytes..").unwrap();
-        assert!(key.matches("sixteen bytes.."));
-        assert!(!key.matches("sixteen bytes.") && !key.matches("") && !key.matches("Sixteen bytes.."));
+        assert!(ReadKey::new("fifteen bytes..").is_err());
+        let key = ReadKey::new("sixteen bytes...").unwrap();
+        assert!(key.matches("sixteen bytes..."));
+        assert!(!key.matches("sixteen bytes..") && !key.matches("") && !key.matches("Sixteen bytes..."));
         assert_eq!(format!("{key:?}"), "ReadKey");
     }
 }

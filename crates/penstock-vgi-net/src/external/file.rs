@@ -67,9 +67,9 @@ mod tests {
         let url = |path: &Path| Url::from_file_path(path).unwrap();
         let object = url(&root.join("object"));
         write(Some(&root), &object, b"bytes").unwrap();
-        assert_eq!(read(Some(&root), &object, 6).unwrap(), b"bytes");
+        assert_eq!(read(Some(&root), &object, 5).unwrap(), b"bytes");
         let kinds = [
-            read(Some(&root), &object, 5).unwrap_err().kind(),
+            read(Some(&root), &object, 4).unwrap_err().kind(),
             read(None, &object, 6).unwrap_err().kind(),
             read(Some(&root), &url(&root.join("link")), 6).unwrap_err().kind(),
             read(Some(&root), &url(&folder.path().join("secret")), 6).unwrap_err().kind(),
