@@ -375,7 +375,7 @@ fn an_entity_waits_until_its_token_comes_back() {
     let mut entity = next(&server);
     block(entity.wait(YieldReason::AwaitingApproval, b"".as_slice().into())).unwrap();
     block(client.fail(sent.key, bad())).unwrap();
-    assert!(matches!(block(entity.resumed()), Err(Error::Local(penstock_io::Error::Misuse(_)))));
+    assert!(matches!(block(entity.resumed()), Err(Error::Ended(_))));
     drop(entity);
     assert_eq!(status(&client, &sent), Status::Failed);
     close(&client);
