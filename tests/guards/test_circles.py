@@ -18,7 +18,10 @@ ALLOWED = [
     ("ingest", "sender settlement transfer/claims transfer/mod"),
     ("io", "admission/descriptors admission/mod"),
     ("io", "tls/certificate tls/mod"),
-    ("io", "admission/counters admission/first_byte admission/permits http/listen metrics"),
+    (
+        "io",
+        "admission/accept admission/counters admission/first_byte admission/permits http/listen listener metrics unix",
+    ),
     ("log", "log recovery"),
     ("lumberjack", "decoder error frame/ack frame/data frame/json frame/mod frame/scan frame/window limits"),
     ("lumberjack-net", "columns/look columns/mod columns/raw columns/text columns/typed delivery"),
