@@ -18,7 +18,7 @@ def test_an_announced_entity_is_received_and_completed_with_the_cursor(program: 
     assert client.terminal(1) == Status(Stat.COMPLETE, 1, cursor=2)
     assert program.file(client, 1).read_bytes() == b"some bytes"
     (line,) = program.entities(client)
-    expected = {"scope": 0, "entity": 1, "parent": None, "layer": 2, "content_type": "text/plain", "bytes": 11}
+    expected = {"scope": 0, "entity": 1, "parent": None, "layer": 2, "content_type": "text/plain", "bytes": 10}
     assert {name: line[name] for name in expected} == expected
     assert (line["metadata"], line["status"], line["reason"]) == (metadata, "COMPLETE", None)
     assert line["file"] == f"{client.session_id}/0/1"
