@@ -6,7 +6,7 @@
     DIR/session/          the unfinished session, where there is one
     DIR/receipts/         receipts of its documents, KEY.json, until it has ended well
     DIR/ending.json       every document of a session is settled: {"session", "receipts", "documents"}
-    DIR/documents.jsonl   what was delivered: for each document a line, of which the last one counts
+    DIR/documents.jsonl   what was delivered: for each document that is COMPLETE a line, of which the last one counts
 
 A session that has ended is not in ``session`` any more, or its file says so. So ``ending.json`` of another session
 than the one that goes on, if one does, says that nobody has shown the receipts yet, at whatever instant the process
@@ -53,7 +53,7 @@ class SendState:
         except OSError:
             os.close(self._lock)
             raise DocumentsError(f"another process sends with {folder}", "io") from None
-        self._delivered = {line["document"]: line for line in _lines(folder / "documents.jsonl")}
+        self._accounts = {line["document"]: line for line in _lines(folder / "documents.jsonl")}
 
     def __enter__(self) -> Self:
         return self
@@ -68,9 +68,13 @@ class SendState:
         """Whether there is a session in the folder. It may have ended, which is known once it goes on, or does not."""
         return any(self.session.glob("*.session"))
 
-    def delivered(self, document: str, path: Path) -> dict[str, Any] | None:
-        """Give the line of a document that an earlier run has delivered, with the bytes that it has now."""
-        line = self._delivered.get(document)
+    def settled(self, document: str, path: Path) -> dict[str, Any] | None:
+        """Return the line of a document, with the bytes that it has now, that earlier runs have settled.
+
+        It is COMPLETE, or belongs to a session of which no run has told: a run that was killed when its session had
+        ended is concluded by the next one, which tries nothing again that has failed.
+        """
+        line = self._accounts.get(document)
         if line is None:
             return None
         try:
@@ -120,7 +124,7 @@ class SendState:
             receipts.publish()
         complete = [line for line in ending["documents"] if line["status"] == "COMPLETE"]
         _append(self._folder / "documents.jsonl", complete)
-        self._delivered.update((line["document"], line) for line in complete)
+        self._accounts.update((line["document"], line) for line in ending["documents"])
         self.begin()
 
     def begin(self) -> None:

@@ -96,6 +96,29 @@ def test_receipts_that_nobody_has_shown_are_shown_by_the_next_run(send, tmp_path
     assert sorted(path.name for path in shown.glob("*.json")) == sorted(f"{line['key']}.json" for line in lines)
 
 
+def test_a_run_that_was_killed_at_its_end_is_concluded_and_nothing_that_failed_is_sent_twice(send, inbox, tmp_path):
+    """What failed is tried again by the run behind that."""
+    (inbox / "cut.eml").write_bytes(b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\nA part.\n")
+    first = send("--json")
+    assert first.returncode == 1
+    lines = [json.loads(line) for line in first.stdout.splitlines()]
+    assert [line["document"] for line in lines if line["status"] == "FAILED"] == ["cut.eml"]
+    for line in lines:
+        shutil.move(line["receipt"], tmp_path / "sending" / "receipts")
+    (tmp_path / "sending" / "documents.jsonl").unlink()
+    ending = {"session": lines[0]["session"], "receipts": str(tmp_path / "receipts"), "documents": lines}
+    (tmp_path / "sending" / "ending.json").write_text(json.dumps(ending))
+    concluded = send("--json")
+    assert concluded.returncode == 1
+    assert concluded.stderr == first.stderr
+    assert [json.loads(line) for line in concluded.stdout.splitlines()] == lines
+    assert len(sessions(tmp_path)) == 1
+    again = send()
+    assert again.returncode == 1
+    assert "; 2 by an earlier run; session " in again.stdout
+    assert len(sessions(tmp_path)) == 2
+
+
 def test_a_line_that_was_cut_off_is_written_anew(tmp_path):
     kept = {"document": "a", "key": "0" * 32, "status": "COMPLETE"}
     with SendState(tmp_path / "kept") as state:

@@ -330,7 +330,7 @@ def _deliver(sending: "_Sending", where: "_Where", *, json_lines: bool) -> None:
             run = _Run(receipts, earlier, state, json_lines)
             if state is not None and not state.unfinished:
                 state.ended(where.storage)
-                documents = run.undelivered(documents)
+                documents = run.remaining(documents)
                 if not documents:
                     _conclude(run, None, "nothing was left to send")
                     return
@@ -403,10 +403,10 @@ def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", 
         session = _connect(sending, state)
     if session.resumed:
         state.goes_on(session.id, where.storage)
-        return session, run.undelivered(sending.documents)
+        return session, run.remaining(sending.documents)
     # The one in the folder, if there was one, had ended.
     state.ended(where.storage)
-    documents = run.undelivered(sending.documents)
+    documents = run.remaining(sending.documents)
     state.begin()
     return session, documents
 
@@ -466,19 +466,16 @@ class _Run:
         self.incomplete_parts = 0
         self.incomplete: list[str] = []
 
-    def undelivered(self, documents: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-        """Give those that no earlier run has delivered as they are now, and take the others into the account."""
-        return [(name, path) for name, path in documents if not self._was_delivered(name, path)]
+    def remaining(self, documents: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+        """Return those that no earlier run has settled as they are now, and take the others into the account."""
+        return [(name, path) for name, path in documents if not self._was_settled(name, path)]
 
-    def _was_delivered(self, name: str, path: Path) -> bool:
-        line = None if self.state is None else self.state.delivered(name, path)
+    def _was_settled(self, name: str, path: Path) -> bool:
+        line = None if self.state is None else self.state.settled(name, path)
         if line is None or not self._receipts.has(line["key"]):
             return False
         self.before += 1
-        self.documents += 1
-        self.parts += line["parts"]
-        if self.json_lines:
-            typer.echo(json.dumps(line))
+        self._account(line)
         return True
 
     def send(self, sender: "DocumentSender", name: str, path: Path, doc_id: str | None) -> None:
@@ -503,21 +500,25 @@ class _Run:
 
     def _settle(self) -> None:
         result = self._on_their_way.popleft().wait()
-        self.documents += 1
-        self.parts += result.parts
-        self.incomplete_parts += result.parts - result.complete
-        if result.status != "COMPLETE":
-            self.incomplete.append(f"{result.document}: {result.status}, {result.reason}")
-        elif result.complete < result.parts:
-            left = f"{result.parts - result.complete} of {result.parts} parts are not COMPLETE"
-            self.incomplete.append(f"{result.document}: {result.outcome or result.status}, {left}")
         line = _line(result, self._receipts.add(result))
         if self.state is not None:
             self._lines.append(line)
-        if self.json_lines:
-            typer.echo(json.dumps(line))
+        self._account(line)
         if self.progress is not None:
             self.progress.advance(self.parts)
+
+    def _account(self, line: dict[str, Any]) -> None:
+        left = line["parts"] - line["complete"]
+        self.documents += 1
+        self.parts += line["parts"]
+        self.incomplete_parts += left
+        if line["status"] != "COMPLETE":
+            self.incomplete.append(f"{line['document']}: {line['status']}, {line['reason']}")
+        elif left:
+            outcome = line["outcome"] or line["status"]
+            self.incomplete.append(f"{line['document']}: {outcome}, {left} of {line['parts']} parts are not COMPLETE")
+        if self.json_lines:
+            typer.echo(json.dumps(line))
 
 
 def _line(result: "DocumentResult", receipt: str | None) -> dict[str, Any]:

@@ -142,8 +142,8 @@ impl IncomingEntity {
     }
 
     /// Takes bytes back that nobody has looked at; they come next.
-    fn unread(&self, bytes: Bytes) -> PyResult<()> {
-        self.borrow()?.unread(bytes).map_err(IntoPyErr::into_py_err)
+    fn unread(&self, data: Bytes) -> PyResult<()> {
+        self.borrow()?.unread(data).map_err(IntoPyErr::into_py_err)
     }
 
     /// Tells the owner that it waits, and gives the state when the owner lets it go on; `None`: it begins anew.

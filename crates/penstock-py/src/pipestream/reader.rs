@@ -103,21 +103,21 @@ impl SinkReader {
     }
 
     /// Divides a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
-    #[pyo3(signature = (session, start, bytes, rows, pieces, documents=None, names=None))]
+    #[pyo3(signature = (session, start, max_bytes, rows, pieces, documents=None, names=None))]
     #[allow(clippy::too_many_arguments)]
     fn plan(
         &self,
         py: Python<'_>,
         session: String,
         start: u64,
-        bytes: u64,
+        max_bytes: u64,
         rows: u64,
         pieces: usize,
         documents: Option<HashSet<String>>,
         names: Option<HashSet<String>>,
     ) -> PyResult<(Vec<PieceTuple>, Option<u64>)> {
         let sink = self.sink.clone();
-        let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, ITEMS) };
+        let limits = PlanLimits { bytes: max_bytes, rows, pieces: pieces.clamp(1, ITEMS) };
         let selection = Selection { documents, names };
         let planned = wait(
             py,

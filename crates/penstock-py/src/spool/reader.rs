@@ -76,10 +76,10 @@ impl SpoolReader {
         start: PositionTuple,
         until: Option<PositionTuple>,
         rows: u64,
-        bytes: u64,
+        max_bytes: u64,
         piece: u64,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
-        divide(py, &*self.store, start, until, PlanLimits { rows, bytes, piece })
+        divide(py, &*self.store, start, until, PlanLimits { rows, bytes: max_bytes, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {

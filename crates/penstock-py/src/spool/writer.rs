@@ -101,11 +101,11 @@ impl Spool {
         start: PositionTuple,
         until: Option<PositionTuple>,
         rows: u64,
-        bytes: u64,
+        max_bytes: u64,
         piece: u64,
     ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
         let store = self.spool.store().map_err(|error| raised(&error))?;
-        divide(py, &*store, start, until, PlanLimits { rows, bytes, piece })
+        divide(py, &*store, start, until, PlanLimits { rows, bytes: max_bytes, piece })
     }
 
     fn commit(&self, py: Python<'_>, reader: &str, at: PositionTuple) -> PyResult<()> {

@@ -31,17 +31,17 @@ pub(crate) fn vgi_encode<'py>(
 
 /// The first IPC stream of some bytes: its schema and its batches.
 #[pyfunction]
-#[pyo3(signature = (bytes, max_message=None))]
+#[pyo3(signature = (data, max_message=None))]
 pub(crate) fn vgi_decode(
     py: Python<'_>,
-    bytes: &[u8],
+    data: &[u8],
     max_message: Option<u64>,
 ) -> PyResult<(Py<PyAny>, Vec<Annotated>)> {
     let mut limits = Limits::default();
     limits.body = max_message.unwrap_or(limits.body);
     let mut decoder = Decoder::new(limits);
     let mut items = Vec::new();
-    py.detach(|| decoder.push(bytes, &mut items)).map_err(IntoVgiErr::into_vgi_err)?;
+    py.detach(|| decoder.push(data, &mut items)).map_err(IntoVgiErr::into_vgi_err)?;
     let mut schema = None;
     let mut batches = Vec::new();
     for item in items {

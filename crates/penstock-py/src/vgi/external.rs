@@ -104,8 +104,8 @@ impl VgiStore {
     }
 
     /// Puts an object, and gives the URL by which it is fetched.
-    fn upload(&self, py: Python<'_>, name: &str, bytes: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
-        let (url, raised) = waiting(py, |check| self.storage.upload(name, bytes, coding, check));
+    fn upload(&self, py: Python<'_>, name: &str, data: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
+        let (url, raised) = waiting(py, |check| self.storage.upload(name, data, coding, check));
         url.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 
