@@ -10,6 +10,7 @@ from typing import Any
 
 from .entity import Header
 from .fixtures import Sender
+from .peer import TIMEOUT
 from .receiver import Receiver
 from .wire import Barrier, Capabilities, Checkpoint, Code, Error, Stat, Status
 
@@ -30,6 +31,8 @@ def archive(members: Mapping[str, Any]) -> bytes:
 
 
 def closed(receiver: Receiver) -> int:
+    """The code with which the client closes the connection; its process may have answered before the packet is here."""
+    assert receiver.reactor.run(receiver.has_ended, TIMEOUT), receiver.story()
     ended = receiver.closed_by_peer
     assert ended is not None
     assert ended.frame_type is None, ended

@@ -64,7 +64,5 @@ def test_a_sender_at_fixed_intervals_is_understood_by_every_server(sender: Sende
     process = sender.send(receiver, "--no-dehydrate", *OPTIONS, sender.file())
     receiver.accepts()
     process.exits(0)
-    ended = receiver.closed_by_peer
-    assert ended is not None
-    assert ended.error_code == Code.NO_ERROR
+    receiver.closes(Code.NO_ERROR)
     assert sum(map(is_heartbeat, receiver.frames)) >= BLOCK // 12 - 10
