@@ -69,7 +69,7 @@ impl SpoolReader {
         detached(py, || self.store.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, bytes, piece))]
+    #[pyo3(signature = (start, until, rows, max_bytes, piece))]
     fn plan(
         &self,
         py: Python<'_>,

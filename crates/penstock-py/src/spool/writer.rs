@@ -94,7 +94,7 @@ impl Spool {
         detached(py, || self.spool.store()?.spool())
     }
 
-    #[pyo3(signature = (start, until, rows, bytes, piece))]
+    #[pyo3(signature = (start, until, rows, max_bytes, piece))]
     fn plan(
         &self,
         py: Python<'_>,
