@@ -96,7 +96,7 @@ def test_an_attempt_that_comes_later_has_the_same_chunks_and_the_earlier_one_wri
     assert sink.write(iter([rows(*range(1000))])) == message
     sink.commit([message, None])
     (line,) = job.consumer().read().splitlines()
-    assert json.loads(line) == {"partition": 0, "url": message.url, "rows": 1000, "bytes": message.bytes}
+    assert json.loads(line) == {"partition": 0, "url": message.url, "rows": 1000, "bytes": message.size}
     assert read(Job(json.loads(line)["url"], read_key="reader")) == list(range(1000))
 
 
