@@ -11,7 +11,7 @@ use crate::workspace::Source;
 /// How far markup is searched for the charset that it declares.
 const DECLARED_WITHIN: usize = 4096;
 
-/// Chooses the charset of the first `limit` bytes of `source` and leaves it at its beginning. A byte order mark
+/// Choose the charset of the first `limit` bytes of `source` and leave it at its beginning. A byte order mark
 /// comes first; then UTF-8 if the bytes can hardly be anything else, since mails often declare what is not so; then
 /// what is declared; then a guess. Declaring UTF-8 or ASCII says nothing that the bytes do not say themselves.
 pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
@@ -61,7 +61,7 @@ fn each_piece(source: &mut dyn Source, limit: u64, mut wanted: impl FnMut(&[u8],
     source.rewind()
 }
 
-/// The encoding that `label` names, unless it says no more than "look".
+/// Return the encoding that `label` names, unless it says no more than "look".
 pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
     let label = label.trim();
     let ascii = ["us-ascii", "ascii", "ansi_x3.4-1968"].iter().any(|known| label.eq_ignore_ascii_case(known));
@@ -88,7 +88,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// Looks at the next piece; an empty one is the end.
+    /// Look at the next piece; an empty one is the end.
     fn feed(&mut self, bytes: &[u8]) {
         self.escapes |= bytes.contains(&ESCAPE);
         if self.rest.is_empty()
@@ -129,7 +129,7 @@ impl Survey {
     }
 }
 
-/// The charset that an HTML or XML text declares within itself.
+/// Return the charset that an HTML or XML text declares within itself.
 pub(crate) fn declared_in_markup(head: &[u8]) -> Option<String> {
     let start = head.get(..head.len().min(DECLARED_WITHIN)).unwrap_or_default();
     let text = String::from_utf8_lossy(start).to_ascii_lowercase();
@@ -162,7 +162,7 @@ impl<R: Read> Decoded<R> {
         Self { input, decoder, piece: vec![0; PIECE], text: String::new(), given: 0, ended: false }
     }
 
-    /// The next piece of text; empty only at the end.
+    /// Return the next piece of text; empty only at the end.
     pub(crate) fn next_piece(&mut self) -> io::Result<&str> {
         self.text.clear();
         self.given = 0;

@@ -8,16 +8,16 @@ use crate::failure::Failure;
 /// A container that gives its children one after the other. It keeps what it must know between two calls; nothing here
 /// recurses, the dehydrator's stack holds the walkers.
 pub(crate) trait Walker: Send {
-    /// The next child, or `None` after the last one. A failed child does not end the walk by itself.
+    /// Return the next child, or `None` after the last one. A failed child does not end the walk by itself.
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child>;
 
-    /// How many children the container says it has, where it says so.
+    /// Return how many children the container says it has, where it says so.
     fn declared(&self) -> Option<u64> {
         None
     }
 
-    /// Whether a child is passed over at little cost, and the others are the same whether it is or not; as far as is
-    /// known by now.
+    /// Return whether a child is passed over at little cost, and the others are the same whether it is or not; as far
+    /// as is known by now.
     fn divisible(&self) -> bool {
         false
     }
@@ -60,17 +60,17 @@ impl Child {
         Self { name, content, metadata: BTreeMap::new(), hint: Hint::default() }
     }
 
-    /// A child of which nothing could be had.
+    /// Make a child of which nothing could be had.
     pub(crate) fn failed(name: Option<String>, failure: Failure) -> Self {
         Self::new(name, Content::Failed(failure))
     }
 
-    /// A child that was fetched, or not.
+    /// Make a child that was fetched, or not.
     pub(crate) fn fetched(name: Option<String>, fetched: Result<Fetched, Failure>) -> Self {
         Self::new(name, fetched.map_or_else(Content::Failed, Content::Whole))
     }
 
-    /// A child of known type that was fetched, or not.
+    /// Make a child of known type that was fetched, or not.
     pub(crate) fn typed(name: Option<String>, media_type: &'static str, fetched: Result<Fetched, Failure>) -> Self {
         let content = match fetched {
             Ok(fetched) => Content::Typed(fetched, media_type, None),

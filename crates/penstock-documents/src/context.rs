@@ -89,12 +89,12 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// When the time for a part that begins now is over.
+    /// Return when the time for a part that begins now is over.
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline { at: self.workspace.now().checked_add(self.limits.part_time) }
     }
 
-    /// Whether `deadline` has passed.
+    /// Return whether `deadline` has passed.
     pub(crate) fn check(&self, deadline: &Deadline) -> Result<(), Failure> {
         if deadline.at.is_some_and(|at| self.workspace.now() >= at) {
             let reason = format!("took longer than {} s", self.limits.part_time.as_secs_f64());
@@ -110,7 +110,7 @@ impl Context<'_> {
         Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
     }
 
-    /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: bytes
+    /// Read `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: bytes
     /// that are not whole do not count.
     pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
         if let Some(nothing) = self.pass(0) {
@@ -139,12 +139,12 @@ impl Context<'_> {
         finish(spool, hash, bytes)
     }
 
-    /// Keeps bytes that are in memory already, as one part.
+    /// Keep bytes that are in memory already, as one part.
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Result<Fetched, Failure> {
         self.fetch(&mut &*bytes, &Meter::default(), Origin::Plain)
     }
 
-    /// A fresh spool.
+    /// Return a fresh spool.
     pub(crate) fn spool(&mut self) -> Result<Box<dyn Spool>, Failure> {
         self.workspace.spool().map_err(|error| Failure::io("no spool for the part", &error))
     }
@@ -178,7 +178,7 @@ pub(crate) struct Deadline {
     at: Option<Instant>,
 }
 
-/// Reads the whole of `source` for its digest and leaves it at its beginning. The document's own size is the caller's
+/// Read the whole of `source` for its digest and leave it at its beginning. The document's own size is the caller's
 /// business: no limits here.
 pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     let failed = |error: io::Error| Failure::io("the document cannot be read", &error);
@@ -200,7 +200,7 @@ pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     Ok(Fetched { source, sha256: hash.finalize().into(), bytes })
 }
 
-/// Reads up to `limit` bytes from the beginning of `source` and leaves it at its beginning.
+/// Read up to `limit` bytes from the beginning of `source` and leave it at its beginning.
 pub(crate) fn head(source: &mut dyn Source, limit: u64) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();

@@ -47,14 +47,14 @@ struct Frame {
 }
 
 impl<W: Workspace> Dehydrator<W> {
-    /// A dehydrator over `source`; `name` is the document's own name (without folders).
+    /// Make a dehydrator over `source`; `name` is the document's own name (without folders).
     pub fn new(name: &str, source: Box<dyn Source>, workspace: W, limits: Limits) -> Self {
         let root = Some((name.to_owned(), source));
         let (path, stack) = (Vec::new(), Vec::new());
         Self { root, workspace, limits, total: 0, path, stack, known: None, selection: None }
     }
 
-    /// Takes the document's SHA-256 and length as given: whoever has read it once need not do so again. They must be
+    /// Take the document's SHA-256 and length as given: whoever has read it once need not do so again. They must be
     /// those of the source.
     #[must_use]
     pub fn with_known(mut self, sha256: [u8; 32], bytes: u64) -> Self {
@@ -70,13 +70,13 @@ impl<W: Workspace> Dehydrator<W> {
         self
     }
 
-    /// Whether children of the container that was entered last can be passed over at little cost, and the others are the
-    /// same then; as far as is known after those that were passed over until now.
+    /// Return whether children of the container that was entered last can be passed over at little cost, and the others
+    /// are the same then; as far as is known after those that were passed over until now.
     pub fn divisible(&self) -> bool {
         self.stack.last().is_some_and(|frame| frame.walker.divisible())
     }
 
-    /// Passes over the next child of the container that was entered last, without reading its bytes, and gives about how
+    /// Pass over the next child of the container that was entered last, without reading its bytes, and gives about how
     /// many they are. `None` if there are no more children, and the next step is to leave the container.
     pub fn pass(&mut self) -> Option<u64> {
         let (mut passed, mut uncounted) = (0, 0);
@@ -89,12 +89,12 @@ impl<W: Workspace> Dehydrator<W> {
         Some(passed)
     }
 
-    /// How many bytes the document's parts have together so far, those that failed included.
+    /// Return how many bytes the document's parts have together so far, those that failed included.
     pub const fn inflated(&self) -> u64 {
         self.total
     }
 
-    /// Passes over the children that are not selected, up to the next one that is.
+    /// Pass over the children that are not selected, up to the next one that is.
     fn pass_unselected(&mut self) {
         let at = self.stack.len().checked_sub(1);
         while let Some(selection) = self.selection.as_mut().filter(|selection| Some(selection.depth) == at) {
@@ -114,7 +114,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// The next step; the first one is the document itself, `None` comes after the last one and stays.
+    /// Return the next step; the first one is the document itself, `None` comes after the last one and stays.
     pub fn next_event(&mut self) -> Option<Event> {
         if let Some((name, source)) = self.root.take() {
             return Some(self.begin(&name, source));
@@ -158,7 +158,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Makes a step out of a child: names it and looks at it.
+    /// Make a step out of a child: names it and looks at it.
     fn place(&mut self, position: u64, child: Child) -> Event {
         let name = child.name.unwrap_or_else(|| name::part(position));
         let mut path = self.path.clone();

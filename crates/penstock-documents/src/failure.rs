@@ -23,7 +23,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The kind's name in lower case, as logs and Python show it.
+    /// Return the kind's name in lower case, as logs and Python show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Encrypted => "encrypted",
@@ -54,7 +54,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of `kind` with `reason`.
+    /// Make a failure of `kind` with `reason`.
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
@@ -71,7 +71,7 @@ impl Failure {
         Self::new(FailureKind::Unsupported, reason)
     }
 
-    /// The caller's own source or spool failed: nothing is known about the part.
+    /// Return the caller's own source or spool failed: nothing is known about the part.
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
         Self::new(FailureKind::Io, format!("{what}: {error}"))
     }

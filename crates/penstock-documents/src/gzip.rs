@@ -44,8 +44,8 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Whether another member follows. Zeros up to the end are padding (tapes have it); anything else would be lost in
-/// silence, so it is damage.
+/// Return whether another member follows. Zeros up to the end are padding (tapes have it); anything else would be lost
+/// in silence, so it is damage.
 fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
     let mut padded = false;
     loop {
@@ -63,7 +63,7 @@ fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// The name in the first member's header (FNAME), if there is one.
+/// Return the name in the first member's header (FNAME), if there is one.
 pub(crate) fn file_name(source: &mut dyn Source, limit: usize) -> Option<String> {
     source.rewind().ok()?;
     let decoder = GzDecoder::new(BufReader::new(source));

@@ -97,7 +97,7 @@ const BLOCKS: [&str; 34] = [
     "ul",
 ];
 
-/// The MIME type of a text that begins like HTML.
+/// Return the MIME type of a text that begins like HTML.
 pub(crate) fn tell(head: &str) -> Option<&'static str> {
     let text = head.trim_start_matches('\u{feff}').trim_start();
     let root = xml::first_element(text)?.to_ascii_lowercase();
@@ -126,7 +126,7 @@ pub(crate) struct Page {
     pub(crate) walker: Option<HtmlWalker>,
 }
 
-/// Reads the document in `source`, which has `bytes` bytes.
+/// Read the document in `source`, which has `bytes` bytes.
 pub(crate) fn read(
     source: &mut dyn Source,
     bytes: u64,

@@ -52,13 +52,13 @@ impl Limits {
     /// Inflating is compared with the compressed size only beyond this many bytes: small parts of zeros are no bombs.
     pub(crate) const RATIO_FLOOR: u64 = MIB;
 
-    /// How many children a container of `bytes` bytes may have.
+    /// Return how many children a container of `bytes` bytes may have.
     pub fn children_of(&self, bytes: u64) -> u64 {
         let allowed = self.children_per_mib.saturating_mul(bytes.div_ceil(MIB).max(1));
         allowed.min(self.max_children)
     }
 
-    /// The limits for the reader of a PDF of `bytes` bytes.
+    /// Return the limits for the reader of a PDF of `bytes` bytes.
     pub(crate) fn pdf(&self, bytes: u64) -> PdfLimits {
         PdfLimits {
             max_pages: self.children_of(bytes),

@@ -34,13 +34,13 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Begins at the start of `source`.
+    /// Begin at the start of `source`.
     pub(crate) fn new(mut source: Box<dyn Source>) -> io::Result<Self> {
         source.rewind()?;
         Ok(Self { reader: BufReader::with_capacity(PIECE, source), position: 0 })
     }
 
-    /// Where the next line begins.
+    /// Return where the next line begins.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -62,7 +62,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next line; `None` at the end of the source.
+    /// Return the next line; `None` at the end of the source.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<Line>> {
         let start = self.position;
         let mut text = Vec::new();
@@ -98,7 +98,7 @@ impl Lines {
         Ok(Some(Line { start, content_end, end: self.position, text }))
     }
 
-    /// A reader of the bytes from `start` to `end`. Where it stops, the next line begins.
+    /// Return a reader of the bytes from `start` to `end`. Where it stops, the next line begins.
     pub(crate) fn range(&mut self, start: u64, end: u64) -> io::Result<impl Read + '_> {
         self.go(start)?;
         Ok(Range { lines: self, end })

@@ -13,14 +13,14 @@ use crate::mail;
 use crate::name;
 use crate::workspace::Source;
 
-/// Whether `head` is the beginning of an mbox.
+/// Return whether `head` is the beginning of an mbox.
 pub(crate) fn is_mbox(head: &[u8]) -> bool {
     let Some(end) = head.iter().position(|&byte| byte == b'\n') else { return false };
     let Some((first, rest)) = head.split_at_checked(end + 1) else { return false };
     separates(first) && mail::begins_with_header(rest)
 }
 
-/// Whether a line begins a mail: `From`, an address, a date.
+/// Return whether a line begins a mail: `From`, an address, a date.
 fn separates(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"From ") else { return false };
     let time = rest.windows(4).any(|w| matches!(w, [a, b':', b, c] if [a, b, c].iter().all(|o| o.is_ascii_digit())));

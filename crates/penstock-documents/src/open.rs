@@ -70,7 +70,7 @@ impl Opened {
     }
 }
 
-/// Looks at a part whose bytes were obtained.
+/// Look at a part whose bytes were obtained.
 pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>) -> Opened {
     let mut source = fetched.source;
     let head = match head(&mut source, sniff::HEAD as u64) {
@@ -107,7 +107,7 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
     }
 }
 
-/// Opens a part as what its container declares it to be or as bytes, without looking for children: for parts that
+/// Open a part as what its container declares it to be or as bytes, without looking for children: for parts that
 /// failed although their bytes are there.
 pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> Opened {
     let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
@@ -266,7 +266,7 @@ fn note_text(opened: &mut Opened, charset: &'static Encoding, text: String, cut:
     opened.text = Some(text);
 }
 
-/// Why a container is not entered, if it is not.
+/// Return why a container is not entered, if it is not.
 pub(crate) fn barred(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
     if is_ancestor {
         return Some(Failure::new(FailureKind::Cycle, "the container lies within itself"));

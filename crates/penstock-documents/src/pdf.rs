@@ -9,8 +9,8 @@ use crate::workspace::PdfPages;
 /// Where a reader looks for the beginning of a PDF that something was put before.
 const SEARCHED: usize = 1024;
 
-/// Whether `head` is the beginning of a PDF. What stands before the mark must not be text: a text that speaks of PDFs
-/// is none.
+/// Return whether `head` is the beginning of a PDF. What stands before the mark must not be text: a text that speaks of
+/// PDFs is none.
 pub(crate) fn is_pdf(head: &[u8]) -> bool {
     let mark = b"%PDF-";
     let start = head.get(..head.len().min(SEARCHED)).unwrap_or_default();

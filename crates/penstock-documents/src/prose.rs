@@ -18,7 +18,7 @@ impl Prose {
         Self { text: String::new(), limit, cut: false, space: false, line: false }
     }
 
-    /// Adds words; white space of any length between them is one space.
+    /// Add words; white space of any length between them is one space.
     pub(crate) fn words(&mut self, words: &str) {
         for c in words.chars() {
             if c.is_whitespace() {
@@ -46,7 +46,7 @@ impl Prose {
         (self.line, self.space) = (false, false);
     }
 
-    /// The text, and whether some of it was cut.
+    /// Return the text, and whether some of it was cut.
     pub(crate) fn finish(mut self) -> (String, bool) {
         let cut = name::cut(&mut self.text, self.limit) || self.cut;
         (self.text, cut)

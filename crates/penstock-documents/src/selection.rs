@@ -10,7 +10,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The first place from `place` on that is wanted.
+    /// Return the first place from `place` on that is wanted.
     pub(crate) fn next_from(&self, place: u64) -> Option<u64> {
         let after = self.places.partition_point(|range| *range.end() < place);
         self.places.get(after).map(|range| place.max(*range.start()))

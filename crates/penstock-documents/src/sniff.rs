@@ -80,7 +80,7 @@ fn marked(head: &[u8]) -> Option<Format> {
     }
 }
 
-/// A zstd frame, perhaps behind skippable ones (RFC 8878, 3.1), which alone would not tell zstd from lz4.
+/// Return a zstd frame, perhaps behind skippable ones (RFC 8878, 3.1), which alone would not tell zstd from lz4.
 fn is_zstd(mut head: &[u8]) -> bool {
     while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, a, b, c, d, ..] = *head {
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -90,9 +90,9 @@ fn is_zstd(mut head: &[u8]) -> bool {
     head.starts_with(b"\x28\xb5\x2f\xfd")
 }
 
-/// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only where a mark or
-/// the container says so. A byte beyond ASCII can be a letter in some charset; which one is told later, over the
-/// whole part.
+/// Return the beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only where a
+/// mark or the container says so. A byte beyond ASCII can be a letter in some charset; which one is told later, over
+/// the whole part.
 fn text(head: &[u8], hint: &Hint) -> Option<String> {
     let declared = hint.charset.as_deref().and_then(charset::label);
     let wide = declared.filter(|encoding| !encoding.is_ascii_compatible() && encoding.name().starts_with("UTF-16"));

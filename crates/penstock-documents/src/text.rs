@@ -19,7 +19,7 @@ use crate::workspace::Source;
 /// How many lines are looked at to tell CSV and Markdown.
 const LINES: usize = 1000;
 
-/// Decodes up to `limit` bytes of text out of `source`, and tells whether there was more.
+/// Decode up to `limit` bytes of text out of `source`, and tell whether there was more.
 pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: u64) -> io::Result<(String, bool)> {
     source.rewind()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -37,7 +37,7 @@ pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: 
     }
 }
 
-/// The MIME type of a text of which `cut` tells whether it is all.
+/// Return the MIME type of a text of which `cut` tells whether it is all.
 pub(crate) fn media_type(text: &str, cut: bool, own_name: &str, hint: &Hint) -> String {
     let declared = hint.media_type.as_deref().filter(|kind| kind.starts_with("text/") && *kind != "text/plain");
     let called = |suffixes: &[&str], kind: &str| name::has_suffix(own_name, suffixes) || declared == Some(kind);
@@ -60,7 +60,7 @@ fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The delimiter, if every line has the same number of fields.
+/// Return the delimiter, if every line has the same number of fields.
 fn table(text: &str, cut: bool, called: bool) -> Option<char> {
     [',', ';', '\t'].into_iter().find(|&delimiter| {
         let mut rows = Rows { text, delimiter };
@@ -95,7 +95,7 @@ struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    /// How many fields the next row has (0: the row is empty), and whether its end was seen.
+    /// Return how many fields the next row has (0: the row is empty), and whether its end was seen.
     fn next_row(&mut self) -> Option<(usize, bool)> {
         if self.text.is_empty() {
             return None;
@@ -139,8 +139,8 @@ fn is_markdown(text: &str) -> bool {
     usize::from(heading) + usize::from(fence) + usize::from(link) > 1
 }
 
-/// Whether the first line is a heading, a badge, a tag or the edge of a front matter: comments of programs are often
-/// written in Markdown, and configuration files are full of its marks.
+/// Return whether the first line is a heading, a badge, a tag or the edge of a front matter: comments of programs are
+/// often written in Markdown, and configuration files are full of its marks.
 fn begins_like_markdown(text: &str) -> bool {
     let mut lines = text.lines().skip_while(|line| line.trim().is_empty());
     let (first, second) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());

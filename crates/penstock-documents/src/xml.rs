@@ -27,8 +27,8 @@ pub(crate) struct Xml {
     pub(crate) damage: Option<String>,
 }
 
-/// The MIME type of a text that begins like XML, and whether it declares itself as such. Without a declaration only a
-/// whole and well-formed document is XML.
+/// Return the MIME type of a text that begins like XML, and whether it declares itself as such. Without a declaration
+/// only a whole and well-formed document is XML.
 pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
     let declared = head.trim_start_matches('\u{feff}').trim_start().starts_with("<?xml");
     let root = first_element(head)?;
@@ -36,7 +36,7 @@ pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
     Some((if local == "svg" { "image/svg+xml" } else { "application/xml" }, declared))
 }
 
-/// The name of the first element, behind declarations, comments and instructions.
+/// Return the name of the first element, behind declarations, comments and instructions.
 pub(crate) fn first_element(head: &str) -> Option<&str> {
     let mut rest = head.trim_start_matches('\u{feff}').trim_start();
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn first_element(head: &str) -> Option<&str> {
     name.get(..end).filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))
 }
 
-/// Reads the document in `source`.
+/// Read the document in `source`.
 pub(crate) fn read(
     source: &mut dyn Source,
     encoding: &'static Encoding,

@@ -270,7 +270,7 @@ mod tests {
         ledger
     }
 
-    /// How many rows each batch has.
+    /// Return how many rows each batch has.
     fn batches(max_rows: usize, max_bytes: usize) -> Vec<usize> {
         let (mut ledger, mut sizes, mut next) = (texts(), Vec::new(), Some(0));
         while let Some(start) = next {

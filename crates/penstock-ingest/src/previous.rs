@@ -214,7 +214,7 @@ mod tests {
     use crate::privacy::{Privacy, PrivacyOptions};
     use crate::testing::{SESSION, announced_zip, failed, part, resolution};
 
-    /// The receipt of a zip with two texts, of which the second ended like this.
+    /// Return the receipt of a zip with two texts, of which the second ended like this.
     fn earlier(second: Resolution) -> PreviousReceipt {
         let mut ledger = announced_zip();
         ledger.settle(0, resolution(Status::Complete));

@@ -132,7 +132,7 @@ impl Listener {
     }
 }
 
-/// A socket that takes IPv4 as well where it is of IPv6, and whose port is free again at once.
+/// Return a socket that takes IPv4 as well where it is of IPv6, and whose port is free again at once.
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {

@@ -88,7 +88,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// The share of an address, a new one of so many units if it has none.
+    /// Return the share of an address, a new one of so many units if it has none.
     ///
     /// There are never more than [`ADDRESSES`], or twice as many as hold something: who looks costs nothing in the mean, and no
     /// server has to.

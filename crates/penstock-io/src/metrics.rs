@@ -45,13 +45,13 @@ const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8")
 
 /// A server that has something to tell.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Writes its metrics. Called for each scrape, on the IO thread: it must not block.
+    /// Write its metrics. Called for each scrape, on the IO thread: it must not block.
     fn write(&self, page: &mut Page<'_>) -> fmt::Result;
 
-    /// Whether it takes work.
+    /// Return whether it takes work.
     fn is_healthy(&self) -> bool;
 
-    /// Why it takes none although nobody told it to stop.
+    /// Return why it takes none although nobody told it to stop.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -68,7 +68,7 @@ impl Page<'_> {
         ConstCounter::new(value).encode(metric)
     }
 
-    /// The same for each value of a label.
+    /// Return the same for each value of a label.
     pub fn counters<'v>(
         &mut self,
         name: &str,
@@ -89,7 +89,7 @@ impl Page<'_> {
         ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
     }
 
-    /// How long something takes.
+    /// Return how long something takes.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
         let (sum, counts) = histogram.read();
@@ -158,12 +158,12 @@ impl Endpoint {
         Ok(Self(server))
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Takes no more connections.
+    /// Take no more connections.
     pub fn stop(&self) {
         self.0.stop();
     }

@@ -20,7 +20,7 @@ impl fmt::Debug for ReadKey {
 }
 
 impl ReadKey {
-    /// Takes a key; an error if it is too short.
+    /// Take a key; an error if it is too short.
     pub fn new(key: &str) -> Result<Self> {
         if key.len() < MIN_KEY {
             let problem = format!("the read key has {} bytes; it must have at least {MIN_KEY}", key.len());
@@ -29,7 +29,7 @@ impl ReadKey {
         Ok(Self(Sha256::digest(key).into()))
     }
 
-    /// Compares in a time that tells nothing of where the difference is.
+    /// Compare in a time that tells nothing of where the difference is.
     pub fn matches(&self, key: &str) -> bool {
         let found: [u8; 32] = Sha256::digest(key).into();
         let difference = self.0.iter().zip(found).fold(0, |sum, (a, b)| sum | (a ^ b));

@@ -119,7 +119,7 @@ impl Runtime {
         index.checked_sub(1).and_then(|index| more.get(index)).map_or(&self.handle, |(handle, _)| handle)
     }
 
-    /// Where tasks are spawned.
+    /// Return where tasks are spawned.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -130,7 +130,7 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Starts a thread with a runtime; what ends it goes with it.
+/// Start a thread with a runtime; what ends it goes with it.
 fn io_thread(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -146,7 +146,7 @@ fn io_thread(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
     Ok((handle, stop))
 }
 
-/// Runs a future on the IO thread. It must not block.
+/// Run a future on the IO thread. It must not block.
 pub fn spawn<F>(future: F) -> Result<JoinHandle<F::Output>>
 where
     F: Future + Send + 'static,
@@ -155,7 +155,7 @@ where
     Ok(Runtime::current()?.handle.spawn(future))
 }
 
-/// Runs what blocks on a thread of the runtime's pool.
+/// Run what blocks on a thread of the runtime's pool.
 pub fn spawn_blocking<F, T>(work: F) -> Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -164,7 +164,7 @@ where
     Ok(Runtime::current()?.handle.spawn_blocking(work))
 }
 
-/// Polls a future once, for a caller with a loop of its own. The runtime is entered meanwhile, as in [`wait`].
+/// Poll a future once, for a caller with a loop of its own. The runtime is entered meanwhile, as in [`wait`].
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> Result<Poll<F::Output>> {
     let _entered = Runtime::current()?.handle.enter();
     Ok(future.poll(context))
@@ -185,7 +185,7 @@ pub enum WaitError {
     Runtime(Error),
 }
 
-/// Polls a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
+/// Poll a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
 ///
 /// `check` is called about every 100 ms and may stop the wait. The runtime is entered meanwhile, so the future may use
 /// its timers and spawn tasks.
@@ -263,32 +263,33 @@ impl<T> PerProcess<T> {
         Self { process: std::process::id(), value: Some(value) }
     }
 
-    /// A value of the process with this ID, for those who know it already: to ask costs a system call.
+    /// Make a value of the process with this ID, for those who know it already: to ask costs a system call.
     pub fn of(process: u32, value: T) -> Self {
         Self { process, value: Some(value) }
     }
 
-    /// The value, unless this is a forked child.
+    /// Return the value, unless this is a forked child.
     pub fn get(&self) -> Result<&T> {
         if self.is_ours() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be changed.
+    /// Return the value to be changed.
     pub fn get_mut(&mut self) -> Result<&mut T> {
         if self.is_ours() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be kept.
+    /// Return the value to be kept.
     pub fn into_inner(mut self) -> Result<T> {
         if self.is_ours() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be changed, for those who have asked already whether this is the process: it costs a system call.
+    /// Return the value to be changed, for those who have asked already whether this is the process: it costs a system
+    /// call.
     pub fn asked_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut()
     }
 
-    /// The value to be kept, for the same.
+    /// Return the value to be kept, for the same.
     pub fn asked_into_inner(mut self) -> Option<T> {
         self.value.take()
     }

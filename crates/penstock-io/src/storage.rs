@@ -49,7 +49,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
+/// Return whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
 pub fn is_uri(text: &str) -> bool {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -104,7 +104,7 @@ impl Place {
         Self { store, signer: None, prefix: Path::from(prefix), uri: format!("memory://{prefix}").into() }
     }
 
-    /// The store.
+    /// Return the store.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
@@ -192,7 +192,7 @@ fn azure(authority: &str, options: &StorageOptions) -> Opened {
     Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
 }
 
-/// One store in both its parts.
+/// Return one store in both its parts.
 fn both<S: ObjectStore + Signer>(store: S) -> (Arc<dyn ObjectStore>, Arc<dyn Signer>) {
     let store = Arc::new(store);
     let objects: Arc<dyn ObjectStore> = Arc::<S>::clone(&store);
@@ -215,7 +215,7 @@ fn client(plain: bool) -> ClientOptions {
 /// How much of a store's answer is worth telling.
 const MAX_REASON: usize = 400;
 
-/// A store's error in one line.
+/// Return a store's error in one line.
 pub fn plain(error: &object_store::Error) -> String {
     let text = error.to_string();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -27,7 +27,7 @@ impl SocketFile {
         Self { path: path.to_owned(), made: identity(path), removed: AtomicBool::new(false) }
     }
 
-    /// Removes it, once: what is there later is somebody else's, even if it has the same inode.
+    /// Remove it, once: what is there later is somebody else's, even if it has the same inode.
     pub fn remove(&self) {
         if !self.removed.swap(true, Ordering::Relaxed) && identity(&self.path) == self.made {
             // An error means that it is gone already.
@@ -46,8 +46,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Listens on a Unix socket that only this user may connect to, as `serve_unix` of vgi does. One that a dead daemon left behind is
-/// replaced; one at which somebody listens is not, nor is another file.
+/// Listen on a Unix socket that only this user may connect to, as `serve_unix` of vgi does. One that a dead daemon left
+/// behind is replaced; one at which somebody listens is not, nor is another file.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let context = |error: io::Error| Error::file("cannot listen on", path, error);
     let _turn = Turn::take(path);
@@ -57,7 +57,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), file))
 }
 
-/// A socket at which nobody can connect yet: it does not listen.
+/// Return a socket at which nobody can connect yet: it does not listen.
 fn bind(path: &Path) -> io::Result<(Socket, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -70,7 +70,7 @@ fn bind(path: &Path) -> io::Result<(Socket, SocketFile)> {
     Ok((socket, file))
 }
 
-/// Removes what a dead daemon left behind.
+/// Remove what a dead daemon left behind.
 fn clear(path: &Path) -> Result<()> {
     let context = |error: io::Error| Error::file("cannot tell who listens on", path, error);
     match fs::symlink_metadata(path) {

@@ -102,13 +102,13 @@ impl Batch {
         u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many events an acknowledgement of that number covers, at least 1; more than `count` if it is not of this
-    /// window.
+    /// Return how many events an acknowledgement of that number covers, at least 1; more than `count` if it is not of
+    /// this window.
     fn covered(&self, sequence: u32) -> u64 {
         u64::from(sequence.wrapping_sub(self.first)) + 1
     }
 
-    /// Forgets the first events. Where windows begin at 1, so do those that are left.
+    /// Forget the first events. Where windows begin at 1, so do those that are left.
     fn drop_front(&mut self, count: usize, sequence: Sequence) {
         let start = self.starts.get(count).copied().unwrap_or(0);
         let bytes = usize::try_from(start).unwrap_or(usize::MAX).min(self.frames.len());
@@ -132,7 +132,7 @@ impl Batch {
 }
 
 impl Client {
-    /// A writer that has sent nothing.
+    /// Make a writer that has sent nothing.
     ///
     /// Fails as a misuse where the window or the number of windows is 0, or the level is above 9; as a limit where the
     /// window is larger than the reader takes.
@@ -159,7 +159,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether another event may be given: there are not more full windows than may be on their way.
+    /// Return whether another event may be given: there are not more full windows than may be on their way.
     pub fn wants_events(&self) -> bool {
         self.full.len() < self.config.in_flight
     }
@@ -234,7 +234,7 @@ impl Client {
         self.open.first.wrapping_add(self.open.count())
     }
 
-    /// Appends the next window to what is to be written; false if none may go.
+    /// Append the next window to what is to be written; false if none may go.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut BytesMut) -> Result<bool> {
         if self.in_flight >= self.config.in_flight || self.failed.is_some() {
             return Ok(false);
@@ -253,7 +253,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Takes bytes from the reader; says how far events are acknowledged.
+    /// Take bytes from the reader; say how far events are acknowledged.
     ///
     /// Fails where they are no acknowledgements, or of events that were never sent.
     pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<Acknowledged> {
@@ -306,7 +306,7 @@ impl Client {
         Err(Violation::UnsentEvent { sequence: ack.sequence }.into())
     }
 
-    /// Forgets whole windows, and the first events of the one behind them.
+    /// Forget whole windows, and the first events of the one behind them.
     fn acknowledge_window(&mut self, windows: usize, events: u64) -> Result<()> {
         for batch in self.full.drain(..windows) {
             self.acknowledged += u64::from(batch.count());
@@ -323,7 +323,7 @@ impl Client {
         Ok(())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.in_flight > 0 && self.failed.is_none()).then(|| self.heard + self.config.timeout)
     }

@@ -91,7 +91,7 @@ enum Place {
 }
 
 impl Decoder {
-    /// A decoder at the beginning of a connection.
+    /// Make a decoder at the beginning of a connection.
     pub fn new(accepts: Accepts, limits: Limits) -> Self {
         Self {
             accepts,
@@ -105,13 +105,13 @@ impl Decoder {
         }
     }
 
-    /// Where what arrives is appended. Nothing else may be done with it.
+    /// Return where what arrives is appended. Nothing else may be done with it.
     pub fn input(&mut self) -> &mut BytesMut {
         self.drop_given();
         &mut self.input
     }
 
-    /// Appends bytes that arrived.
+    /// Append bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input().extend_from_slice(bytes);
     }
@@ -130,22 +130,22 @@ impl Decoder {
         self.input.len().saturating_sub(self.given) + inflated
     }
 
-    /// Whether a frame has begun that is not whole. A compressed frame is one.
+    /// Return whether a frame has begun that is not whole. A compressed frame is one.
     pub fn is_mid_frame(&self) -> bool {
         self.failed.is_none() && (self.waiting() > 0 || self.inflating.is_some())
     }
 
-    /// How many bytes of the connection belong to frames given.
+    /// Return how many bytes of the connection belong to frames given.
     pub fn offset(&self) -> u64 {
         self.offset + self.given as u64
     }
 
-    /// The limits.
+    /// Return the limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The next whole frame, or None until more has arrived.
+    /// Return the next whole frame, or None until more has arrived.
     ///
     /// Fails where the bytes do not parse, or are a frame that this side never gets, or exceed a limit; from then on it
     /// fails the same way.
@@ -237,7 +237,7 @@ impl Decoder {
     }
 }
 
-/// Leaves the memory of large frames that were given, with a copy of the little that is behind them.
+/// Leave the memory of large frames that were given, with a copy of the little that is behind them.
 fn give_back(given: usize, bytes: &mut BytesMut) {
     if given > LARGE {
         *bytes = BytesMut::from(bytes.as_ref());
@@ -278,7 +278,7 @@ impl Inflating {
         }
     }
 
-    /// Inflates some more; false if that needs bytes which have not arrived.
+    /// Inflate some more; false if that needs bytes which have not arrived.
     fn inflate(&mut self, input: &mut BytesMut, limits: &Limits) -> bool {
         let available = input.len().min(self.left);
         if available == 0 && self.left > 0 {

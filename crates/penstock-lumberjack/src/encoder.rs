@@ -15,8 +15,8 @@ const PIECE: usize = 64 << 10;
 /// block for each piece it is 1 of 900, so no part of a stream is above the 1,000 of decision 7.
 const RATIO: u64 = 500;
 
-/// Appends a compressed frame that holds the frames given, whole ones, at zlib's level 1 to 9. Where it would be longer than
-/// readers take (decision 7), the frames are appended as they are.
+/// Append a compressed frame that holds the frames given, whole ones, at zlib's level 1 to 9. Where it would be longer
+/// than readers take (decision 7), the frames are appended as they are.
 pub fn compress(version: Version, frames: &[u8], level: u32, out: &mut BytesMut) {
     let start = out.len();
     out.put_slice(&[version.byte(), COMPRESSED, 0, 0, 0, 0]);

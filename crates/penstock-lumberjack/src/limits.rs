@@ -39,12 +39,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a JSON document that is too long for an event.
+    /// Refuse a JSON document that is too long for an event.
     pub fn check_json(&self, payload: &[u8]) -> Result<()> {
         Ok(self.json().check(payload.len() as u64)?)
     }
 
-    /// Refuses pairs that are too many, or too long, for an event.
+    /// Refuse pairs that are too many, or too long, for an event.
     pub fn check_data<'p>(&self, pairs: impl ExactSizeIterator<Item = Pair<'p>>) -> Result<()> {
         self.pairs().check(pairs.len() as u64)?;
         let mut bytes = Data::HEAD as u64;

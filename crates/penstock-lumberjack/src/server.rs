@@ -54,7 +54,7 @@ pub enum Event<'a> {
 
 /// Takes events as they are decoded, in their order.
 pub trait Events {
-    /// Takes one.
+    /// Take one.
     fn event(&mut self, sequence: u32, event: Event<'_>);
 
     /// The event taken last has filled its window. Says whether more is wanted now; if not, it stops as at the budget.
@@ -129,7 +129,7 @@ struct Run {
 }
 
 impl Server {
-    /// A reader at the beginning of a connection.
+    /// Make a reader at the beginning of a connection.
     pub fn new(now: Instant, config: ServerConfig) -> Self {
         Self {
             decoder: Decoder::new(Accepts::Writer, config.limits.clone()),
@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// Where what arrives is appended; call [`handle_input`](Self::handle_input) then.
+    /// Return where what arrives is appended; call [`handle_input`](Self::handle_input) then.
     pub fn input(&mut self) -> &mut BytesMut {
         self.decoder.input()
     }
@@ -165,7 +165,7 @@ impl Server {
         self.acknowledged
     }
 
-    /// How many bytes of the connection belong to frames that were handled.
+    /// Return how many bytes of the connection belong to frames that were handled.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
     }
@@ -180,12 +180,12 @@ impl Server {
         self.decoder.release();
     }
 
-    /// Whether a frame has begun that is not whole.
+    /// Return whether a frame has begun that is not whole.
     pub fn is_mid_frame(&self) -> bool {
         self.decoder.is_mid_frame()
     }
 
-    /// Whether to read from the socket. No: as long as two windows wait for the application, or after an error.
+    /// Return whether to read from the socket. No: as long as two windows wait for the application, or after an error.
     pub fn wants_input(&self) -> bool {
         self.failed.is_none() && !self.is_held()
     }
@@ -287,7 +287,7 @@ impl Server {
         }
     }
 
-    /// Whether the next event must wait until the application has taken earlier ones.
+    /// Return whether the next event must wait until the application has taken earlier ones.
     #[inline]
     fn is_held(&self) -> bool {
         let unacknowledged = self.received - self.acknowledged;
@@ -323,7 +323,7 @@ impl Server {
         }
     }
 
-    /// Acknowledges all events before the position.
+    /// Acknowledge all events before the position.
     fn transmit_ack(&mut self, now: Instant, end: u64) {
         let Some(last) = end.checked_sub(1).filter(|_| end > self.acknowledged) else { return };
         while self.runs.get(1).is_some_and(|next| next.position <= last) {
@@ -339,12 +339,12 @@ impl Server {
         (self.last_ack, self.last_transmit) = (Some(ack), now);
     }
 
-    /// The next six bytes to write.
+    /// Return the next six bytes to write.
     pub fn poll_transmit(&mut self) -> Option<[u8; Ack::LENGTH]> {
         self.transmits.pop_front().map(Ack::encode)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.failed.is_some() {
             return None;
@@ -413,7 +413,8 @@ impl Server {
         self.last_transmit = now;
     }
 
-    /// Whether an event that is not acknowledged has a number, or one that the open window still lacks will have it.
+    /// Return whether an event that is not acknowledged has a number, or one that the open window still lacks will have
+    /// it.
     fn is_expected(&self, sequence: u32) -> bool {
         let lacking = self.windows.back().map_or(0, |window| window.left);
         let ends = self.runs.iter().skip(1).map(|next| next.position).chain([self.received + u64::from(lacking)]);
@@ -423,8 +424,8 @@ impl Server {
         })
     }
 
-    /// Whether all events that are not acknowledged go on behind a number. Of a writer that begins anew in each window it
-    /// would acknowledge the next one.
+    /// Return whether all events that are not acknowledged go on behind a number. Of a writer that begins anew in each
+    /// window it would acknowledge the next one.
     fn goes_on_behind(&self, sequence: u32) -> bool {
         self.runs.back().is_some_and(|run| {
             run.position <= self.acknowledged && run.sequence_at(self.acknowledged) == sequence.wrapping_add(1)
@@ -454,7 +455,8 @@ impl Server {
     }
 }
 
-/// A window that was not announced begins only when the one before is acknowledged: its writer has waited for that.
+/// Return a window that was not announced begins only when the one before is acknowledged: its writer has waited for
+/// that.
 #[inline]
 fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
     match windows.back() {

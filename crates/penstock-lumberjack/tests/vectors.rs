@@ -75,7 +75,7 @@ fn encode(frame: &FrameJson, out: &mut BytesMut) {
     }
 }
 
-/// All frames in the pieces, and how it ended.
+/// Return all frames in the pieces, and how it ended.
 fn decode(accepts: Accepts, pieces: &[&[u8]]) -> (Vec<FrameJson>, Result<Decoder, Error>) {
     let mut decoder = Decoder::new(accepts, Limits::default());
     let mut frames = Vec::new();

@@ -42,8 +42,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Whether a URL, which may come from outside, is one that may be asked (decision 7, section 13): `https://`, or `http://`
-/// on loopback; of a host that is allowed; without a name and a password in it.
+/// Return whether a URL, which may come from outside, is one that may be asked (decision 7, section 13): `https://`, or
+/// `http://` on loopback; of a host that is allowed; without a name and a password in it.
 pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     let wrong = |why: &str| Error::misuse(format!("{} {why}", shown(text)));
     let url = Url::parse(text).map_err(|error| wrong(&format!("is no URL: {error}")))?;
@@ -71,8 +71,8 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     Ok(url)
 }
 
-/// Reads an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower case and in
-/// Punycode, addresses in their short form. Without a port any port is allowed.
+/// Read an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower
+/// case and in Punycode, addresses in their short form. Without a port any port is allowed.
 fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
     let wrong = || Error::misuse(format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry)));
     let name = entry.trim();
@@ -88,7 +88,7 @@ fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
     Ok((host.to_owned(), secure.port().or(plain.port())))
 }
 
-/// A name that ends with the root's dot is the same one.
+/// Return a name that ends with the root's dot is the same one.
 fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
@@ -114,7 +114,7 @@ pub(super) fn now() -> Now {
     Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
 }
 
-/// A job's URL, `BUFFER/pimp/{jobId}`, or that of its chunks, which a writeUrl is: of both the job's.
+/// Return a job's URL, `BUFFER/pimp/{jobId}`, or that of its chunks, which a writeUrl is: of both the job's.
 fn job_of(mut url: Url) -> Result<(String, JobId)> {
     let wrong = || Error::misuse(format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks"));
     if url.query().is_some() {
@@ -160,7 +160,7 @@ impl fmt::Debug for JobClient {
 }
 
 impl JobClient {
-    /// A job by its URL. Reads the trust; nothing is asked yet.
+    /// Make a job by its URL. Reads the trust; nothing is asked yet.
     pub fn new(url: &str, options: &ClientOptions) -> Result<Self> {
         let url = check_url(url, options.allowed_hosts.as_deref())?;
         let http = http_client(&url, options.tls.as_ref())?;
@@ -168,17 +168,17 @@ impl JobClient {
         Ok(Self { http: PerProcess::new(http), url, id, retry: options.retry })
     }
 
-    /// The job's URL.
+    /// Return the job's URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The job's ID.
+    /// Return the job's ID.
     pub const fn id(&self) -> JobId {
         self.id
     }
 
-    /// Makes the job, where it is not there (decision 1).
+    /// Make the job, where it is not there (decision 1).
     pub async fn create(&self, key: &str, ttl: Option<u64>, read_key: Option<&str>) -> Result<Created> {
         let mut body = serde_json::Map::new();
         if let Some(ttl) = ttl {
@@ -190,7 +190,7 @@ impl JobClient {
         Self::created(self.put(key, None, &serde_json::Value::Object(body)).await?.0)
     }
 
-    /// Makes `new_key` the writeKey; whoever has the old one writes no more (decision 11).
+    /// Make `new_key` the writeKey; whoever has the old one writes no more (decision 11).
     pub async fn take_over(&self, etag: &str, key: &str, new_key: &str) -> Result<Created> {
         let (answered, again) = self.put(key, Some(etag), &serde_json::json!({"writeKey": new_key})).await?;
         // The answer to the request before may be lost, and then the new key is the writeKey already: nobody else knows it.
@@ -246,8 +246,8 @@ impl JobClient {
         }
     }
 
-    /// Makes a request until it is answered otherwise than with 429 or 5xx, and says whether it was made again: then what was
-    /// asked for may have been done before.
+    /// Make a request until it is answered otherwise than with 429 or 5xx, and says whether it was made again: then
+    /// what was asked for may have been done before.
     async fn again(
         &self,
         method: Method,
@@ -275,7 +275,7 @@ impl JobClient {
         }
     }
 
-    /// A write's request (section 7), with its answer.
+    /// Return a write's request (section 7), with its answer.
     pub(super) fn write(
         &self,
         key: &str,
@@ -285,7 +285,7 @@ impl JobClient {
         asked(self.http.get()?, Method::POST, &self.at("/chunks"), Some(key), None, body, patience.min(PATIENCE))
     }
 
-    /// A poll's request (section 9), with its answer.
+    /// Return a poll's request (section 9), with its answer.
     pub(super) fn poll(
         &self,
         query: &str,
@@ -338,7 +338,7 @@ impl JobClient {
     }
 }
 
-/// A request, with its answer, of which no more is taken than there may be.
+/// Return a request, with its answer, of which no more is taken than there may be.
 fn asked(
     client: &reqwest::Client,
     method: Method,
@@ -378,7 +378,7 @@ fn asked(
     })
 }
 
-/// Asks a sender for a job (section 6): `body` is a trigger request. Fails where it is not answered with 202.
+/// Ask a sender for a job (section 6): `body` is a trigger request. Fails where it is not answered with 202.
 pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, body: Vec<u8>) -> Result<()> {
     let url = check_url(url, options.allowed_hosts.as_deref())?;
     let client = http_client(&url, options.tls.as_ref())?;
@@ -389,7 +389,7 @@ pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, bo
     }
 }
 
-/// A client for a URL that was checked. It follows no redirect: a key would go where nobody has looked.
+/// Return a client for a URL that was checked. It follows no redirect: a key would go where nobody has looked.
 fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
     let secure = url.scheme() == "https";
     if !secure && tls.is_some() {
@@ -426,7 +426,7 @@ fn failed(url: &str, error: &reqwest::Error) -> Error {
     if mistrust { Error::tls(format!("{url}: {inner}")) } else { Error::io(url.to_owned(), inner.to_string()) }
 }
 
-/// Whether one end does not trust the other, which it does not begin to do by waiting: so it is not tried again.
+/// Return whether one end does not trust the other, which it does not begin to do by waiting: so it is not tried again.
 fn is_mistrust(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(inside) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_mistrust(inside);

@@ -43,13 +43,13 @@ impl Drop for Waiting<'_> {
 }
 
 impl Consumer {
-    /// A consumer of a job; `key` is its readKey, or its writeKey, where it has one. Nothing is asked yet.
+    /// Make a consumer of a job; `key` is its readKey, or its writeKey, where it has one. Nothing is asked yet.
     pub fn new(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig) -> Self {
         let machine = Machine::new(now(), client.id(), config);
         Self::over(client, key, machine)
     }
 
-    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's.
+    /// Make a consumer that goes on from a [`position`](Self::position), perhaps another process's.
     ///
     /// Fails where that is no position in this job.
     pub fn go_on(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
@@ -72,12 +72,12 @@ impl Consumer {
         self.metadata.as_ref()
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     pub const fn next_index(&self) -> u32 {
         self.machine.next_index()
     }
 
-    /// Waits for chunk 0 and for what comes with it.
+    /// Wait for chunk 0 and for what comes with it.
     pub async fn next(&mut self) -> Result<Option<Received>> {
         if let Some(left) = self.left.take() {
             self.machine.handle_absence(left.elapsed());

@@ -92,7 +92,7 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Begins to write a job, with chunk 0 (section 8).
+    /// Begin to write a job, with chunk 0 (section 8).
     ///
     /// With [`Encoding::Auto`] what is sent first says whether the payload is text (decision 4). Where the type does not say so, or
     /// nobody has said it, chunk 0 waits for that for 100 ms, and goes before anything else has come: then the payload is bytes, in Base64 (section 8).
@@ -131,12 +131,12 @@ impl Sender {
         Ok(Self { commands: PerProcess::new(commands), progress, ending: AtomicBool::new(false) })
     }
 
-    /// How far it is.
+    /// Return how far it is.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    /// Sends a piece; it returns when there was room for it.
+    /// Send a piece; it returns when there was room for it.
     ///
     /// Fails with what made the job fail before: [`Cancelled`](penstock_pimp::Code::Cancelled), what the buffer refused, a stall.
     pub async fn send(&self, piece: Piece) -> Result<()> {
@@ -172,7 +172,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until the buffer has everything that was sent; of Base64 up to two bytes wait for what completes them.
+    /// Wait until the buffer has everything that was sent; of Base64 up to two bytes wait for what completes them.
     pub async fn flush(&self) -> Result<()> {
         self.check_open()?;
         let (told, flushed) = oneshot::channel();
@@ -182,12 +182,12 @@ impl Sender {
         flushed.await.unwrap_or_else(|_| self.check().and(Err(ended())))
     }
 
-    /// Writes what waits and the final chunk, and waits until the buffer has them.
+    /// Write what waits and the final chunk, and waits until the buffer has them.
     pub async fn finish(&self) -> Result<()> {
         self.end(Command::Finish).await
     }
 
-    /// Ends the job with an error, which the consumer is told (section 11).
+    /// End the job with an error, which the consumer is told (section 11).
     pub async fn fail(&self, why: String) -> Result<()> {
         self.end(Command::Fail(why)).await
     }
@@ -364,7 +364,7 @@ impl Driver {
         finished
     }
 
-    /// Sends the next request, if there is one; without one, everything that could be flushed is.
+    /// Send the next request, if there is one; without one, everything that could be flushed is.
     fn ask(&mut self) -> Result<()> {
         let Some(request) = self.machine.poll_transmit(now())? else {
             // One that goes again after a pause is not written.

@@ -85,7 +85,7 @@ impl TriggerServer {
         Ok(Self { server, asked: Mutex::new(taken) })
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -95,12 +95,12 @@ impl TriggerServer {
         self.server.fingerprint()
     }
 
-    /// The next request; `None` when the server was closed.
+    /// Return the next request; `None` when the server was closed.
     pub async fn next(&self) -> Option<Asked> {
         self.asked.lock().await.recv().await
     }
 
-    /// Takes no more connections, waits for the requests that run, so long at most, and ends.
+    /// Take no more connections, waits for the requests that run, so long at most, and ends.
     pub fn close(&self, grace: Duration) -> Result<()> {
         Ok(self.server.close_within(grace)?)
     }

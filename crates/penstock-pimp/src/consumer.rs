@@ -145,7 +145,7 @@ impl fmt::Debug for Consumer {
 }
 
 impl Consumer {
-    /// A consumer whose first poll is due now.
+    /// Make a consumer whose first poll is due now.
     pub fn new(now: Now, job: JobId, config: ConsumerConfig) -> Self {
         let backoff = Backoff::new(config.poll_interval, config.max_poll_interval);
         let most = config.limit;
@@ -174,7 +174,8 @@ impl Consumer {
         }
     }
 
-    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's. It says again what the job is.
+    /// Make a consumer that goes on from a [`position`](Self::position), perhaps another process's. It says again what
+    /// the job is.
     ///
     /// Of a compressed payload everything is asked for again, but what was given before is not given again.
     ///
@@ -223,7 +224,7 @@ impl Consumer {
         self.events.push_back((event, position));
     }
 
-    /// The next poll, when it is due. One at a time.
+    /// Return the next poll, when it is due. One at a time.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Poll> {
         if self.asked || self.is_over() || now.instant < self.due {
             return None;
@@ -245,18 +246,18 @@ impl Consumer {
         Some(event)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stalled = self.heard + self.config.stall_timeout;
         (!self.is_over()).then(|| if self.asked { stalled } else { stalled.min(self.due) })
     }
 
-    /// Whether the payload is whole.
+    /// Return whether the payload is whole.
     pub const fn is_completed(&self) -> bool {
         self.completed
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     pub const fn next_index(&self) -> u32 {
         self.next
     }
@@ -296,7 +297,7 @@ impl Consumer {
         self.due = now.instant + self.backoff.advance();
     }
 
-    /// The answer of the buffer.
+    /// Return the answer of the buffer.
     ///
     /// 429 and 5xx are asked again. Fails with the [`Code`](crate::Code) of any other status; with [`Failed`](crate::Code::Failed) where the
     /// sender says that the job has failed; where the answer breaks a rule, and where the payload is not what it should be.
@@ -360,7 +361,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes what is there in order; never past a gap (section 11).
+    /// Take what is there in order; never past a gap (section 11).
     fn assemble(&mut self) -> Result<()> {
         let mut data = Vec::new();
         let result = self.advance(&mut data);

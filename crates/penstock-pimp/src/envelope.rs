@@ -65,7 +65,8 @@ struct Tail<'a> {
     sha256: Option<String>,
 }
 
-/// Whether JSON has a string as it stands. No branch for each byte: this is the most of what writing a chunk takes.
+/// Return whether JSON has a string as it stands. No branch for each byte: this is the most of what writing a chunk
+/// takes.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
     text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, byte| all & plain(*byte)))
@@ -110,7 +111,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Envelope<'_> {
-    /// Writes it, as buffers store it and polls answer it: the six fields, and `sha256` where there is one.
+    /// Write it, as buffers store it and polls answer it: the six fields, and `sha256` where there is one.
     ///
     /// Fails only where memory does.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
@@ -138,14 +139,14 @@ impl Envelope<'_> {
         Ok(())
     }
 
-    /// Reads one that a buffer has stored or answered, and checks it as a write is checked.
+    /// Read one that a buffer has stored or answered, and checks it as a write is checked.
     pub fn decode(bytes: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
         let crate::object::Object(fields): crate::object::Object<Fields<'_>> =
             serde_json::from_str(bytes).map_err(|error| Malformed::Envelope { reason: error.to_string() })?;
         fields.check(job, limits).map(Envelope::into_owned)
     }
 
-    /// The same, of its own memory.
+    /// Return the same, of its own memory.
     pub fn into_owned(self) -> Envelope<'static> {
         Envelope {
             job_id: self.job_id,

@@ -10,17 +10,17 @@ impl Indices {
         Self(Vec::new())
     }
 
-    /// The place of the first range that ends behind `index`.
+    /// Return the place of the first range that ends behind `index`.
     fn place(&self, index: u32) -> usize {
         self.0.partition_point(|(_, last)| *last < index)
     }
 
-    /// Whether an index is there.
+    /// Return whether an index is there.
     pub fn contains(&self, index: u32) -> bool {
         self.0.get(self.place(index)).is_some_and(|(first, _)| *first <= index)
     }
 
-    /// Adds an index; `false` if it was there.
+    /// Add an index; `false` if it was there.
     pub fn insert(&mut self, index: u32) -> bool {
         let place = self.place(index);
         let behind = self.0.get(place).copied();
@@ -48,17 +48,17 @@ impl Indices {
         }
     }
 
-    /// How many there are.
+    /// Return how many there are.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// The highest.
+    /// Return the highest.
     pub fn highest(&self) -> Option<u32> {
         self.0.last().map(|(_, last)| *last)
     }
 
-    /// The first index from `from` on that is not there.
+    /// Return the first index from `from` on that is not there.
     pub fn first_missing(&self, from: u32) -> u32 {
         match self.0.get(self.place(from)) {
             Some((first, last)) if *first <= from => last.saturating_add(1),

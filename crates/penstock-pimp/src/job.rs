@@ -38,7 +38,7 @@ pub enum State {
 }
 
 impl State {
-    /// Its name in the specification.
+    /// Return its name in the specification.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -132,7 +132,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Makes a job: its state is CREATED (decision 1).
+    /// Make a job: its state is CREATED (decision 1).
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) where the key is none, or its life is longer than the limit.
     pub fn create(now: Now, key: &str, settings: Settings<'_>, limits: &Limits) -> Result<Self> {
@@ -160,17 +160,17 @@ impl Job {
         })
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](crate::Code::Malformed) for anything else.
+    /// Read what [`encode`](Self::encode) wrote. Fails with [`Malformed`](crate::Code::Malformed) for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| Malformed::Job { reason: error.to_string() }.into())
     }
 
-    /// Writes it, as stores keep it. The keys are not in it, only their SHA-256.
+    /// Write it, as stores keep it. The keys are not in it, only their SHA-256.
     pub fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Unwritable::Job { reason: error.to_string() }.into())
     }
 
-    /// Where it is in its life.
+    /// Return where it is in its life.
     pub fn state(&self, now: Now) -> State {
         if now.unix_millis() >= self.expires_at() {
             return State::Expired;
@@ -196,34 +196,34 @@ impl Job {
         self.created_at.saturating_add(self.ttl)
     }
 
-    /// When it is to be forgotten: until then it is known as one that has expired (decision 8).
+    /// Return when it is to be forgotten: until then it is known as one that has expired (decision 8).
     ///
     /// While a token counts that was its key it is not forgotten: that would make the job again, without its readKey.
     pub fn forgotten_at(&self) -> u64 {
         self.expires_at().saturating_add(self.ttl).max(self.tokens_until)
     }
 
-    /// How long it still lives; nothing, when it has expired.
+    /// Return how long it still lives; nothing, when it has expired.
     pub fn time_left(&self, now: Now) -> Duration {
         Duration::from_millis(self.expires_at().saturating_sub(now.unix_millis()))
     }
 
-    /// The generation, as an `ETag` (decision 11).
+    /// Return the generation, as an `ETag` (decision 11).
     pub fn etag(&self) -> String {
         format!("\"{}\"", self.generation)
     }
 
-    /// The chunks that are there.
+    /// Return the chunks that are there.
     pub const fn indices(&self) -> &Indices {
         &self.indices
     }
 
-    /// The final chunk.
+    /// Return the final chunk.
     pub const fn done(&self) -> Option<&Done> {
         self.done.as_ref()
     }
 
-    /// Whether every chunk up to the final one is there, and that one has no error.
+    /// Return whether every chunk up to the final one is there, and that one has no error.
     pub fn is_whole(&self) -> bool {
         self.done.as_ref().is_some_and(|done| !done.failed && self.indices.first_missing(0) > done.index)
     }
@@ -247,22 +247,24 @@ impl Job {
         self.lost = true;
     }
 
-    /// Whether its buffer has all of it, as far as it knows.
+    /// Return whether its buffer has all of it, as far as it knows.
     pub const fn is_intact(&self) -> bool {
         !self.lost
     }
 
-    /// Whether it was deleted. Who keeps jobs keeps no chunks of it.
+    /// Return whether it was deleted. Who keeps jobs keeps no chunks of it.
     pub const fn is_deleted(&self) -> bool {
         self.deleted
     }
 
-    /// Whether its key is a signed token that is not this one: then one that was signed later may take its place.
+    /// Return whether its key is a signed token that is not this one: then one that was signed later may take its
+    /// place.
     pub fn has_other_token(&self, key: &str) -> bool {
         self.write_until.is_some() && !self.write_key.matches(key)
     }
 
-    /// A token of this job, whose signature was checked, takes the place of the one before, unless that counts for longer.
+    /// Return a token of this job, whose signature was checked, takes the place of the one before, unless that counts
+    /// for longer.
     pub fn renew(&mut self, key: &str, until: u64) -> bool {
         let renews = self.has_other_token(key) && self.write_until.is_some_and(|before| before <= until);
         if renews {
@@ -290,7 +292,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether this key may write now: a buffer asks before it reads a body.
+    /// Return whether this key may write now: a buffer asks before it reads a body.
     ///
     /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
@@ -314,7 +316,7 @@ impl Job {
         self.check_life(now)
     }
 
-    /// A PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
+    /// Return a PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
     pub fn handle_create(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         let key = bearer.ok_or(Error::Unauthorized)?;
@@ -324,7 +326,7 @@ impl Job {
         self.check_writer(now, bearer)
     }
 
-    /// A PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
+    /// Return a PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
     ///
     /// Fails with [`PreconditionFailed`](crate::Code::PreconditionFailed) where the generation is another.
     pub fn handle_take_over(
@@ -345,7 +347,7 @@ impl Job {
         Ok(())
     }
 
-    /// A write: says which chunks are new. Where it fails nothing has changed (section 7, decisions 2 and 3).
+    /// Return a write: says which chunks are new. Where it fails nothing has changed (section 7, decisions 2 and 3).
     pub fn handle_write(
         &mut self,
         now: Now,
@@ -393,7 +395,7 @@ impl Job {
         Ok(limits.job().check(self.bytes)?)
     }
 
-    /// A poll: which chunks are its answer (section 9, decision 8).
+    /// Return a poll: which chunks are its answer (section 9, decision 8).
     pub fn handle_poll(&self, now: Now, bearer: Option<&str>, from: u64, limit: Option<u64>) -> Result<Found> {
         self.check_reader(now, bearer)?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
@@ -426,7 +428,8 @@ impl Job {
         })
     }
 
-    /// The consumer wants no more (decision 11): the writer learns it with its next answer. `false`: the job has ended already.
+    /// Return the consumer wants no more (decision 11): the writer learns it with its next answer. `false`: the job has
+    /// ended already.
     ///
     /// Without a key it is 401, although reading may need none; whoever may write may cancel too.
     pub fn handle_cancel(&mut self, now: Now, bearer: Option<&str>) -> Result<bool> {
@@ -440,7 +443,7 @@ impl Job {
         Ok(self.cancelled)
     }
 
-    /// A DELETE: the job and its chunks may go (decision 10).
+    /// Return a DELETE: the job and its chunks may go (decision 10).
     pub fn handle_delete(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_writer(now, bearer)
     }

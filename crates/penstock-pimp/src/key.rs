@@ -27,7 +27,7 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// Reads 64 digits.
+    /// Read 64 digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -45,7 +45,7 @@ impl Digest {
         Some(Self(bytes))
     }
 
-    /// Whether it is this key's, told in a time that does not depend on where they differ.
+    /// Return whether it is this key's, told in a time that does not depend on where they differ.
     pub(crate) fn matches(&self, key: &str) -> bool {
         self.0.ct_eq(&Self::of(key.as_bytes()).0).into()
     }
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The key of an `Authorization: Bearer KEY`; `None` where there is none.
+/// Return the key of an `Authorization: Bearer KEY`; `None` where there is none.
 pub fn bearer(authorization: Option<&str>) -> Option<&str> {
     let (scheme, key) = authorization?.trim().split_once(' ')?;
     let key = key.trim();

@@ -58,7 +58,7 @@ impl PartialEq for Metadata {
 const CONTENT_TYPE: usize = 255;
 
 impl Metadata {
-    /// Reads the value of chunk 0. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
+    /// Read the value of chunk 0. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(value: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Metadata { reason: error.to_string() };
         let Object(metadata): Object<Self> = serde_json::from_str(value).map_err(wrong)?;
@@ -71,13 +71,13 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Writes the value of chunk 0.
+    /// Write the value of chunk 0.
     pub fn encode(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|error| Unwritable::Metadata { reason: error.to_string() }.into())
     }
 }
 
-/// Whether it can be a header field's value and has a type and a subtype.
+/// Return whether it can be a header field's value and has a type and a subtype.
 pub(crate) fn is_mime(text: &str) -> bool {
     let essence = text.split(';').next().unwrap_or_default().trim();
     let parts = essence.split_once('/');
@@ -87,7 +87,7 @@ pub(crate) fn is_mime(text: &str) -> bool {
         && parts.is_some_and(|(kind, subtype)| token(kind) && token(subtype))
 }
 
-/// Whether a payload of this type is text, which is sent as it is (section 3).
+/// Return whether a payload of this type is text, which is sent as it is (section 3).
 pub fn is_textual(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")

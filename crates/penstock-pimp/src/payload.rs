@@ -49,7 +49,7 @@ impl fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` bytes.
+    /// Make a decoder for a job's chunks. Of a compressed job it gives at most `inflated` bytes.
     pub fn new(metadata: &Metadata, inflated: u64) -> Self {
         let gzip = match metadata.compression {
             Compression::None => None,
@@ -67,14 +67,15 @@ impl Decoder {
         }
     }
 
-    /// Where it is; `None` of what is compressed: that is decoded from its beginning again.
+    /// Return where it is; `None` of what is compressed: that is decoded from its beginning again.
     pub(crate) fn keep(&self) -> Option<Kept> {
         let hash = STANDARD.encode(self.hasher.serialize());
         let carry = String::from_utf8_lossy(&self.carry).into_owned();
         self.gzip.is_none().then_some(Kept { carry, hash, reassembled: self.reassembled })
     }
 
-    /// A decoder that goes on from there. Fails as [`Malformed`](crate::Code::Malformed) where that is no such place.
+    /// Make a decoder that goes on from there. Fails as [`Malformed`](crate::Code::Malformed) where that is no such
+    /// place.
     pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
         let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
@@ -87,7 +88,7 @@ impl Decoder {
         Ok(Self { carry, hasher, reassembled, delivered: reassembled, ..Self::new(metadata, inflated) })
     }
 
-    /// Takes the next value and appends what can be said of the payload.
+    /// Take the next value and append what can be said of the payload.
     ///
     /// Fails with [`Corrupt`](crate::Code::Corrupt) where it is no Base64 or no gzip, or longer than contentLength; with
     /// [`TooLarge`](crate::Code::TooLarge) where it inflates beyond the limit.

@@ -28,12 +28,12 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Answer {
-    /// Its status: 201 with any new chunk, else 200.
+    /// Return its status: 201 with any new chunk, else 200.
     pub const fn status(&self) -> u16 {
         if self.written > 0 { 201 } else { 200 }
     }
 
-    /// Reads what a buffer has answered. What it leaves out is zero, and a body that is none says nothing.
+    /// Read what a buffer has answered. What it leaves out is zero, and a body that is none says nothing.
     pub fn decode(body: &[u8]) -> Self {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |Object(answer)| answer)
     }
@@ -64,7 +64,7 @@ pub struct StatusBody {
 }
 
 impl StatusBody {
-    /// Reads what a buffer has answered. Fails with [`Malformed`](Code::Malformed).
+    /// Read what a buffer has answered. Fails with [`Malformed`](Code::Malformed).
     pub fn decode(body: &[u8]) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Status { reason: error.to_string() }.into();
         serde_json::from_slice(body).map(|Object(status)| status).map_err(wrong)

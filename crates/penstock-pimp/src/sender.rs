@@ -117,7 +117,8 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// A sender of a job of which nothing is written yet. Fails as a misuse where the configuration makes no sense.
+    /// Make a sender of a job of which nothing is written yet. Fails as a misuse where the configuration makes no
+    /// sense.
     pub fn new(job: JobId, config: SenderConfig) -> Result<Self> {
         config.check()?;
         let meta = config.metadata(ContentEncoding::Base64)?;
@@ -151,17 +152,17 @@ impl Sender {
         self.waiting.len()
     }
 
-    /// Whether a request has no answer yet: it is on its way, or goes again after a pause.
+    /// Return whether a request has no answer yet: it is on its way, or goes again after a pause.
     pub const fn is_asking(&self) -> bool {
         self.request.is_some()
     }
 
-    /// Whether a request was too large, and a part of it is still to be asked.
+    /// Return whether a request was too large, and a part of it is still to be asked.
     pub fn is_split(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Whether the final chunk is written.
+    /// Return whether the final chunk is written.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished(_))
     }
@@ -173,7 +174,7 @@ impl Sender {
         if self.phase.is_open() { Ok(()) } else { Err(Misuse::Ended.into()) }
     }
 
-    /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
+    /// Send bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
     ///
     /// Fails with [`Cancelled`](Code::Cancelled), with what the buffer refused, or as a misuse after the end.
     pub fn send(&mut self, now: Now, bytes: &[u8]) -> Result<()> {
@@ -245,7 +246,7 @@ impl Sender {
         error
     }
 
-    /// Whether what waits is UTF-8; a code point may be cut at its end, unless that is the payload's.
+    /// Return whether what waits is UTF-8; a code point may be cut at its end, unless that is the payload's.
     fn is_text(&mut self, end: bool) -> bool {
         match std::str::from_utf8(self.waiting.get(self.checked..).unwrap_or_default()) {
             Ok(text) => self.checked += text.len(),
@@ -257,7 +258,7 @@ impl Sender {
         true
     }
 
-    /// The next request; none while one is on its way.
+    /// Return the next request; none while one is on its way.
     pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Transmit>> {
         if self.phase.is_over() {
             return Ok(None);
@@ -303,7 +304,7 @@ impl Sender {
         Ok(Chunk::of(Cow::Owned(self.meta.encode()?)))
     }
 
-    /// The chunks that may go now, the last of them done where the payload is at its end.
+    /// Return the chunks that may go now, the last of them done where the payload is at its end.
     fn next_chunks(&mut self, now: Now, encoding: ContentEncoding) -> Result<Vec<Chunk>> {
         let (ending, error) = match &self.phase {
             Phase::Open => (false, None),
@@ -340,7 +341,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Cuts what waits: whole chunks once enough of them are there, everything if `all`.
+    /// Cut what waits: whole chunks once enough of them are there, everything if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
         let most = if self.careful { 1 } else { self.config.max_chunks_per_batch };
         // A code point that is cut may leave 3 bytes to the next chunk.
@@ -386,7 +387,7 @@ impl Sender {
         Ok(envelopes)
     }
 
-    /// When what waits has waited long enough.
+    /// Return when what waits has waited long enough.
     fn due(&self) -> Option<Instant> {
         self.since.map(|since| since + self.config.flush_interval)
     }
@@ -442,7 +443,7 @@ impl Sender {
         self.troubled = Some((since, trouble));
     }
 
-    /// The answer of the buffer.
+    /// Return the answer of the buffer.
     ///
     /// 429 and 5xx go again, and after 413 smaller batches. After a chunk that is 413 alone the consumer is told why by a final chunk, for
     /// which buffers keep room (decision 3), and then this fails. Any other refusal is final.

@@ -31,7 +31,7 @@ impl fmt::Debug for Trigger {
 }
 
 impl Trigger {
-    /// Reads a body; fields that nobody knows are ignored. Where its writeUrl may lead is not looked at here.
+    /// Read a body; fields that nobody knows are ignored. Where its writeUrl may lead is not looked at here.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8]) -> Result<Self> {

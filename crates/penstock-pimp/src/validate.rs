@@ -22,7 +22,7 @@ pub(crate) const KEY: usize = 4_096;
 pub struct Batch<'a>(Vec<Envelope<'a>>);
 
 impl<'a> Batch<'a> {
-    /// Reads a body and checks all that can be said without knowing the job (section 7).
+    /// Read a body and checks all that can be said without knowing the job (section 7).
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) or [`TooLarge`](crate::Code::TooLarge), naming the field and the limit.
     pub fn decode(body: &'a [u8], job: JobId, limits: &Limits) -> Result<Self> {
@@ -35,12 +35,12 @@ impl<'a> Batch<'a> {
         chunks.into_fields().map(|fields| fields.check(job, limits)).collect::<Result<_>>().map(Self)
     }
 
-    /// The same, of its own memory.
+    /// Return the same, of its own memory.
     pub fn into_owned(self) -> Batch<'static> {
         Batch(self.0.into_iter().map(Envelope::into_owned).collect())
     }
 
-    /// The envelopes, in the order of the body.
+    /// Return the envelopes, in the order of the body.
     pub fn envelopes(&self) -> &[Envelope<'a>] {
         &self.0
     }
@@ -99,13 +99,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
     }
 }
 
-/// Reads a body that is JSON in UTF-8. What JSON skips would not be checked otherwise.
+/// Read a body that is JSON in UTF-8. What JSON skips would not be checked otherwise.
 pub(crate) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     let text = std::str::from_utf8(body).map_err(Malformed::BodyText)?;
     serde_json::from_str(text).map_err(|error| Malformed::Body { reason: error.to_string() }.into())
 }
 
-/// Refuses a body of another type than JSON. One without a type is taken for JSON.
+/// Refuse a body of another type than JSON. One without a type is taken for JSON.
 pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
     let essence = value.map(|value| value.split(';').next().unwrap_or_default().trim());
     if essence.is_none_or(|essence| essence.eq_ignore_ascii_case("application/json")) {
@@ -115,7 +115,7 @@ pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
 }
 
 impl Batch<'_> {
-    /// Refuses the `Content-Type` of a write or a creation that is not JSON: 415.
+    /// Refuse the `Content-Type` of a write or a creation that is not JSON: 415.
     pub fn check_content_type(value: Option<&str>) -> Result<()> {
         content_type(value)
     }
@@ -140,7 +140,7 @@ impl fmt::Debug for Creation {
 }
 
 impl Creation {
-    /// Reads a body, which may be empty. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
+    /// Read a body, which may be empty. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -158,7 +158,7 @@ impl Creation {
     }
 }
 
-/// Whether a header can carry it as a bearer.
+/// Return whether a header can carry it as a bearer.
 pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -175,7 +175,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads what stands behind the `?`. Parameters that nobody knows are ignored.
+    /// Read what stands behind the `?`. Parameters that nobody knows are ignored.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) where a number is none, or comes twice.
     pub fn decode(query: Option<&str>) -> Result<Self> {

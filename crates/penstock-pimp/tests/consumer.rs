@@ -37,7 +37,7 @@ impl Pair {
         Now { instant: self.clock.instant(), unix_micros: self.clock.unix_micros() }
     }
 
-    /// Waits until the next poll is due: after how many milliseconds, and what is asked.
+    /// Wait until the next poll is due: after how many milliseconds, and what is asked.
     fn polled(&mut self) -> (u128, String) {
         let before = self.clock.instant();
         let now = self.now();

@@ -90,7 +90,7 @@ impl Transfer {
         Now { instant: self.clock.instant(), unix_micros: self.clock.unix_micros() }
     }
 
-    /// A request, which may be lost, and so may its answer.
+    /// Return a request, which may be lost, and so may its answer.
     fn exchange<T>(&mut self, serve: impl FnOnce(&mut Self) -> T) -> Option<T> {
         if self.rng.f64() < self.loss {
             return None;
@@ -129,7 +129,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends and flushes, and writes what comes of it: a chunk, or chunk 0 and a chunk.
+    /// Send and flushes, and write what comes of it: a chunk, or chunk 0 and a chunk.
     fn flush(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now();
         self.sender.send(now, bytes)?;
@@ -165,7 +165,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends pieces with pauses, and drives all until the consumer has ended.
+    /// Send pieces with pauses, and drives all until the consumer has ended.
     fn run(mut self, pieces: &[Vec<u8>], end: impl FnOnce(&mut Sender)) -> Received {
         for piece in pieces {
             let now = self.now();

@@ -33,7 +33,7 @@ struct Answers {
 }
 
 impl Answer {
-    /// The answers of a batch, and their caller's end.
+    /// Return the answers of a batch, and their caller's end.
     pub(crate) fn batch(count: usize) -> (impl Iterator<Item = Self>, Tickets) {
         let (sender, given) = oneshot::channel();
         let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
@@ -42,7 +42,7 @@ impl Answer {
         ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, given: false }), tickets)
     }
 
-    /// Whether nobody waits any more.
+    /// Return whether nobody waits any more.
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.batch).abandoned
     }
@@ -87,7 +87,7 @@ impl Drop for Answer {
 }
 
 impl Tickets {
-    /// Waits until every answer is there.
+    /// Wait until every answer is there.
     pub(crate) async fn ready(&mut self) {
         if let Some(given) = &mut self.given {
             let _ = given.await;
@@ -95,7 +95,7 @@ impl Tickets {
         }
     }
 
-    /// The tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` where the session ended before there was one.
     pub(crate) fn take(&self) -> Vec<Option<Result<Ticket>>> {
         std::mem::take(&mut lock(&self.batch).tickets)
     }

@@ -136,7 +136,7 @@ impl ClaimRow {
 pub struct DeferTypes(Vec<String>);
 
 impl DeferTypes {
-    /// Reads patterns: a type with its subtype, which may be `*`.
+    /// Read patterns: a type with its subtype, which may be `*`.
     pub fn new(patterns: impl IntoIterator<Item = String>) -> Result<Self> {
         let checked = patterns.into_iter().map(|pattern| {
             let parts = pattern.split_once('/').filter(|(kind, sub)| {
@@ -150,7 +150,7 @@ impl DeferTypes {
         checked.collect::<Result<_>>().map(Self)
     }
 
-    /// Whether there are none.
+    /// Return whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -169,7 +169,7 @@ impl DeferTypes {
     }
 }
 
-/// How long a claim check may be good, of so many seconds.
+/// Return how long a claim check may be good, of so many seconds.
 pub fn life(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("life={seconds}: {error}")))
 }

@@ -41,7 +41,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Reads the trust and the client's certificate.
+    /// Read the trust and the client's certificate.
     pub fn new(tls: &ClientTls) -> Result<Self> {
         let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
         Ok(Self(Arc::new(PerProcess::new(Inner {
@@ -56,7 +56,7 @@ impl Client {
         Ok(self.0.get()?.counters.snapshot())
     }
 
-    /// Connects and agrees on capabilities. `server_name` is what the server's certificate must be for, unless it is
+    /// Connect and agrees on capabilities. `server_name` is what the server's certificate must be for, unless it is
     /// pinned.
     pub async fn connect(
         &self,
@@ -129,7 +129,7 @@ async fn connect(
     }
 }
 
-/// The session in a folder, or a new one that is to be there.
+/// Return the session in a folder, or a new one that is to be there.
 async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Stored> {
     if options.survives.is_none() || !options.session.capabilities.layer2 {
         return Err(Error::misuse("a session with a state folder survives its connections, at layer 2".into()));

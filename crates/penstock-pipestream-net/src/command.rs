@@ -116,12 +116,12 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Asks and does not wait for the answer; false when the session is over.
+    /// Ask and do not wait for the answer; false when the session is over.
     pub(crate) async fn tell(&self, command: Command) -> bool {
         self.ordered.send(command).await.is_ok()
     }
 
-    /// Asks without waiting for room.
+    /// Ask without waiting for room.
     pub(crate) fn urge(&self, command: Urgent) -> bool {
         self.urgent.send(command).is_ok()
     }
@@ -133,7 +133,7 @@ pub(crate) struct Inbox {
     pub(crate) urgent: mpsc::UnboundedReceiver<Urgent>,
 }
 
-/// The way to a driver that is yet to be made.
+/// Return the way to a driver that is yet to be made.
 pub(crate) fn inbox() -> (Commands, Inbox) {
     let (ordered, ordered_receiver) = mpsc::channel(WAITING_COMMANDS);
     let (urgent, urgent_receiver) = mpsc::unbounded_channel();
@@ -189,7 +189,7 @@ pub struct CheckpointAnswer {
     pub satisfied: bool,
 }
 
-/// A reason in the form of an error, for whoever waits.
+/// Return a reason in the form of an error, for whoever waits.
 pub(crate) fn closed(reason: &Reason) -> Error {
     Error::Closed(reason.clone())
 }

@@ -62,7 +62,7 @@ pub(crate) struct Started {
 }
 
 impl Start {
-    /// Makes the session and spawns its tasks. `consumer`: who takes its entities; otherwise a handle does.
+    /// Make the session and spawns its tasks. `consumer`: who takes its entities; otherwise a handle does.
     pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<Started> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();

@@ -37,7 +37,7 @@ impl From<ChannelConsumer> for Consumer {
 }
 
 impl Consumer {
-    /// The sink, where it is one.
+    /// Return the sink, where it is one.
     pub(crate) const fn sink(&self) -> Option<&Arc<dyn EntitySink>> {
         match self {
             Self::Sink(sink) => Some(sink),
@@ -70,13 +70,14 @@ pub struct IncomingSessions {
 }
 
 impl IncomingSessions {
-    /// The next session whose capabilities are agreed; `None` when the server is gone, as it is in a forked child.
+    /// Return the next session whose capabilities are agreed; `None` when the server is gone, as it is in a forked
+    /// child.
     pub async fn next(&self) -> Option<SessionHandle> {
         self.sessions.get().ok()?.lock().await.recv().await
     }
 }
 
-/// A consumer that hands sessions to the caller, at most `capacity` of them ahead.
+/// Return a consumer that hands sessions to the caller, at most `capacity` of them ahead.
 pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
     (ChannelConsumer { sessions: sender }, IncomingSessions { sessions: PerProcess::new(Mutex::new(receiver)) })

@@ -45,7 +45,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Adds what a session has counted between two moments.
+    /// Add what a session has counted between two moments.
     pub(crate) fn add(&self, before: &Seen, after: &Seen) {
         for (total, before, after) in [
             (&self.announced, before.announced, after.announced),
@@ -194,7 +194,7 @@ impl Counters {
         self.ends.add(code);
     }
 
-    /// How often each limit was exceeded.
+    /// Return how often each limit was exceeded.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = Limit::ALL.into_iter().map(Limit::name);
         let own = [

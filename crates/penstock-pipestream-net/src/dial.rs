@@ -51,7 +51,7 @@ impl Dialer {
         Error::deadline(format!("{} did not answer within {} s", self.address, self.patience.as_secs_f64()))
     }
 
-    /// A connection, and its stream 0.
+    /// Return a connection, and its stream 0.
     pub(crate) async fn dial(&self) -> Result<Dialled> {
         let address = self.address;
         let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
@@ -69,7 +69,7 @@ impl Dialer {
     }
 }
 
-/// A handshake that failed, in words that name the peer.
+/// Return a handshake that failed, in words that name the peer.
 fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
     match error {
         ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),

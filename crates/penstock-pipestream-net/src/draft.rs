@@ -45,7 +45,7 @@ const OWN_FIELDS: usize = 1_024;
 const ENTRY_OVERHEAD: usize = 20;
 
 impl EntityDraft {
-    /// Refuses what the peer would refuse, some of it by closing the connection (decision 14).
+    /// Refuse what the peer would refuse, some of it by closing the connection (decision 14).
     pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
         let misuse = |message: String| Err(Error::misuse(message));
         if let Some(key) =
@@ -83,7 +83,7 @@ impl EntityDraft {
     }
 }
 
-/// The claim check that metadata names.
+/// Return the claim check that metadata names.
 pub(crate) fn claim_id(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     u64::from_str_radix(text, 16).ok().filter(|_| digits)

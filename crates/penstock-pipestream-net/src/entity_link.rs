@@ -31,8 +31,8 @@ pub(crate) struct EntityLink {
 }
 
 impl EntityLink {
-    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
-    /// peer sends more while the consumer wakes up.
+    /// Return a very small entity that came whole gives its place back at once, as long as few wait for their consumer:
+    /// the peer sends more while the consumer wakes up.
     pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
         if bytes > PARKED_PAYLOAD {
             return place;
@@ -46,7 +46,7 @@ impl EntityLink {
         self.parked.add_permits(parked);
     }
 
-    /// The session's name at layer 2, or the misuse of something that is there only.
+    /// Return the session's name at layer 2, or the misuse of something that is there only.
     pub(crate) fn layer2(&self) -> Result<SessionId> {
         let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
         self.shared.layer2().ok_or_else(none)
@@ -81,18 +81,18 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The answers of a batch, and the caller that waits for them.
+    /// Return the answers of a batch, and the caller that waits for them.
     pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = Answer>, Self) {
         let (answers, tickets) = Answer::batch(count);
         (answers, Self { tickets, link: Arc::clone(link) })
     }
 
-    /// Waits until every answer is there.
+    /// Wait until every answer is there.
     pub(crate) async fn ready(&mut self) {
         self.tickets.ready().await;
     }
 
-    /// The tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` where the session ended before there was one.
     pub(crate) fn take(self) -> Vec<Option<Result<Ticket>>> {
         self.tickets.take()
     }

@@ -74,7 +74,7 @@ impl SessionHandle {
         Ok(&self.inner()?.shared)
     }
 
-    /// The session's ID: 32 hex digits, the same at both ends (decision 18).
+    /// Return the session's ID: 32 hex digits, the same at both ends (decision 18).
     pub fn id(&self) -> Result<Arc<str>> {
         Ok(Arc::clone(self.shared()?.id()))
     }
@@ -84,18 +84,19 @@ impl SessionHandle {
         Ok(self.shared()?.role)
     }
 
-    /// Whether an earlier process began the session, and this one goes on with what was on disk.
+    /// Return whether an earlier process began the session, and this one goes on with what was on disk.
     pub fn resumed(&self) -> Result<bool> {
         Ok(self.shared()?.resumed)
     }
 
-    /// Whether the earlier process had begun to close the session, or has ended its root scope: what it has announced is
-    /// known by its label, and nothing else can be announced any more. Close it, and connect again for what is new.
+    /// Return whether the earlier process had begun to close the session, or has ended its root scope: what it has
+    /// announced is known by its label, and nothing else can be announced any more. Close it, and connect again for
+    /// what is new.
     pub fn closing(&self) -> Result<bool> {
         Ok(self.shared()?.root_ended)
     }
 
-    /// The peer's address when the connection was made.
+    /// Return the peer's address when the connection was made.
     pub fn peer_address(&self) -> Result<SocketAddr> {
         Ok(self.shared()?.peer)
     }
@@ -109,12 +110,12 @@ impl SessionHandle {
         }
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session is over, if it is.
     pub fn is_closed(&self) -> Result<Option<Reason>> {
         Ok(self.shared()?.closed())
     }
 
-    /// Announces an entity and sends it. Waits while the window is full or too much waits to be sent, and so holds the
+    /// Announce an entity and send it. Waits while the window is full or too much waits to be sent, and so holds the
     /// caller back. Ok: it is announced, and if it is to have children, its header is on its way before theirs.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Payload(payload)).await
@@ -126,12 +127,12 @@ impl SessionHandle {
         self.announce_all(items).await
     }
 
-    /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
+    /// Announce an entity that cannot be delivered, so that it is counted and its reason is known.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Failed(reason)).await
     }
 
-    /// Announces an entity that is left out, so that it is counted and its reason is known: SKIPPED. Layer 2.
+    /// Announce an entity that is left out, so that it is counted and its reason is known: SKIPPED. Layer 2.
     pub async fn announce_skipped(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.layer2()?;
         self.announce_one(draft, Delivery::Skipped(reason)).await
@@ -142,7 +143,7 @@ impl SessionHandle {
         tickets.into_iter().next().unwrap_or_else(|| Err(closed(&self.reason())))
     }
 
-    /// Announces entities in order; a draft that is refused leaves the others alone.
+    /// Announce entities in order; a draft that is refused leaves the others alone.
     async fn announce_all(&self, items: impl ExactSizeIterator<Item = (EntityDraft, Delivery)>) -> Vec<Result<Ticket>> {
         let Ok(inner) = self.inner() else { return items.map(|_| Err(penstock_io::Error::Forked.into())).collect() };
         let link = &inner.link;
@@ -188,7 +189,7 @@ impl SessionHandle {
         self.tell(Command::Fail { key, reason }).await
     }
 
-    /// Leaves an entity of ours out, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
+    /// Leave an entity of ours out, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
     pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.layer2()?;
         self.tell(Command::Skip { key, reason }).await
@@ -210,7 +211,7 @@ impl SessionHandle {
         self.ask_claim(ClaimAsk::Query { claim_id }).await
     }
 
-    /// Takes the entity over that the peer has set aside in another session, once: send it anew in this session, with
+    /// Take the entity over that the peer has set aside in another session, once: send it anew in this session, with
     /// the metadata `pipestream.claim`. Layer 2.
     ///
     /// # Errors
@@ -233,8 +234,8 @@ impl SessionHandle {
         self.inner()?.link.layer2().map(drop)
     }
 
-    /// Whether something has been announced with this label, by this process or an earlier one; not without a state
-    /// folder.
+    /// Return whether something has been announced with this label, by this process or an earlier one; not without a
+    /// state folder.
     pub async fn knows(&self, label: Bytes) -> Result<bool> {
         self.ask(|reply| Command::Knows { label, reply }).await
     }
@@ -249,42 +250,43 @@ impl SessionHandle {
         self.ask(|reply| Command::EndChildren { parent: None, reply }).await
     }
 
-    /// Asks the peer whether everything up to an entity is terminal, and waits for the answer.
+    /// Ask the peer whether everything up to an entity is terminal, and waits for the answer.
     pub async fn checkpoint(&self, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<CheckpointAnswer> {
         self.ask(|reply| Command::Checkpoint { scope, entity, timeout, reply }).await
     }
 
-    /// Waits for an entity of ours to end, and takes its outcome.
+    /// Wait for an entity of ours to end, and take its outcome.
     pub async fn wait_resolved(&self, key: EntityKey) -> Result<Resolution> {
         let outcome = self.shared()?.resolutions.wait(key).await;
         outcome.map_err(|missing| self.missing(missing, "entity"))
     }
 
-    /// Waits until entities of ours have ended and takes the outcomes of at most `max`, in no particular order. Empty: the session is over and
-    /// all are taken.
+    /// Wait until entities of ours have ended and takes the outcomes of at most `max`, in no particular order. Empty:
+    /// the session is over and all are taken.
     pub async fn resolutions(&self, max: usize) -> Result<Vec<(EntityKey, Resolution)>> {
         Ok(self.shared()?.resolutions.wait_any(max).await)
     }
 
-    /// Waits for a scope of ours to be released, and takes its digest. An entity's scope is released before the entity
+    /// Wait for a scope of ours to be released, and take its digest. An entity's scope is released before the entity
     /// itself ends.
     pub async fn wait_released(&self, scope: ScopeKey) -> Result<Released> {
         let outcome = self.shared()?.releases.wait(scope).await;
         outcome.map_err(|missing| self.missing(missing, "scope"))
     }
 
-    /// Waits for events and takes at most `max`.
+    /// Wait for events and take at most `max`.
     pub async fn events(&self, max: usize) -> Result<EventBatch> {
         let (events, lost) = self.shared()?.events.wait(max).await;
         Ok(EventBatch { events, lost })
     }
 
-    /// The peer's next entity; `None` when the session is over. As long as nobody takes them, the peer is held back.
+    /// Return the peer's next entity; `None` when the session is over. As long as nobody takes them, the peer is held
+    /// back.
     pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
         Ok(self.next_entities(1).await?.pop())
     }
 
-    /// Waits for entities of the peer and takes at most `max`; none when the session is over. Several at a time cost
+    /// Wait for entities of the peer and take at most `max`; none when the session is over. Several at a time cost
     /// less than one after another.
     pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
         let inner = self.inner()?;
@@ -321,26 +323,27 @@ impl SessionHandle {
         Err(closed(&self.reason()))
     }
 
-    /// Ends the session: a client waits until everything is terminal (decision 17), a server does not wait. Returns
+    /// End the session: a client waits until everything is terminal (decision 17), a server does not wait. Returns
     /// once CONNECTION_CLOSE is out, with the reason that the session ended for.
     pub async fn close(&self) -> Result<Reason> {
         self.inner()?.commands.urge(Urgent::Close);
         self.closed().await
     }
 
-    /// Ends the session for this process: where its state is on disk, the next one goes on with it; elsewhere it ends now.
+    /// End the session for this process: where its state is on disk, the next one goes on with it; elsewhere it ends
+    /// now.
     pub fn leave(&self, reason: Reason) -> Result<()> {
         self.inner()?.commands.urge(Urgent::Leave(Some(reason)));
         Ok(())
     }
 
-    /// Ends the session now.
+    /// End the session now.
     pub fn abort(&self, reason: Reason) -> Result<()> {
         self.inner()?.commands.urge(Urgent::Abort(reason));
         Ok(())
     }
 
-    /// Waits for the end of the session.
+    /// Wait for the end of the session.
     pub async fn closed(&self) -> Result<Reason> {
         let shared = self.shared()?;
         let mut phase = shared.phase.subscribe();
@@ -370,7 +373,7 @@ impl SessionHandle {
         }
     }
 
-    /// Why the session is over, for those who find it so.
+    /// Return why the session is over, for those who find it so.
     fn reason(&self) -> Reason {
         let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
         self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use crate::outcomes::{Waiters, lock, wake};
 
-/// A way for values that are handed over; its capacity is its user's matter.
+/// Return a way for values that are handed over; its capacity is its user's matter.
 pub(crate) fn handover<T>() -> (Giver<T>, Taker<T>) {
     let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), over: false };
     let shared = Arc::new(Mutex::new(state));
@@ -59,7 +59,7 @@ impl<T> Drop for Giver<T> {
 }
 
 impl<T> Taker<T> {
-    /// Waits until there are values and takes at most `max`, one at least; none when the other end is gone and all are
+    /// Wait until there are values and takes at most `max`, one at least; none when the other end is gone and all are
     /// taken. Loses nothing when it is dropped.
     pub(crate) async fn take(&self, max: usize) -> Vec<T> {
         poll_fn(|context| {

@@ -56,14 +56,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Shuts it or opens it.
+    /// Shut it or opens it.
     pub(crate) fn set(&self, shut: bool) {
         if self.shut.swap(shut, Ordering::AcqRel) && !shut {
             self.opened.notify_waiters();
         }
     }
 
-    /// Waits until it is open.
+    /// Wait until it is open.
     pub(crate) async fn open(&self) {
         while self.shut.load(Ordering::Acquire) {
             let mut opened = pin!(self.opened.notified());
@@ -82,7 +82,7 @@ impl Gate {
 }
 
 impl Link {
-    /// The same session over another connection.
+    /// Return the same session over another connection.
     pub(crate) fn over(&self, connection: quinn::Connection) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -107,7 +107,7 @@ impl Link {
         u64::from(self.number) << STREAM_BITS | u64::from(id)
     }
 
-    /// Whether a stream is of this connection, and not of one that was lost.
+    /// Return whether a stream is of this connection, and not of one that was lost.
     pub(crate) const fn has(&self, stream: u64) -> bool {
         stream >> STREAM_BITS == self.number as u64
     }
@@ -119,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Where the chunks of an entity are put together. Blocks on the disk.
+    /// Return where the chunks of an entity are put together. Blocks on the disk.
     pub(crate) fn spool(&self, attempt: Attempt) -> std::io::Result<Spool> {
         match self.sink.get() {
             Some(sink) => sink.spool(attempt),
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// How many entity streams of the peer may be received at once.
+    /// Return how many entity streams of the peer may be received at once.
     pub(crate) fn streams(&self) -> usize {
         usize::try_from(self.intake.streams()).unwrap_or(usize::MAX)
     }

@@ -71,7 +71,7 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// Fills in what layer 2 needs where it is offered.
+    /// Fill in what layer 2 needs where it is offered.
     pub(crate) fn prepare(&mut self, role: Role) -> Result<()> {
         let config = &mut self.session;
         if config.capabilities.layer2 && config.layer2.is_none() {

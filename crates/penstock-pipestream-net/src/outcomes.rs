@@ -104,7 +104,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         wake(wakers);
     }
 
-    /// Waits for one outcome and takes it.
+    /// Wait for one outcome and take it.
     pub(crate) async fn wait(&self, key: K) -> Result<V, Missing> {
         poll_fn(|context| self.poll_one(key, context)).await
     }
@@ -165,7 +165,7 @@ impl<E> EventQueue<E> {
         Self { capacity, weigh, state: Mutex::new(state) }
     }
 
-    /// Adds events and says how many were dropped for them.
+    /// Add events and say how many were dropped for them.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
         let (wakers, dropped) = {
             let state = &mut *lock(&self.state);
@@ -184,7 +184,7 @@ impl<E> EventQueue<E> {
         dropped
     }
 
-    /// How many wait to be taken.
+    /// Return how many wait to be taken.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).events.len()
     }
@@ -198,7 +198,7 @@ impl<E> EventQueue<E> {
         wake(wakers);
     }
 
-    /// Waits until there are events and takes at most `max`, with the number dropped since the last time. Empty when
+    /// Wait until there are events and takes at most `max`, with the number dropped since the last time. Empty when
     /// the session is over.
     pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
         poll_fn(|context| {

@@ -56,7 +56,7 @@ impl From<WriteError> for Failure {
     }
 }
 
-/// Sends an entity. Tells the caller as soon as there is room for it, or, where it will have children, once its header
+/// Send an entity. Tells the caller as soon as there is room for it, or, where it will have children, once its header
 /// is on its stream, so that theirs come after it.
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
@@ -104,7 +104,7 @@ impl Outgoing {
         }
     }
 
-    /// Waits for a share of the memory.
+    /// Wait for a share of the memory.
     async fn credit(&mut self, credit: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
         let bytes = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -114,7 +114,7 @@ impl Outgoing {
         }
     }
 
-    /// One stream: the header as it stands and the payload from `offset` to `end`.
+    /// Return one stream: the header as it stands and the payload from `offset` to `end`.
     async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
         let mut stream = self.open(link).await?;
         let pieces = self.payload.pieces(offset, end);
@@ -143,7 +143,7 @@ impl Outgoing {
         written
     }
 
-    /// Opens a stream, when it is this entity's turn and the peer allows one more.
+    /// Open a stream, when it is this entity's turn and the peer allows one more.
     async fn open(&mut self, link: &Link) -> Result<SendStream, Failure> {
         let opened = async {
             let _turn = link.opening.lock().await;
@@ -156,7 +156,7 @@ impl Outgoing {
     }
 }
 
-/// Writes everything. A file is read off the IO thread, one piece ahead of what is being written.
+/// Write everything. A file is read off the IO thread, one piece ahead of what is being written.
 async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate) -> Result<(), Failure> {
     if let Some(bytes) = pieces.in_memory() {
         return write_all(stream, &mut [head, bytes], gate).await;

@@ -55,7 +55,7 @@ impl Payload {
         Self { source: Source::Memory(bytes), length, sha256 }
     }
 
-    /// A file by name. Reads it once to hash it.
+    /// Make a file by name. Reads it once to hash it.
     pub fn path(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
         let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
@@ -65,8 +65,8 @@ impl Payload {
         Self::hashed(file).map_err(|error| Error::file("cannot read", path, error))
     }
 
-    /// An open file that can be read twice, from its start to its end whatever its position is. Reads it once to hash
-    /// it. A pipe goes through [`reader`](Self::reader).
+    /// Make an open file that can be read twice, from its start to its end whatever its position is. Reads it once to
+    /// hash it. A pipe goes through [`reader`](Self::reader).
     pub fn file(file: File) -> Result<Self> {
         Self::hashed(file).map_err(|error| Error::io("cannot read the file", error))
     }
@@ -90,12 +90,12 @@ impl Payload {
         Ok(Self { source, length, sha256 })
     }
 
-    /// How many bytes it has.
+    /// Return how many bytes it has.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether it has none.
+    /// Return whether it has none.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -105,7 +105,7 @@ impl Payload {
         self.sha256
     }
 
-    /// Its bytes, if they are few and in memory.
+    /// Return its bytes, if they are few and in memory.
     pub(crate) fn small(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => Some(bytes.clone()).filter(|bytes| bytes.len() <= SMALL_PAYLOAD),
@@ -113,7 +113,7 @@ impl Payload {
         }
     }
 
-    /// How much memory it takes while it is being sent.
+    /// Return how much memory it takes while it is being sent.
     pub(crate) fn footprint(&self) -> usize {
         match &self.source {
             Source::Memory(bytes) => bytes.len(),
@@ -122,7 +122,7 @@ impl Payload {
         }
     }
 
-    /// The bytes from `offset` to `end`, piece by piece.
+    /// Return the bytes from `offset` to `end`, piece by piece.
     pub(crate) fn pieces(&self, offset: u64, end: u64) -> Pieces {
         Pieces { source: self.source.clone(), offset, end: end.min(self.length) }
     }
@@ -142,7 +142,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// All of it, if it is in memory.
+    /// Return all of it, if it is in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => {
@@ -153,7 +153,7 @@ impl Pieces {
         }
     }
 
-    /// The next piece, or `None` at the end. Blocks on the disk.
+    /// Return the next piece, or `None` at the end. Blocks on the disk.
     pub(crate) fn read(&mut self) -> io::Result<Option<Bytes>> {
         let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         if left == 0 {
@@ -176,7 +176,7 @@ impl Pieces {
     }
 }
 
-/// Reads everything, hands each piece on, and gives length and hash.
+/// Read everything, hands each piece on, and return length and hash.
 fn hash(reader: &mut impl Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(u64, [u8; 32])> {
     let mut buffer = vec![0; READ_SIZE];
     let mut hash = Sha256::new();

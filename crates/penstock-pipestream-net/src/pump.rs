@@ -58,7 +58,7 @@ enum Turn {
 }
 
 impl Turn {
-    /// Waits until it is ours.
+    /// Wait until it is ours.
     async fn take(&mut self, opening: &Arc<Mutex<()>>) {
         if matches!(self, Self::None) {
             *self = match Arc::clone(opening).try_lock_owned() {
@@ -104,7 +104,7 @@ impl Small {
 }
 
 impl Pump {
-    /// Takes an entity. Tells its caller at once if there is room, unless children may overtake its header.
+    /// Take an entity. Tells its caller at once if there is room, unless children may overtake its header.
     pub(crate) fn push(&mut self, small: Small, link: &EntityLink) {
         self.waiting.push_back(small);
         self.answer_more(link);
@@ -127,7 +127,7 @@ impl Pump {
         }
     }
 
-    /// Writes a batch. May be given up at any time; what is written of a stream is remembered. Gives what the peer
+    /// Write a batch. May be given up at any time; what is written of a stream is remembered. Gives what the peer
     /// has stopped.
     pub(crate) async fn run(&mut self, link: &Arc<Link>) -> Vec<(EntityKey, Reason)> {
         let mut stopped = Vec::new();
@@ -158,7 +158,7 @@ impl Pump {
         stopped
     }
 
-    /// Opens a stream for the next entity, when it is its turn and the peer allows one more.
+    /// Open a stream for the next entity, when it is its turn and the peer allows one more.
     async fn open(&mut self, link: &Link) -> bool {
         if self.waiting.is_empty() {
             return false;

@@ -82,7 +82,7 @@ impl Run {
         }
     }
 
-    /// Takes a settled slot: what it was.
+    /// Take a settled slot: what it was.
     fn take(&mut self, index: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Complete | Slot::Other))?;
         let was = std::mem::replace(slot, Slot::Taken);
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Takes the settled slot with the lowest ID.
+    /// Take the settled slot with the lowest ID.
     fn take_lowest(&mut self) -> Option<(u32, Slot)> {
         if self.settled == 0 {
             return None;
@@ -224,7 +224,7 @@ impl Resolutions {
         wake(wakers);
     }
 
-    /// Waits for one outcome and takes it.
+    /// Wait for one outcome and take it.
     pub(crate) async fn wait(&self, key: EntityKey) -> Result<Resolution, Missing> {
         poll_fn(|context| self.poll_one(key, context)).await
     }
@@ -244,7 +244,7 @@ impl Resolutions {
         }
     }
 
-    /// Waits until there are outcomes and takes at most `max` of them, scope by scope in the order of their IDs. Empty
+    /// Wait until there are outcomes and takes at most `max` of them, scope by scope in the order of their IDs. Empty
     /// when the session is over and all are taken.
     pub(crate) async fn wait_any(&self, max: usize) -> Vec<(EntityKey, Resolution)> {
         poll_fn(|context| {

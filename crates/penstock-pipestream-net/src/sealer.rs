@@ -13,7 +13,7 @@ use crate::Result;
 pub(crate) struct Sealer(pub(crate) Arc<SessionHeaderKeys>);
 
 impl Sealer {
-    /// The header as it goes out, sealed under a nonce of its own.
+    /// Return the header as it goes out, sealed under a nonce of its own.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ const MAX_SEND: u16 = 65_507;
 /// The most segments that quinn asks for.
 pub(crate) const MAX_SEGMENTS: usize = 10;
 
-/// How many packets of this size one send may have.
+/// Return how many packets of this size one send may have.
 pub(crate) fn segments(mtu: u16) -> usize {
     usize::from(MAX_SEND / mtu.max(1)).clamp(1, MAX_SEGMENTS)
 }

@@ -64,7 +64,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
         Self {
             listen,
@@ -138,7 +138,7 @@ fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) ->
 }
 
 impl Server {
-    /// Starts to listen.
+    /// Start to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
         let service = options.service;
         let certificates = service.as_ref().map_or(ClientCertificates::Required, |service| service.certificates());
@@ -192,7 +192,7 @@ impl Server {
         Ok(Self(PerProcess::new(inner)))
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
     }
@@ -215,7 +215,7 @@ impl Server {
         Ok(snapshot)
     }
 
-    /// The claim checks that are known, by their expiry.
+    /// Return the claim checks that are known, by their expiry.
     pub fn claims(&self) -> Result<Vec<ClaimRow>> {
         Ok(self.0.get()?.claims.page((0, 0), usize::MAX))
     }
@@ -226,13 +226,13 @@ impl Server {
         Ok(self.0.get()?.claims.open_rows())
     }
 
-    /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
-    /// Numbers are good as long as the server lives; 0 is before all.
+    /// Wait for claim checks that are open and have a higher number than this; what it gives has the number of the
+    /// last. Numbers are good as long as the server lives; 0 is before all.
     pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
         Ok(Arc::clone(&self.0.get()?.claims).fresh(after).await)
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
+    /// End what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
     /// stored; saying it again changes nothing.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl Server {
         noted.map_err(|error| Error::io("the sink cannot keep what was settled", error))
     }
 
-    /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
+    /// Take no more connections and close sessions with NO_ERROR as soon as nothing is open in them; those that are
     /// left after so long are cut off. Waits until everything is written.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
@@ -405,7 +405,8 @@ impl metrics::Source for Inner {
     }
 }
 
-/// The certificate that the files hold now, for one connection: of a session, or of the service on the same port.
+/// Return the certificate that the files hold now, for one connection: of a session, or of the service on the same
+/// port.
 fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<dyn quinn::crypto::ServerConfig>> {
     let mut tls = acceptor.config();
     if let Some(service) = service {
@@ -442,7 +443,7 @@ fn open_state(
     Ok((Some(state), waiting))
 }
 
-/// Takes connections until the endpoint is closed, and keeps the certificate current meanwhile.
+/// Take connections until the endpoint is closed, and keeps the certificate current meanwhile.
 async fn accept(inner: Arc<Inner>) {
     tokio::select! {
         never = inner.admission.keep_certificate(&inner.acceptor) => match never {},
@@ -474,7 +475,7 @@ async fn accept_connections(inner: &Arc<Inner>) {
     }
 }
 
-/// One connection from its handshake to its end.
+/// Return one connection from its handshake to its end.
 async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     let peer = incoming.remote_address();
     let connecting =

@@ -82,7 +82,7 @@ impl Shared {
         })
     }
 
-    /// The session's ID (decision 18).
+    /// Return the session's ID (decision 18).
     pub(crate) fn id(&self) -> &Arc<str> {
         self.name.get().map_or(&self.connection, |(_, text)| text)
     }
@@ -93,7 +93,7 @@ impl Shared {
         let _ = self.name.set((name, name.to_string().into()));
     }
 
-    /// The session's name at layer 2.
+    /// Return the session's name at layer 2.
     pub(crate) fn layer2(&self) -> Option<SessionId> {
         self.name.get().map(|(name, _)| *name)
     }
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session is over, if it is.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match &*self.phase.borrow() {
             Phase::Ending(reason) | Phase::Closed(reason) => Some(reason.clone()),
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Whether the capabilities are known.
+    /// Return whether the capabilities are known.
     pub(crate) fn is_negotiating(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Negotiating)
     }

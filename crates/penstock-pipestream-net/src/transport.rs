@@ -70,7 +70,7 @@ pub enum Intake {
 }
 
 impl Intake {
-    /// How many entity streams the peer may have open.
+    /// Return how many entity streams the peer may have open.
     pub(crate) const fn streams(self) -> u32 {
         match self {
             Self::Concurrent => 256,
@@ -90,7 +90,7 @@ impl Intake {
         32 << 20
     }
 
-    /// The window of a connection on which so many streams are held unread.
+    /// Return the window of a connection on which so many streams are held unread.
     pub(crate) fn window_with_held(self, held: u32) -> u32 {
         match self {
             Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
@@ -100,13 +100,13 @@ impl Intake {
     }
 }
 
-/// A size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuses what no path carries.
+/// Return a size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuse what no path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
     let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} bytes", MTU.start(), MTU.end()));
     u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
 }
 
-/// The transport of one connection.
+/// Return the transport of one connection.
 pub(crate) fn config(
     intake: Intake,
     idle_timeout: Duration,
@@ -130,7 +130,7 @@ pub(crate) fn config(
     Ok(Arc::new(config))
 }
 
-/// The transport of a connection that reads a sink: few streams, large answers.
+/// Return the transport of a connection that reads a sink: few streams, large answers.
 pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
@@ -144,7 +144,7 @@ pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// Looks for the largest UDP payload on the way to a peer, up to what was asked for.
+/// Look for the largest UDP payload on the way to a peer, up to what was asked for.
 fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAddr) {
     let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
     let largest = asked.unwrap_or(default);
@@ -155,8 +155,8 @@ fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAd
     config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
 }
 
-/// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
-/// takes IPv4 as well.
+/// Return a UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6
+/// socket takes IPv4 as well.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
@@ -230,7 +230,8 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// An endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer may try.
+/// Return an endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer
+/// may try.
 pub(crate) fn endpoint(
     runtime: &Runtime,
     socket: UdpSocket,
@@ -247,7 +248,7 @@ pub(crate) fn endpoint(
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
 }
 
-/// The most packets that an endpoint for such an MTU sends at a time, whatever its peers are.
+/// Return the most packets that an endpoint for such an MTU sends at a time, whatever its peers are.
 pub(crate) fn segments_for(asked: Option<u16>) -> usize {
     segments(asked.unwrap_or(LOOPBACK_MTU))
 }
@@ -257,7 +258,7 @@ type ClientEndpoints = ProcessLocal<[OnceLock<Endpoint>; MAX_SEGMENTS + 1]>;
 static CLIENTS_V4: ClientEndpoints = ProcessLocal::new();
 static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
-/// The socket that all clients of this process share, for the peer's address family and the packets of one send.
+/// Return the socket that all clients of this process share, for the peer's address family and the packets of one send.
 pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Option<u16>) -> Result<&'static Endpoint> {
     let (clients, any) = match peer {
         SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
@@ -274,7 +275,7 @@ pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Optio
     Ok(slot.get_or_init(|| made))
 }
 
-/// The session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
+/// Return the session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
 pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     let mut bytes = [0_u8; 16];
     connection
@@ -283,18 +284,18 @@ pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     Ok(hex::encode(bytes))
 }
 
-/// The protocol that the handshake of a connection has chosen.
+/// Return the protocol that the handshake of a connection has chosen.
 pub(crate) fn alpn_of(connection: &Connection) -> Option<Vec<u8>> {
     connection.handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// The SHA-256 of the certificate that a client has shown.
+/// Return the SHA-256 of the certificate that a client has shown.
 pub(crate) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
     let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
     chain.first().map(|certificate| Sha256::digest(certificate).into())
 }
 
-/// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
+/// Return a code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
 pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
     VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
 }
@@ -322,7 +323,7 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
     (Reason { code, message }, by_peer)
 }
 
-/// The TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
+/// Return the TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
 pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
     let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
     let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));

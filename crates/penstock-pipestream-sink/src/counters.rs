@@ -50,12 +50,12 @@ impl SinkCounters {
         Self::add(if full { &self.no_space } else { &self.other_errors }, 1);
     }
 
-    /// How often a limit was exceeded.
+    /// Return how often a limit was exceeded.
     pub(crate) fn limits(&self) -> SinkLimits {
         SinkLimits { headers: read(&self.headers_exceeded), lines: read(&self.lines_exceeded) }
     }
 
-    /// Writes them to a page of metrics. docs/operations.md lists them, and a test compares.
+    /// Write them to a page of metrics. docs/operations.md lists them, and a test compares.
     pub(crate) fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter("penstock_sink_commits", "Batches made durable.", read(&self.commits))?;
         page.counter("penstock_sink_committed_entities", "Entities in them.", read(&self.committed))?;

@@ -52,7 +52,7 @@ enum State<S> {
 }
 
 impl<S: Verified> State<S> {
-    /// Where the payload lies by now.
+    /// Return where the payload lies by now.
     fn file(self) -> Option<String> {
         match self {
             Self::Receiving | Self::Void => None,
@@ -64,10 +64,10 @@ impl<S: Verified> State<S> {
 
 /// What the sink does with a verified payload that waits for its name.
 pub(crate) trait Verified {
-    /// Its length and digest, without a name.
+    /// Return its length and digest, without a name.
     fn unnamed(&self) -> Placed;
 
-    /// Where it lies already.
+    /// Return where it lies already.
     fn name(&self) -> Option<&str>;
 }
 
@@ -126,12 +126,12 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Whether it is not delivered without its line.
+    /// Return whether it is not delivered without its line.
     pub(crate) fn has_line(&self) -> bool {
         self.placed.is_some() && !self.defers
     }
 
-    /// Its line in a log of events, where its payload is stored.
+    /// Return its line in a log of events, where its payload is stored.
     pub(crate) fn event(&self) -> Option<LogEvent> {
         let placed = self.placed.as_ref()?;
         let sha256 = hex::encode(placed.sha256);
@@ -189,7 +189,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    /// Take what the driver has seen. Gives the entities that have something to be committed now.
     pub(crate) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
             SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
@@ -296,7 +296,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// The files of entities that have failed since this was last asked, below the sink.
+    /// Return the files of entities that have failed since this was last asked, below the sink.
     pub(crate) fn take_discarded(&mut self) -> Vec<String> {
         std::mem::take(&mut self.discarded)
     }
@@ -312,7 +312,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// The payload of an entity that waits for its name.
+    /// Return the payload of an entity that waits for its name.
     pub(crate) fn waiting(&self, key: EntityKey) -> Option<&S> {
         match &self.entries.get(&key)?.state {
             State::Stored(stored) => Some(stored),
@@ -320,7 +320,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Takes the payload of an entity to give it its name; [`Self::placed`] says which.
+    /// Take the payload of an entity to give it its name; [`Self::placed`] says which.
     pub(crate) fn take_waiting(&mut self, key: EntityKey) -> Option<S> {
         let entry = self.entries.get_mut(&key)?;
         match std::mem::replace(&mut entry.state, State::Receiving) {
@@ -346,8 +346,8 @@ impl<S: Verified> Entries<S> {
         self.refuse(key, Reason { code: ErrorCode::InternalError, message });
     }
 
-    /// The entity's line, if it is time for it, appended to `lines`. A container that did not succeed is handed back
-    /// without one: the session will say FAILED.
+    /// Return the entity's line, if it is time for it, appended to `lines`. A container that did not succeed is handed
+    /// back without one: the session will say FAILED.
     pub(crate) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
@@ -422,8 +422,8 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Whether nothing more can come of the session, its list lacks nothing but its last line, and no transaction has to be
-    /// waited for.
+    /// Return whether nothing more can come of the session, its list lacks nothing but its last line, and no
+    /// transaction has to be waited for.
     pub(crate) fn is_whole(&self) -> bool {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -437,17 +437,17 @@ impl<S: Verified> Entries<S> {
         self.listed = true;
     }
 
-    /// The transaction that the session belongs to, if nothing more can come of it.
+    /// Return the transaction that the session belongs to, if nothing more can come of it.
     pub(crate) fn prepared(&self) -> Option<Transaction> {
         self.membership.transaction(self.certificate).filter(|_| self.root == Some(Status::Complete))
     }
 
-    /// The SHA-256 of the client's certificate, if it has shown one.
+    /// Return the SHA-256 of the client's certificate, if it has shown one.
     pub(crate) const fn certificate(&self) -> Option<[u8; 32]> {
         self.certificate
     }
 
-    /// The header of an order whose payload is there.
+    /// Return the header of an order whose payload is there.
     pub(crate) fn order(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let entry = self.entries.get(&key).filter(|entry| is_order(&entry.header))?;
         matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
@@ -467,12 +467,12 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Whether the log lacks what should be in it.
+    /// Return whether the log lacks what should be in it.
     pub(crate) const fn is_incomplete(&self) -> bool {
         self.incomplete
     }
 
-    /// Whether every line is in the log.
+    /// Return whether every line is in the log.
     pub(crate) fn has_all_lines(&self) -> bool {
         self.failed_lines.is_empty() && !self.incomplete
     }

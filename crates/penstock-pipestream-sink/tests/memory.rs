@@ -28,7 +28,7 @@ use penstock_pipestream_net::{Payload, Status, channel};
 use crate::raw::{RawClient, pending, run, status};
 use crate::support::{Pair, block, draft};
 
-/// The most memory that this process has ever had, in MiB.
+/// Return the most memory that this process has ever had, in MiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -41,7 +41,7 @@ pub struct ChunkTracker {
 }
 
 impl ChunkTracker {
-    /// A tracker for the entity of this header, which must have chunk_info and have passed
+    /// Make a tracker for the entity of this header, which must have chunk_info and have passed
     /// [`EntityHeader::check`]; it is still to be [admitted](Self::admit), as every header is.
     pub fn new(header: &EntityHeader) -> Result<Self> {
         let Some(chunk) = header.chunk_info else { return Err(Misuse::NoChunk.into()) };
@@ -88,12 +88,12 @@ impl ChunkTracker {
         self.check_fragments(&self.covered)
     }
 
-    /// Whether all chunks have come, without gaps.
+    /// Return whether all chunks have come, without gaps.
     pub fn is_complete(&self) -> bool {
         self.ended == self.total && self.covered.are(self.payload_length)
     }
 
-    /// Where the first `bytes` bytes of an open chunk lie.
+    /// Return where the first `bytes` bytes of an open chunk lie.
     fn place(&self, index: u32, bytes: u64) -> Result<(u64, u64)> {
         let Some(start) = self.open.get(&index).copied() else {
             return Err(Misuse::ChunkNotOpen { index }.into());
@@ -137,7 +137,7 @@ impl Stretches {
         start < end && self.ends.range(..end).next_back().is_some_and(|(_, other)| *other > start)
     }
 
-    /// Adds a range that does not overlap any.
+    /// Add a range that does not overlap any.
     fn insert(&mut self, start: u64, end: u64) {
         if start == end {
             return;
@@ -152,7 +152,7 @@ impl Stretches {
         }
     }
 
-    /// Whether they are exactly the first `length` numbers.
+    /// Return whether they are exactly the first `length` numbers.
     fn are(&self, length: u64) -> bool {
         match self.ends.first_key_value() {
             None => length == 0,

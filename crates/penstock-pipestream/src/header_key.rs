@@ -120,7 +120,7 @@ impl HeaderKeys {
         Ok(Self(secrets))
     }
 
-    /// The keys of a session.
+    /// Return the keys of a session.
     pub fn for_session(&self, session: SessionId) -> Result<SessionHeaderKeys> {
         let key = |secret: &Secret| {
             let info = [b"key".as_slice(), session.bytes()];

@@ -39,13 +39,13 @@ mod penstock {
 
 /// A message whose enums are closed.
 pub trait ClosedEnums {
-    /// Refuses an unknown enum value, here or in a message within.
+    /// Refuse an unknown enum value, here or in a message within.
     fn validate(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Parses a message and refuses unknown enum values: ENTITY_INVALID either way.
+/// Parse a message and refuse unknown enum values: ENTITY_INVALID either way.
 pub fn decode_message<M: Message + Default + ClosedEnums>(bytes: impl Buf) -> Result<M> {
     let message = M::decode(bytes).map_err(Malformed::Protobuf)?;
     message.validate()?;

@@ -16,18 +16,18 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// Awaits a payload of `length` bytes with this SHA-256, both from the header.
+    /// Await a payload of `length` bytes with this SHA-256, both from the header.
     pub fn new(length: u64, checksum: Bytes) -> Self {
         Self { length, checksum, seen: 0, hash: Sha256::new() }
     }
 
-    /// The same for a payload that is there at once.
+    /// Return the same for a payload that is there at once.
     pub fn whole(length: u64, checksum: &[u8], bytes: &[u8]) -> Result<[u8; 32]> {
         let seen = bytes.len() as u64;
         conclude(seen, length, checksum, || Sha256::digest(bytes).into())
     }
 
-    /// The next bytes. More than were announced are ENTITY_INVALID, and are not hashed.
+    /// Return the next bytes. More than were announced are ENTITY_INVALID, and are not hashed.
     pub fn update(&mut self, bytes: &[u8]) -> Result<()> {
         let seen = self.seen.saturating_add(bytes.len() as u64);
         if seen > self.length {

@@ -63,7 +63,7 @@ impl PipeDoc {
         self.ownership.as_ref().map_or(Ok(()), OwnershipContext::check)
     }
 
-    /// The message's bytes. The same value always gives the same bytes.
+    /// Return the message's bytes. The same value always gives the same bytes.
     pub fn encode(&self) -> Vec<u8> {
         let ownership = self.ownership.as_ref().map(|ownership| OwnershipContextMessage {
             owner_id: ownership.owner_id.clone(),
@@ -96,7 +96,7 @@ impl PipeDoc {
         Ok(doc)
     }
 
-    /// The value of the metadata entry [`DOC`].
+    /// Return the value of the metadata entry [`DOC`].
     pub fn to_entry(&self) -> String {
         STANDARD.encode(self.encode())
     }
@@ -120,7 +120,7 @@ impl PipeDoc {
 }
 
 impl OwnershipContext {
-    /// Whether nothing is said.
+    /// Return whether nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -146,15 +146,15 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The document ID of a receipt's key, 32 hex digits: the same bits as a UUID of version 8 (RFC 9562, section 5.8).
-/// `None` for another text.
+/// Return the document ID of a receipt's key, 32 hex digits: the same bits as a UUID of version 8 (RFC 9562, section
+/// 5.8). `None` for another text.
 pub fn doc_id_of_key(key: &str) -> Option<String> {
     let digits = key.len() == 2 * UUID && key.bytes().all(|digit| digit.is_ascii_hexdigit());
     let bits = u128::from_str_radix(key, 16).ok().filter(|_| digits)?;
     Some(uuid_v8(bits.to_be_bytes()))
 }
 
-/// Whether a text is a UUID in its canonical form, in lower case.
+/// Return whether a text is a UUID in its canonical form, in lower case.
 pub fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -163,7 +163,7 @@ pub fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// The bytes as a UUID of version 8: the version's 4 bits and the variant's 2 bits are set.
+/// Return the bytes as a UUID of version 8: the version's 4 bits and the variant's 2 bits are set.
 pub(crate) fn uuid_v8(bytes: [u8; UUID]) -> String {
     let bits = u128::from_be_bytes(bytes);
     let bits = bits & !(0xF << 76) | 0x8 << 76;

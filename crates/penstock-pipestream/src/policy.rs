@@ -62,7 +62,7 @@ impl Policy {
         on_failure: FailureAction::Fail,
     };
 
-    /// Reads a header's policy: what is not set has its default, a time-out of 0 is none.
+    /// Read a header's policy: what is not set has its default, a time-out of 0 is none.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Policy {
         }
     }
 
-    /// Whether a child may be sent again for some reason, if it has failed so often.
+    /// Return whether a child may be sent again for some reason, if it has failed so often.
     pub fn retries(&self, failures: u32) -> bool {
         (self.on_failure == FailureAction::Retry || self.on_timeout == FailureAction::Retry)
             && failures < self.max_retries

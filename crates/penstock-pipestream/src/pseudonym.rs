@@ -47,7 +47,7 @@ impl Pseudonyms {
         Ok(Self(Hmac::new(&block.into())))
     }
 
-    /// The pseudonym of a document.
+    /// Return the pseudonym of a document.
     pub fn document(&self, name: &str) -> String {
         let mut mac = self.0.clone();
         mac.update(&[0]);
@@ -55,7 +55,8 @@ impl Pseudonyms {
         short(mac)
     }
 
-    /// A document's message under pseudonyms: its identifier, its owner, the owner's group and the access scopes.
+    /// Return a document's message under pseudonyms: its identifier, its owner, the owner's group and the access
+    /// scopes.
     pub fn pipe_doc(&self, doc: &PipeDoc) -> PipeDoc {
         let ownership = doc.ownership.as_ref().map(|ownership| OwnershipContext {
             owner_id: ownership.owner_id.as_deref().map(|text| short(self.mac(&[3, 1], text))),
@@ -76,7 +77,7 @@ impl Pseudonyms {
         mac
     }
 
-    /// The pseudonyms of the steps down to a part of a document.
+    /// Return the pseudonyms of the steps down to a part of a document.
     pub fn path<S: AsRef<str>>(&self, document: &str, path: &[S]) -> Vec<String> {
         let mut mac = self.0.clone();
         mac.update(&[1]);

@@ -31,12 +31,12 @@ pub struct ContentTree {
 }
 
 impl ContentTree {
-    /// A tree without parts.
+    /// Make a tree without parts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the next part: the way down to it, the digest of its bytes if they were obtained, and its status. A
+    /// Add the next part: the way down to it, the digest of its bytes if they were obtained, and its status. A
     /// segment whose length does not fit into 4 bytes is refused.
     pub fn push<P>(&mut self, path: P, sha256: Option<&[u8; 32]>, status: Status) -> Result<()>
     where
@@ -55,23 +55,23 @@ impl ContentTree {
         Ok(())
     }
 
-    /// How many parts were added.
+    /// Return how many parts were added.
     pub fn len(&self) -> u64 {
         self.peaks.len
     }
 
-    /// Whether none was added.
+    /// Return whether none was added.
     pub fn is_empty(&self) -> bool {
         self.peaks.len == 0
     }
 
-    /// The root over all parts added so far; more may be added afterwards.
+    /// Return the root over all parts added so far; more may be added afterwards.
     pub fn root(&self) -> [u8; 32] {
         self.peaks.root(node)
     }
 }
 
-/// The content root over parts in the receipt's order.
+/// Return the content root over parts in the receipt's order.
 pub fn content_root<P>(parts: impl IntoIterator<Item = (P, Option<[u8; 32]>, Status)>) -> Result<[u8; 32]>
 where
     P: IntoIterator<Item: AsRef<str>>,
@@ -83,7 +83,7 @@ where
     Ok(tree.root())
 }
 
-/// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero byte, the
+/// Return a document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero byte, the
 /// document's SHA-256 in hex).
 pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(hex::encode(sha256)).finalize();

@@ -81,7 +81,8 @@ impl<E> Scope<E> {
         Self::starting_at(key, depth, parent, 0)
     }
 
-    /// A scope whose first ID is that of position `first`: what a long life leaves behind, for the tests of wrap-around.
+    /// Make a scope whose first ID is that of position `first`: what a long life leaves behind, for the tests of
+    /// wrap-around.
     pub(crate) fn starting_at(key: ScopeKey, depth: Option<u8>, parent: Option<EntityKey>, first: u64) -> Self {
         Self {
             key,
@@ -106,28 +107,28 @@ impl<E> Scope<E> {
         self.key
     }
 
-    /// Whether what was stored can be a scope.
+    /// Return whether what was stored can be a scope.
     pub(crate) fn is_sound(&self) -> bool {
         let open = self.slots.iter().filter(|slot| slot.status.is_none()).count() as u64;
         self.first <= self.base && self.base < MAX_POSITION && self.open == open && self.tree.len() <= self.base
     }
 
-    /// Whether the scope's place in the tree is known: a root scope's is from the start.
+    /// Return whether the scope's place in the tree is known: a root scope's is from the start.
     pub(crate) fn is_bound(&self) -> bool {
         self.key.scope < 2 || self.parent.is_some()
     }
 
-    /// Whether the owner's BARRIER has come, be it before the scope was bound.
+    /// Return whether the owner's BARRIER has come, be it before the scope was bound.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended || self.awaited_barrier.is_some()
     }
 
-    /// How many entities were announced so far; also the position of the next one.
+    /// Return how many entities were announced so far; also the position of the next one.
     pub(crate) fn announced(&self) -> u64 {
         self.next_position() - self.first
     }
 
-    /// How many entities are COMPLETE, and how many were announced so far.
+    /// Return how many entities are COMPLETE, and how many were announced so far.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.succeeded, self.announced())
     }
@@ -136,7 +137,7 @@ impl<E> Scope<E> {
         self.base + self.slots.len() as u64
     }
 
-    /// The lowest unresolved ID, or the next unassigned one (decision 8).
+    /// Return the lowest unresolved ID, or the next unassigned one (decision 8).
     pub(crate) fn cursor(&self) -> u32 {
         id_at(self.base)
     }
@@ -150,12 +151,12 @@ impl<E> Scope<E> {
         self.open
     }
 
-    /// Whether the next entity would lie outside a window (section 9.1, rule 3).
+    /// Return whether the next entity would lie outside a window (section 9.1, rule 3).
     pub(crate) fn is_full(&self, max_window: u32) -> bool {
         distance(self.cursor(), self.next_id()) >= max_window
     }
 
-    /// The position of an ID, where it can be told: circular order holds below half of the ID space.
+    /// Return the position of an ID, where it can be told: circular order holds below half of the ID space.
     fn position(&self, id: u32) -> Option<u64> {
         let cursor = self.cursor();
         if id == cursor || is_before(cursor, id) {
@@ -183,7 +184,7 @@ impl<E> Scope<E> {
         }
     }
 
-    /// The name of an entity that is open, or resolved but still in the window.
+    /// Return the name of an entity that is open, or resolved but still in the window.
     pub(crate) fn entity_key(&self, id: u32) -> EntityKey {
         let position = self.position(id).unwrap_or(self.base);
         EntityKey {
@@ -205,7 +206,7 @@ impl<E> Scope<E> {
         self.slots.get(index).filter(|slot| slot.status.is_none()).map(|slot| &slot.entity)
     }
 
-    /// Adds the next entity and gives its name.
+    /// Add the next entity and return its name.
     pub(crate) fn announce(&mut self, entity: E) -> EntityKey {
         let id = self.next_id();
         self.slots.push_back(Slot { status: None, entity });
@@ -249,14 +250,14 @@ impl<E> Scope<E> {
         }
     }
 
-    /// Whether a cursor from the receiver lies where it may (decision 8).
+    /// Return whether a cursor from the receiver lies where it may (decision 8).
     pub(crate) fn accepts_cursor(&self, value: u32) -> bool {
         let cursor = self.cursor();
         distance(cursor, value) <= distance(cursor, self.next_id())
     }
 
-    /// The position behind the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs beyond
-    /// the next one cover all announced so far (decision 13).
+    /// Return the position behind the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs
+    /// beyond the next one cover all announced so far (decision 13).
     pub(crate) fn covered_by(&self, id: u32) -> u64 {
         match Some(id).filter(|id| is_assignable(*id)).and_then(|id| self.position(id)) {
             Some(position) if position < self.next_position() => position + 1,
@@ -264,7 +265,7 @@ impl<E> Scope<E> {
         }
     }
 
-    /// Whether every entity before a position is terminal.
+    /// Return whether every entity before a position is terminal.
     pub(crate) fn resolved_up_to(&self, position: u64) -> bool {
         // The cursor passes resolved entities at once, so that there is nothing to look for behind it.
         self.base >= position
@@ -274,7 +275,7 @@ impl<E> Scope<E> {
         u64::from(key.entity_use) * IDS + u64::from(key.entity) - 1
     }
 
-    /// The first position from `from` up to `to` whose entity is open and does not satisfy `known`; else `to`.
+    /// Return the first position from `from` up to `to` whose entity is open and does not satisfy `known`; else `to`.
     pub(crate) fn first_without(&self, from: u64, to: u64, known: impl Fn(&E) -> bool) -> u64 {
         let from = from.max(self.base);
         let skip = (from - self.base) as usize;
@@ -284,7 +285,7 @@ impl<E> Scope<E> {
         unknown.map_or(from.max(to), |index| from + index as u64)
     }
 
-    /// The open entities in the order of their IDs.
+    /// Return the open entities in the order of their IDs.
     pub(crate) fn iter_open(&self) -> impl Iterator<Item = (EntityKey, &E)> {
         self.slots
             .iter()
@@ -293,7 +294,7 @@ impl<E> Scope<E> {
             .map(|(index, slot)| (key_at(self.key, self.base + index as u64), &slot.entity))
     }
 
-    /// The same, to be changed.
+    /// Return the same, to be changed.
     pub(crate) fn iter_open_mut(&mut self) -> impl Iterator<Item = (EntityKey, &mut E)> {
         let (base, key) = (self.base, self.key);
         self.slots
@@ -303,7 +304,7 @@ impl<E> Scope<E> {
             .map(move |(index, slot)| (key_at(key, base + index as u64), &mut slot.entity))
     }
 
-    /// The digest over all entities so far; meaningful once none is open (section 9.4).
+    /// Return the digest over all entities so far; meaningful once none is open (section 9.4).
     pub(crate) fn digest(&self) -> ScopeDigest {
         ScopeDigest {
             scope_id: self.key.scope,
@@ -321,7 +322,7 @@ impl<E> Scope<E> {
     }
 }
 
-/// The name of the entity at a position.
+/// Return the name of the entity at a position.
 fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
     EntityKey {
         scope: scope.scope,
@@ -331,7 +332,7 @@ fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
     }
 }
 
-/// The ID at a position: IDs go from 1 to MODULUS - 1 and then from 1 again.
+/// Return the ID at a position: IDs go from 1 to MODULUS - 1 and then from 1 again.
 fn id_at(position: u64) -> u32 {
     (position % IDS) as u32 + 1
 }

@@ -15,17 +15,17 @@ const BYTES: usize = 16;
 pub struct SessionId([u8; BYTES]);
 
 impl SessionId {
-    /// The session of these bytes.
+    /// Return the session of these bytes.
     pub const fn new(bytes: [u8; BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Return the bytes.
     pub const fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// Reads 32 digits of lower-case hex, and nothing else: ENTITY_INVALID.
+    /// Read 32 digits of lower-case hex, and nothing else: ENTITY_INVALID.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = || Error::from(Malformed::SessionId { length: text.len() });
         let (pairs, odd) = text.as_bytes().as_chunks::<2>();

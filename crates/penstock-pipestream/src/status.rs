@@ -65,12 +65,12 @@ impl Status {
         Self::Abandoned,
     ];
 
-    /// The 4-bit code.
+    /// Return the 4-bit code.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The registry's name.
+    /// Return the registry's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unspecified => "UNSPECIFIED",
@@ -89,12 +89,12 @@ impl Status {
         }
     }
 
-    /// Whether the status resolves its entity (decision 8).
+    /// Return whether the status resolves its entity (decision 8).
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Deferred | Self::Skipped | Self::Abandoned)
     }
 
-    /// Whether the status belongs to layer 2 (section 11.3).
+    /// Return whether the status belongs to layer 2 (section 11.3).
     pub const fn is_layer2(self) -> bool {
         self.code() >= 0x8
     }

@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// The nanoseconds of a duration, or as many as there can be.
+/// Return the nanoseconds of a duration, or as many as there can be.
 pub(crate) fn duration_nanos(duration: &Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -205,12 +205,12 @@ fields_as! {
         |answer: &Option<Claimed>| answer.as_ref().map(stored_answer), |answer| answer.map(restored_answer);
 }
 
-/// The entries of a map whose order is by chance.
+/// Return the entries of a map whose order is by chance.
 pub(crate) fn by_key<K: Ord, V, H>(map: &HashMap<K, V, H>) -> BTreeMap<&K, &V> {
     map.iter().collect()
 }
 
-/// Writes such a map.
+/// Write such a map.
 pub(crate) fn in_order<K: Ord + Serialize, V: Serialize, H, S: Serializer>(
     map: &HashMap<K, V, H>,
     serializer: S,

@@ -65,7 +65,7 @@ pub struct PipestreamUri {
 }
 
 impl PipestreamUri {
-    /// A URI of its parts. An empty scope path stands for the session's root scope.
+    /// Make a URI of its parts. An empty scope path stands for the session's root scope.
     pub fn new(authority: &str, session_id: &str, scope_path: &[u32], entity_id: Option<u32>) -> Result<Self> {
         let authority = authority.parse()?;
         check_session(session_id)?;
@@ -78,22 +78,22 @@ impl PipestreamUri {
         Ok(Self { authority, session_id: session_id.to_owned(), scope_path: scope_path.to_vec(), entity_id })
     }
 
-    /// Where the endpoint is.
+    /// Return where the endpoint is.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The session, as it was written.
+    /// Return the session, as it was written.
     pub fn session_id(&self) -> &str {
         &self.session_id
     }
 
-    /// The scopes from the outermost to the innermost; empty where none is named.
+    /// Return the scopes from the outermost to the innermost; empty where none is named.
     pub fn scope_path(&self) -> &[u32] {
         &self.scope_path
     }
 
-    /// The entity, if one is named.
+    /// Return the entity, if one is named.
     pub fn entity_id(&self) -> Option<u32> {
         self.entity_id
     }
@@ -180,8 +180,8 @@ impl fmt::Display for Authority {
     }
 }
 
-/// A DNS name of letters, digits and inner hyphens, or an IPv4 address: a name that ends in a number is none (the
-/// top-level domain is alphabetic), so a mistyped address is refused rather than looked up.
+/// Return a DNS name of letters, digits and inner hyphens, or an IPv4 address: a name that ends in a number is none
+/// (the top-level domain is alphabetic), so a mistyped address is refused rather than looked up.
 fn parse_name(text: &str) -> Result<Host> {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -207,7 +207,7 @@ fn parse_port(text: &str) -> Result<u16> {
     }
 }
 
-/// A number of up to 65535 without sign and leading zeros.
+/// Return a number of up to 65535 without sign and leading zeros.
 fn parse_decimal(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }

@@ -38,7 +38,7 @@ const BLOCK: usize = 64;
 pub struct TokenKey([u8; 32]);
 
 impl TokenKey {
-    /// The key of these bytes.
+    /// Return the key of these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -86,7 +86,7 @@ pub struct StoppingPoint {
     pub validation: StoppingPointValidation,
 }
 
-/// Makes the token of a yield. `number` must differ for every yield of a session.
+/// Make the token of a yield. `number` must differ for every yield of a session.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -
     Ok(bytes.into())
 }
 
-/// Opens a token that comes back, and gives the yield's number with what it carries.
+/// Open a token that comes back, and gives the yield's number with what it carries.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ struct Run {
     received: BTreeMap<EntityKey, Status>,
 }
 
-/// Takes an end's bytes apart into frames, so that each arrives on its own.
+/// Take an end's bytes apart into frames, so that each arrives on its own.
 fn frames(session: &mut Session) -> VecDeque<Bytes> {
     let mut found = VecDeque::new();
     while let Some(transmit) = session.poll_transmit(usize::MAX) {

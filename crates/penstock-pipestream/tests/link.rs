@@ -75,7 +75,7 @@ impl End {
         }
     }
 
-    /// Announces as far as the window goes, and puts each entity's stream on the network at once.
+    /// Announce as far as the window goes, and puts each entity's stream on the network at once.
     fn work(&mut self, now: Now) {
         while let Some(step) = self.steps.front().copied() {
             match step {
@@ -122,7 +122,7 @@ impl End {
         self.over.insert(stream);
     }
 
-    /// Verifies what is whole and admitted.
+    /// Verify what is whole and admitted.
     fn deliver(&mut self, now: Now, stream: u64) {
         let Some(incoming) = self.streams.get(&stream) else { return };
         let (Some(header), Some(accepted), true) = (&incoming.header, incoming.accepted, incoming.finished) else {

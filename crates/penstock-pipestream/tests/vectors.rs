@@ -211,7 +211,7 @@ impl From<PolicyJson> for CompletionPolicy {
     }
 }
 
-/// All frames of the pieces, or the first error, and whether a frame was left incomplete.
+/// Return all frames of the pieces, or the first error, and whether a frame was left incomplete.
 fn decode_frames(pieces: &[&[u8]]) -> (Result<Vec<Frame>, Error>, bool) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();
@@ -228,7 +228,7 @@ fn decode_frames(pieces: &[&[u8]]) -> (Result<Vec<Frame>, Error>, bool) {
     (Ok(frames), decoder.is_mid_frame())
 }
 
-/// The header of the pieces, and the payload after it.
+/// Return the header of the pieces, and the payload after it.
 fn decode_header(pieces: &[&[u8]]) -> Result<(Option<EntityHeader>, Vec<u8>), Error> {
     let mut decoder = HeaderDecoder::new();
     let (mut header, mut payload) = (None, Vec::new());

@@ -85,7 +85,7 @@ impl FoundJson {
     }
 }
 
-/// All frames of the pieces, or the first error, and whether a frame was left incomplete.
+/// Return all frames of the pieces, or the first error, and whether a frame was left incomplete.
 fn decode(pieces: &[&[u8]], layer2: bool) -> (Result<Vec<Frame>, Error>, bool) {
     let mut decoder = FrameDecoder::new();
     if layer2 {

@@ -22,7 +22,7 @@ pub(crate) async fn joined<T, E: DriverError>(task: JoinHandle<Result<T, E>>) ->
 
 /// What an error of a core is in Python.
 pub(crate) trait IntoPyErr {
-    /// The Python exception with every field of the error.
+    /// Return the Python exception with every field of the error.
     fn into_py_err(self) -> PyErr;
 }
 

@@ -10,8 +10,9 @@ use tracing_subscriber::EnvFilter;
 
 static INSTALLED: OnceLock<()> = OnceLock::new();
 
-/// Sends the logs of the Rust side to stderr. `level` is a level or a list of directives (`info,penstock_quicx_net=debug`),
-/// `format` is "text" or "json". The first call of a process decides; later ones change nothing.
+/// Send the logs of the Rust side to stderr. `level` is a level or a list of directives
+/// (`info,penstock_quicx_net=debug`), `format` is "text" or "json". The first call of a process decides; later ones
+/// change nothing.
 #[pyfunction]
 pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
     let filter = EnvFilter::try_new(level)

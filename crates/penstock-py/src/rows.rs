@@ -42,7 +42,7 @@ impl RowSender {
         penstock_ingest::RowSender::new(session.handle.clone(), options).map(Self).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Sends a batch; returns when all of it was handed over. Waits while too much is on its way.
+    /// Send a batch; return when all of it was handed over. Waits while too much is on its way.
     fn send(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
         let batch = batch.into_inner();
         let interrupts = Interrupts::default();
@@ -51,7 +51,7 @@ impl RowSender {
         sent.map_err(IntoPyErr::into_py_err)
     }
 
-    /// Waits until every row has ended and the digests of all scopes have matched.
+    /// Wait until every row has ended and the digests of all scopes have matched.
     fn finish(&self, py: Python<'_>) -> PyResult<Totals> {
         let interrupts = Interrupts::default();
         let finished = py.detach(|| self.0.finish(&interrupts));
@@ -60,7 +60,7 @@ impl RowSender {
         Ok(Totals { merkle_root, ..self.totals() })
     }
 
-    /// How the rows ended, as far as it is known.
+    /// Return how the rows ended, as far as it is known.
     fn totals(&self) -> Totals {
         let RowTotals { rows, bytes, scopes, failed, left_out } = self.0.totals();
         let failures = self.0.failures().into_iter().map(failure_tuple).collect();

@@ -33,7 +33,8 @@ impl Beside {
         &self.segment
     }
 
-    /// A pointer to the batch, if that is the faster way and there is room for it; else the batch. It is this end's turn.
+    /// Return a pointer to the batch, if that is the faster way and there is room for it; else the batch. It is this
+    /// end's turn.
     pub(super) fn share(&mut self, batch: Batch) -> Result<Batch> {
         if batch.rows == 0 || self.chooser.choose(batch.memory() as u64, self.since.elapsed()) == Road::Pipe {
             return Ok(batch);
@@ -47,7 +48,7 @@ impl Beside {
         }
     }
 
-    /// The batch instead of a pointer to it; anything else as it is.
+    /// Return the batch instead of a pointer to it; anything else as it is.
     pub(super) fn resolve(&self, batch: Batch) -> Result<Batch> {
         self.segment.resolve(batch, self.limit)
     }

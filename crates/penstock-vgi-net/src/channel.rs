@@ -35,12 +35,12 @@ pub trait Source: Read + Send {
     /// Until when the next read must have brought something, for a source whose one read is many of the system.
     fn set_deadline(&mut self, _deadline: Option<Instant>) {}
 
-    /// Whether the peer can pass descriptors.
+    /// Return whether the peer can pass descriptors.
     fn receives_descriptors(&self) -> bool {
         false
     }
 
-    /// The descriptor that the peer has passed last.
+    /// Return the descriptor that the peer has passed last.
     fn received(&mut self) -> Option<OwnedFd> {
         None
     }
@@ -51,12 +51,12 @@ pub trait Sink: Write + Send {
     /// What the system can wait for.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether descriptors can be passed to the peer.
+    /// Return whether descriptors can be passed to the peer.
     fn passes_descriptors(&self) -> bool {
         false
     }
 
-    /// Passes a descriptor with the next byte that is written.
+    /// Pass a descriptor with the next byte that is written.
     fn pass(&mut self, _descriptor: OwnedFd) {}
 }
 
@@ -94,22 +94,22 @@ impl Channel {
         Self { source, sink, exact, peer, timeout: None, deadline: None, first_byte: None, idle: None }
     }
 
-    /// The process at the other end.
+    /// Return the process at the other end.
     pub const fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Whether descriptors go both ways, as they do between two processes of one machine over a Unix socket.
+    /// Return whether descriptors go both ways, as they do between two processes of one machine over a Unix socket.
     pub fn passes_descriptors(&self) -> bool {
         self.peer != Peer::Remote && self.source.receives_descriptors() && self.sink.passes_descriptors()
     }
 
-    /// Passes a descriptor with the next byte that is written.
+    /// Pass a descriptor with the next byte that is written.
     pub fn pass(&mut self, descriptor: OwnedFd) {
         self.sink.pass(descriptor);
     }
 
-    /// The descriptor that the peer has passed last, if nobody has taken it yet.
+    /// Return the descriptor that the peer has passed last, if nobody has taken it yet.
     pub fn received(&mut self) -> Option<OwnedFd> {
         self.source.received()
     }
@@ -146,7 +146,7 @@ impl Channel {
         }
     }
 
-    /// Reads what is there, at least one byte. `false`: the peer has closed its end.
+    /// Read what is there, at least one byte. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
         let asked = [self.deadline, self.first_byte].into_iter().flatten().min();
         let deadline = asked.into_iter().chain(self.idle_deadline()).min();
@@ -187,7 +187,7 @@ impl Channel {
         }
     }
 
-    /// Writes all of it.
+    /// Write all of it.
     pub fn flush(&mut self, output: &mut Output, check: Check<'_>) -> Result<()> {
         if output.is_empty() {
             return Ok(());
@@ -239,7 +239,7 @@ impl Channel {
         self.idle.and_then(|idle| Instant::now().checked_add(idle))
     }
 
-    /// Waits until the system can read or write, or until the time is over.
+    /// Wait until the system can read or write, or until the time is over.
     fn wait(&self, what: PollFlags, deadline: Option<Instant>, check: Check<'_>) -> Result<()> {
         let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
         let Some(descriptor) = descriptor else {

@@ -43,7 +43,8 @@ impl fmt::Debug for ClientConnection {
 }
 
 impl ClientConnection {
-    /// A connection on which nothing was sent yet. Fails where there is a segment and the peer is not on this machine.
+    /// Make a connection on which nothing was sent yet. Fails where there is a segment and the peer is not on this
+    /// machine.
     pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Result<Self> {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
@@ -60,12 +61,12 @@ impl ClientConnection {
         self.channel.set_timeout(timeout);
     }
 
-    /// Whether a stream is open.
+    /// Return whether a stream is open.
     pub const fn is_streaming(&self) -> bool {
         self.machine.is_streaming()
     }
 
-    /// Calls a unary method; its answer is to be waited for.
+    /// Call a unary method; its answer is to be waited for.
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<()> {
         self.begin(check)?;
         let metadata = self.advertise(metadata)?;
@@ -73,7 +74,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Opens a stream; a header is to be waited for, if there is one.
+    /// Open a stream; a header is to be waited for, if there is one.
     pub fn open(
         &mut self,
         method: &str,
@@ -88,7 +89,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Sends the stream's next input, a tick without one; its answer is to be waited for.
+    /// Send the stream's next input, a tick without one; its answer is to be waited for.
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();
@@ -102,7 +103,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Ends the stream; what the server still writes is dropped, messages apart.
+    /// End the stream; what the server still writes is dropped, messages apart.
     pub fn close(&mut self, cancel: bool, check: Check<'_>, on_answer: &mut dyn FnMut(Answer)) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();
@@ -122,7 +123,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Waits for the next answer. After an error nothing can be called any more.
+    /// Wait for the next answer. After an error nothing can be called any more.
     pub fn next_answer(&mut self, check: Check<'_>) -> Result<Answer> {
         let answer = self.wait_for_answer(check);
         if let Err(error) = &answer {

@@ -61,12 +61,12 @@ impl Counters {
         }
     }
 
-    /// How many there were, connections included that were closed before they were served.
+    /// Return how many there were, connections included that were closed before they were served.
     pub fn refusals(&self) -> u64 {
         self.refused.load(Ordering::Relaxed).saturating_add(self.admission.not_served())
     }
 
-    /// Where connections are counted that are not served.
+    /// Return where connections are counted that are not served.
     pub(super) const fn admission(&self) -> &Arc<admission::Counters> {
         &self.admission
     }
@@ -105,7 +105,7 @@ impl MetricsEndpoint {
         Ok(Self { endpoint: Endpoint::bind(listen, source)?, counters })
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address()
     }

@@ -49,7 +49,7 @@ impl Read for Descriptor {
     }
 }
 
-/// The descriptors of a message.
+/// Return the descriptors of a message.
 fn rights(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {
     if let RecvAncillaryMessage::ScmRights(descriptors) = message { Some(descriptors) } else { None }
 }

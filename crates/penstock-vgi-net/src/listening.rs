@@ -144,7 +144,7 @@ impl Accepted {
     }
 }
 
-/// A socket whose reads and writes wait.
+/// Return a socket whose reads and writes wait.
 fn waiting(socket: OwnedFd) -> Option<OwnedFd> {
     rustix::io::ioctl_fionbio(&socket, false).ok()?;
     Some(socket)

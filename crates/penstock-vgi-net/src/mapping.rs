@@ -37,12 +37,12 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// Copies bytes out; `None` if they are not all inside.
+    /// Copy bytes out; `None` if they are not all inside.
     pub(super) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         self.view(offset, length).map(<[u8]>::to_vec)
     }
 
-    /// Copies bytes in; `None`, and nothing is written, if they do not fit.
+    /// Copy bytes in; `None`, and nothing is written, if they do not fit.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len()).filter(|end| *end <= self.length)?;
         // SAFETY: both ranges have so many bytes, the target by the check above, and they do not overlap: `bytes` is

@@ -24,7 +24,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The peer of a connection with these two descriptors: the one that is trusted less.
+    /// Return the peer of a connection with these two descriptors: the one that is trusted less.
     pub fn of(reader: &impl AsFd, writer: &impl AsFd) -> Self {
         match (Self::at(reader), Self::at(writer)) {
             (Self::Kin(one), Self::Kin(other)) if one == other => Self::Kin(one),
@@ -57,7 +57,7 @@ impl Peer {
     }
 }
 
-/// Whether a pipe has no name that another process could have opened.
+/// Return whether a pipe has no name that another process could have opened.
 fn is_anonymous(descriptor: &impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
@@ -68,7 +68,7 @@ fn is_kin(pid: Pid) -> bool {
     pid.as_raw_nonzero().get() > 0 && (pid == getpid() || getppid() == Some(pid) || parent(pid) == Some(getpid()))
 }
 
-/// The parent of a process: the second field behind its name, which may hold spaces and parentheses.
+/// Return the parent of a process: the second field behind its name, which may hold spaces and parentheses.
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;

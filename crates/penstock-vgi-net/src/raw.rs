@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// A descriptor of our own for the same pipe, socket or file. A number that is no open descriptor is an error.
+/// Return a descriptor of our own for the same pipe, socket or file. A number that is no open descriptor is an error.
 pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -31,7 +31,7 @@ const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 const TMPFS: i64 = 0x0102_1994;
 
 impl Segment {
-    /// Makes a sealed segment to stand beside a connection to a peer, in place of the named one of that name and size.
+    /// Make a sealed segment to stand beside a connection to a peer, in place of the named one of that name and size.
     pub fn sealed(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let table = Table::new(size)?;
         let made = || -> rustix::io::Result<OwnedFd> {
@@ -47,7 +47,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Takes a segment that a peer has passed, which it says has so many bytes.
+    /// Take a segment that a peer has passed, which it says has so many bytes.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Segment {
         self.object().try_clone().map_err(|error| failed("a descriptor of a segment", error))
     }
 
-    /// Whether a descriptor is one of this segment.
+    /// Return whether a descriptor is one of this segment.
     pub fn is(&self, descriptor: &OwnedFd) -> bool {
         match (fstat(self.object()), fstat(descriptor)) {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),

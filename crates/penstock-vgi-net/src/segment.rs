@@ -83,7 +83,7 @@ impl Drop for Lease {
 }
 
 impl Segment {
-    /// Creates a segment that no other process can open, and removes those whose owners are gone.
+    /// Create a segment that no other process can open, and removes those whose owners are gone.
     pub fn create(size: u64) -> Result<Arc<Self>> {
         sweep();
         let table = Table::new(size)?;
@@ -103,7 +103,7 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Attaches a segment that a peer has named: one of the peer's user that nobody else may open.
+    /// Attach a segment that a peer has named: one of the peer's user that nobody else may open.
     ///
     /// A kin's is mapped. That of another process is not: it could be truncated or rewritten while it is read.
     pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
@@ -153,8 +153,8 @@ impl Segment {
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", error))
     }
 
-    /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied. Where there may be
-    /// views of it already, such a peer is refused, as it could take the memory away from under them.
+    /// Put the segment beside a connection: from the first peer on that is no kin, its bytes are copied. Where there
+    /// may be views of it already, such a peer is refused, as it could take the memory away from under them.
     pub fn share_with(&self, peer: Peer) -> Result<()> {
         match peer {
             Peer::Kin(_) => {
@@ -174,7 +174,7 @@ impl Segment {
         }
     }
 
-    /// Whether bytes may be viewed where they lie. They may be from then on.
+    /// Return whether bytes may be viewed where they lie. They may be from then on.
     pub fn view(&self) -> bool {
         let mut state = self.state();
         let views = self.mapped().is_some();
@@ -182,12 +182,12 @@ impl Segment {
         views
     }
 
-    /// The mapping, unless bytes are to be copied.
+    /// Return the mapping, unless bytes are to be copied.
     fn mapped(&self) -> Option<&Mapping> {
         self.mapping.as_ref().filter(|_| !self.copies.load(Ordering::Acquire))
     }
 
-    /// Copies bytes out, which must all be inside.
+    /// Copy bytes out, which must all be inside.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let outside = || Error::SegmentContent("bytes outside their segment".to_owned());
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
@@ -212,7 +212,7 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Copies a region out. Its length is the peer's word: it is held against the limit, and against the memory that the
+    /// Copy a region out. Its length is the peer's word: it is held against the limit, and against the memory that the
     /// segment really has, as a file with holes can say any length.
     fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
         let Region { offset, length } = region;
@@ -229,7 +229,7 @@ impl Segment {
         self.read(offset, length)
     }
 
-    /// A copy of all its bytes, as they are now.
+    /// Return a copy of all its bytes, as they are now.
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
             let message = format!("a segment of {} bytes, above the limit of {limit}", self.size);
@@ -238,7 +238,7 @@ impl Segment {
         self.read(0, self.size)
     }
 
-    /// Copies bytes in; `None` if they do not fit.
+    /// Copy bytes in; `None` if they do not fit.
     fn write(&self, offset: u64, mut bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size)?;
         if let Some(mapping) = self.mapped() {
@@ -253,7 +253,7 @@ impl Segment {
         Some(())
     }
 
-    /// The segment that batches go through: the sealed one that a server has taken in place of this, or this.
+    /// Return the segment that batches go through: the sealed one that a server has taken in place of this, or this.
     pub fn current(self: &Arc<Self>) -> Arc<Self> {
         let sealed = self.state().sealed.clone();
         sealed.unwrap_or_else(|| Arc::clone(self))
@@ -268,12 +268,12 @@ impl Segment {
         &self.object
     }
 
-    /// Its name, as requests carry it.
+    /// Return its name, as requests carry it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many bytes it has, with the header.
+    /// Return how many bytes it has, with the header.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -284,7 +284,7 @@ impl Segment {
         metadata.set(key::SHM_SEGMENT_SIZE, self.size.to_string());
     }
 
-    /// Removes the name; who has it mapped keeps it.
+    /// Remove the name; who has it mapped keeps it.
     pub fn unlink(&self) {
         if self.owner.swap(false, Ordering::AcqRel) {
             unlink(&self.name);
@@ -295,7 +295,7 @@ impl Segment {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The allocations as they stand.
+    /// Return the allocations as they stand.
     pub fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
         let bytes = Table::bytes(&fixed, self.size)?;
@@ -330,7 +330,7 @@ impl Segment {
         self.with_table(|_| ())
     }
 
-    /// Writes a batch, and gives where; `None` if it does not fit, or the system has no memory left.
+    /// Write a batch, and return where; `None` if it does not fit, or the system has no memory left.
     pub fn write_batch(&self, batch: &Batch) -> Result<Option<Region>> {
         let mut out = Output::new();
         ipc::shared_form(batch, &mut out)?;
@@ -349,7 +349,7 @@ impl Segment {
         Ok(Some(Region { length, ..region }))
     }
 
-    /// Takes memory from the system before it is written: a full /dev/shm would be a fault then.
+    /// Take memory from the system before it is written: a full /dev/shm would be a fault then.
     fn reserve(&self, region: Region) -> bool {
         let mut state = self.state();
         let end = region.offset.saturating_add(region.length);
@@ -366,8 +366,8 @@ impl Segment {
         reserved
     }
 
-    /// The bytes of a region: where they lie, and the region is given back when the last buffer into them goes; or a copy, and
-    /// it is given back at once. A copy has at most `limit` bytes.
+    /// Return the bytes of a region: where they lie, and the region is given back when the last buffer into them goes;
+    /// or a copy, and it is given back at once. A copy has at most `limit` bytes.
     pub fn lease(self: &Arc<Self>, region: Region, limit: u64) -> Result<Bytes> {
         self.load()?.check(region)?;
         if self.view() {
@@ -378,12 +378,13 @@ impl Segment {
         bytes.map(Bytes::from)
     }
 
-    /// Whether a batch stands for one in shared memory (section 7).
+    /// Return whether a batch stands for one in shared memory (section 7).
     pub fn is_pointer(batch: &Batch) -> bool {
         batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
     }
 
-    /// The batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most `limit` bytes.
+    /// Return the batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most
+    /// `limit` bytes.
     pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
         if !Self::is_pointer(&batch) {
             return Ok(batch);
@@ -397,7 +398,7 @@ impl Segment {
         Ok(ipc::read_shared(bytes.into(), &batch.schema)?.with_metadata(metadata))
     }
 
-    /// Writes the batch, and gives a pointer to it; `None` if it does not fit.
+    /// Write the batch, and return a pointer to it; `None` if it does not fit.
     pub fn share(&self, batch: &Batch) -> Result<Option<Batch>> {
         let Some(region) = self.write_batch(batch)? else { return Ok(None) };
         let mut metadata = batch.metadata.clone();
@@ -418,7 +419,7 @@ pub(super) fn remote() -> Error {
     Error::misuse("shared memory is for a process on this machine, over a pipe or a Unix socket".to_owned())
 }
 
-/// Opens what has that name, and nothing that a link of the name leads to. A pipe is not waited for.
+/// Open what has that name, and nothing that a link of the name leads to. A pipe is not waited for.
 fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     open(format!("{FOLDER}/{name}"), flags, Mode::empty())
@@ -433,7 +434,7 @@ fn unlink(name: &str) {
     let _ = shm::unlink(format!("/{name}"));
 }
 
-/// Removes segments of ours whose owners are gone: nobody holds their lock.
+/// Remove segments of ours whose owners are gone: nobody holds their lock.
 fn sweep() {
     for entry in read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -476,7 +477,7 @@ mod tests {
         PathBuf::from(FOLDER).join(name)
     }
 
-    /// A region that the owner has written something into, as a pointer names it.
+    /// Return a region that the owner has written something into, as a pointer names it.
     fn region(segment: &Segment) -> Region {
         let region = segment.with_table(|table| table.allocate(4_096)).expect("a table").expect("room");
         segment.write(region.offset, &[7; 4_096]).expect("inside");

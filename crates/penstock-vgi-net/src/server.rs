@@ -30,7 +30,8 @@ impl fmt::Debug for ServerConnection {
 }
 
 impl ServerConnection {
-    /// A connection on which nothing was read yet. Fails where there is a segment and the peer is not on this machine.
+    /// Make a connection on which nothing was read yet. Fails where there is a segment and the peer is not on this
+    /// machine.
     pub fn new(
         protocol: Arc<Protocol>,
         config: ServerConfig,
@@ -46,7 +47,7 @@ impl ServerConnection {
         Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None, counters })
     }
 
-    /// The machine, for answers; [`flush`](Self::flush) sends them.
+    /// Return the machine, for answers; [`flush`](Self::flush) sends them.
     pub const fn machine(&mut self) -> &mut Server {
         &mut self.machine
     }
@@ -91,7 +92,7 @@ impl ServerConnection {
         }
     }
 
-    /// Attaches the segment that a request names. Without one that cannot be attached, results go through the pipe, and a
+    /// Attach the segment that a request names. Without one that cannot be attached, results go through the pipe, and a
     /// stream that gets a pointer fails.
     fn attach(&mut self, metadata: &Metadata) {
         let passed = self.channel.received();
@@ -122,7 +123,7 @@ impl ServerConnection {
         };
     }
 
-    /// Takes the segment that came with a request, and tells the client so: by its descriptor, with the answer.
+    /// Take the segment that came with a request, and tells the client so: by its descriptor, with the answer.
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
         self.channel.pass(segment.duplicate()?);
@@ -130,12 +131,12 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Whether there is a segment for large batches.
+    /// Return whether there is a segment for large batches.
     pub const fn shares(&self) -> bool {
         self.beside.is_some()
     }
 
-    /// The batch, or a pointer to it in shared memory. It is this side's turn.
+    /// Return the batch, or a pointer to it in shared memory. It is this side's turn.
     pub fn share(&mut self, batch: Batch) -> Result<Batch> {
         match &mut self.beside {
             Some(beside) => beside.share(batch),
@@ -164,13 +165,13 @@ impl ServerConnection {
         }
     }
 
-    /// Ends what the application has left open, so that the next request can come.
+    /// End what the application has left open, so that the next request can come.
     pub fn settle(&mut self, check: Check<'_>) -> Result<()> {
         self.machine.settle()?;
         self.flush(check)
     }
 
-    /// Writes what the machine has for the client.
+    /// Write what the machine has for the client.
     pub fn flush(&mut self, check: Check<'_>) -> Result<()> {
         if let Some(beside) = &self.beside {
             beside.segment().settle()?;

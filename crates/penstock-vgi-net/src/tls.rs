@@ -56,7 +56,7 @@ impl Tls {
         }
     }
 
-    /// A channel over a connected socket. The handshake is made by the first read or write.
+    /// Return a channel over a connected socket. The handshake is made by the first read or write.
     pub fn channel(&self, socket: OwnedFd) -> Result<Channel> {
         let broken = |error: rustls::Error| Error::Tls(error.to_string());
         let connection: Connection = match self {

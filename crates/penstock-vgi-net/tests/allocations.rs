@@ -56,7 +56,7 @@ fn protocol() -> Arc<Protocol> {
     Arc::new(Protocol::new("Counted", methods).expect("two methods"))
 }
 
-/// The bytes that a piece of work has allocated, and what it gave.
+/// Return the bytes that a piece of work has allocated, and what it gave.
 fn allocated<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let mut given = None;
     let info = measure(|| given = Some(work()));

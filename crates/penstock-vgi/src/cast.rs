@@ -8,7 +8,7 @@ use arrow_schema::{DataType, SchemaRef};
 
 use crate::ipc::Batch;
 
-/// The same values in another type; `None` if one of them would change.
+/// Return the same values in another type; `None` if one of them would change.
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     let checked = CastOptions { safe: false, ..CastOptions::default() };
     let made = cast_with_options(array, to, &checked).ok()?;
@@ -22,7 +22,8 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     Some(made)
 }
 
-/// A batch in the declared schema: columns in its order, in its types. `None` if that would lose or miss something.
+/// Return a batch in the declared schema: columns in its order, in its types. `None` if that would lose or miss
+/// something.
 pub(crate) fn conform(batch: Batch, schema: &SchemaRef) -> Option<Batch> {
     if batch.schema.fields() == schema.fields() {
         return Some(Batch { schema: Arc::clone(schema), ..batch });

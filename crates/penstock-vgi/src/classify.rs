@@ -21,7 +21,7 @@ pub enum Class {
     State,
 }
 
-/// Classifies a batch. Log keys come first: a zero-row batch that has them is never a pointer.
+/// Classify a batch. Log keys come first: a zero-row batch that has them is never a pointer.
 pub fn classify(rows: usize, metadata: &Metadata) -> Class {
     if metadata.is_empty() || rows > 0 {
         return Class::Data;
@@ -47,8 +47,8 @@ impl Batch {
         classify(self.rows, &self.metadata)
     }
 
-    /// Why this batch cannot be used: it stands for another one, which nobody has put in its place. As the empty batch that it
-    /// looks like it would be wrong data.
+    /// Return why this batch cannot be used: it stands for another one, which nobody has put in its place. As the empty
+    /// batch that it looks like it would be wrong data.
     pub(crate) fn unresolved(&self) -> Option<&'static str> {
         match self.class() {
             Class::External => Some(

@@ -61,7 +61,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection on which nothing was sent yet.
+    /// Make a connection on which nothing was sent yet.
     pub fn new(limits: Limits) -> Self {
         Self {
             decoder: Decoder::new(limits),
@@ -82,7 +82,7 @@ impl Client {
         &mut self.out
     }
 
-    /// Whether a stream is open, so that nothing else can be called.
+    /// Return whether a stream is open, so that nothing else can be called.
     pub const fn is_streaming(&self) -> bool {
         matches!(self.state, State::Open(_) | State::Header(_))
     }
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata) -> Result<()> {
         self.idle()?;
         request::write(method, params, metadata, &mut self.out)?;
@@ -185,7 +185,7 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     pub fn open(&mut self, method: &str, params: Batch, metadata: Metadata, header: bool) -> Result<()> {
         self.idle()?;
         request::write(method, params, metadata, &mut self.out)?;
@@ -193,7 +193,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the stream's next input.
+    /// Send the stream's next input.
     pub fn send(&mut self, batch: &Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if open.ended || open.waiting {
@@ -211,12 +211,12 @@ impl Client {
         Ok(())
     }
 
-    /// Asks a producer for its next batch.
+    /// Ask a producer for its next batch.
     pub fn tick(&mut self) -> Result<()> {
         self.send(&Batch::empty(&Arc::clone(&self.empty), Metadata::new()))
     }
 
-    /// Ends the stream's input; with `cancel` the server shall not work on what is left. The output is to be read up to
+    /// End the stream's input; with `cancel` the server shall not work on what is left. The output is to be read up to
     /// [`Answer::End`] or [`Answer::Failed`].
     pub fn close(&mut self, cancel: bool) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Ok(()) };

@@ -20,7 +20,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// The description of a service: one row for each method, in the order of their names.
+    /// Return the description of a service: one row for each method, in the order of their names.
     pub fn new(protocol: &Protocol, dialect: Dialect, server_id: &str) -> Self {
         let methods = sorted(protocol);
         let (fields, columns) = columns(&methods, dialect).into_iter().unzip::<_, _, Vec<Field>, Vec<ArrayRef>>();
@@ -41,7 +41,7 @@ impl Description {
         Self { batch }
     }
 
-    /// The answer.
+    /// Return the answer.
     pub const fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -102,7 +102,7 @@ pub fn protocol_hash(protocol: &Protocol) -> String {
     hash(protocol.name(), rows)
 }
 
-/// The same over what a description of dialect 0.10 says, in the order of its rows.
+/// Return the same over what a description of dialect 0.10 says, in the order of its rows.
 ///
 /// # Errors
 ///

@@ -34,7 +34,7 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Packs a cycle; with a level it is coded with zstd.
+    /// Pack a cycle; with a level it is coded with zstd.
     pub fn pack(schema: &SchemaRef, cycle: &[Batch], level: Option<i32>) -> Result<Self> {
         let mut out = Output::new();
         ipc::stream(schema, cycle, &mut out)?;
@@ -55,7 +55,7 @@ fn digest<'a>(pieces: impl Iterator<Item = &'a Buffer>) -> String {
     hex::encode(hash.finalize())
 }
 
-/// The batch that goes over the wire in place of one that is stored.
+/// Return the batch that goes over the wire in place of one that is stored.
 pub fn pointer(schema: &SchemaRef, url: &str, sha256: Option<&str>) -> Batch {
     Batch::empty(schema, point(Metadata::new(), url, sha256))
 }
@@ -100,7 +100,7 @@ pub struct Opened {
 }
 
 impl Pointer {
-    /// The pointer that a batch is; `None` for any other batch.
+    /// Return the pointer that a batch is; `None` for any other batch.
     pub fn of(batch: &Batch) -> Option<Result<Self>> {
         if batch.class() != Class::External {
             return None;
@@ -118,7 +118,7 @@ impl Pointer {
         })
     }
 
-    /// Reads what was fetched, inflated up to `most` bytes. What came with the pointer stays with the batch.
+    /// Read what was fetched, inflated up to `most` bytes. What came with the pointer stays with the batch.
     pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<Opened> {
         let Fetched { bytes, zstd, took } = fetched;
         let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
@@ -168,7 +168,7 @@ impl Pointer {
         Ok(batch.class())
     }
 
-    /// The batch with what both say of it, the batch first, and where it came from.
+    /// Return the batch with what both say of it, the batch first, and where it came from.
     fn merge(&self, mut batch: Batch, took: Duration) -> Batch {
         for (name, value) in self.metadata.iter() {
             if !batch.metadata.contains(name) {
@@ -193,7 +193,8 @@ fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
         })
 }
 
-/// A request's body as a pointer to where that body was stored: it is called as before, and has no values of its own.
+/// Return a request's body as a pointer to where that body was stored: it is called as before, and has no values of its
+/// own.
 pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Output> {
     let bytes: Buffer = match body {
         [whole] => whole.clone(),

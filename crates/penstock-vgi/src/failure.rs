@@ -25,12 +25,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// A message of ours.
+    /// Make a message of ours.
     pub fn new(level: impl Into<String>, message: impl Into<String>, extra: Option<String>) -> Self {
         Self { level: level.into(), message: message.into(), extra, server_id: None, request_id: None }
     }
 
-    /// The metadata of its batch.
+    /// Return the metadata of its batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let mut metadata = Metadata::new();
         metadata.push(key::LOG_LEVEL, self.level.as_bytes());
@@ -93,7 +93,7 @@ struct Received {
 }
 
 impl Failure {
-    /// The framework's own exception.
+    /// Return the framework's own exception.
     pub fn new(error_type: &str, message: &str) -> Self {
         let line = format!("{error_type}: {message}");
         let traceback = format!("{line}\n");
@@ -107,7 +107,7 @@ impl Failure {
         }
     }
 
-    /// The metadata of its batch.
+    /// Return the metadata of its batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let extra = (!self.extra.is_empty()).then(|| self.extra.clone());
         Log::new(EXCEPTION, self.message.clone(), extra).metadata(server_id, request_id)

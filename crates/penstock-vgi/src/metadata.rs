@@ -82,48 +82,48 @@ impl Metadata {
         Self { pairs: Vec::new() }
     }
 
-    /// Whether there are no pairs.
+    /// Return whether there are no pairs.
     pub const fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// How many pairs there are.
+    /// Return how many pairs there are.
     pub const fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// The pairs.
+    /// Return the pairs.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
     }
 
-    /// The first value of a key.
+    /// Return the first value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// The first value of a key, if it is UTF-8.
+    /// Return the first value of a key, if it is UTF-8.
     pub fn text(&self, key: &[u8]) -> Option<&str> {
         self.get(key).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Whether a key is there.
+    /// Return whether a key is there.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.get(key).is_some()
     }
 
-    /// Appends a pair.
+    /// Append a pair.
     pub fn push(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         self.pairs.push((key.into(), value.into()));
     }
 
-    /// Replaces what a key has, or appends it.
+    /// Replace what a key has, or appends it.
     pub fn set(&mut self, key: &[u8], value: impl Into<Vec<u8>>) {
         self.remove(key);
         self.push(key, value);
     }
 
-    /// Takes a key out, and gives its first value.
+    /// Take a key out, and return its first value.
     pub fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let at = self.pairs.iter().position(|(name, _)| name == key)?;
         let (_, value) = self.pairs.remove(at);

@@ -21,7 +21,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a name: `spec` or `0.10`.
+    /// Return the dialect of a name: `spec` or `0.10`.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "spec" => Ok(Self::Spec),
@@ -30,7 +30,7 @@ impl Dialect {
         }
     }
 
-    /// Its name.
+    /// Return its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spec => "spec",
@@ -112,7 +112,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A service; two methods of one name are refused.
+    /// Make a service; two methods of one name are refused.
     pub fn new(name: impl Into<String>, methods: Vec<Method>) -> Result<Self> {
         let mut by_name = HashMap::with_capacity(methods.len());
         for (index, method) in methods.iter().enumerate() {
@@ -123,27 +123,27 @@ impl Protocol {
         Ok(Self { name: name.into(), methods, by_name, empty: Arc::new(Schema::empty()) })
     }
 
-    /// Its name.
+    /// Return its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its methods, as they were given.
+    /// Return its methods, as they were given.
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// The place of a method.
+    /// Return the place of a method.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The method at a place.
+    /// Return the method at a place.
     pub fn method(&self, index: usize) -> Option<&Method> {
         self.methods.get(index)
     }
 
-    /// The schema without fields (appendix B).
+    /// Return the schema without fields (appendix B).
     pub const fn empty_schema(&self) -> &SchemaRef {
         &self.empty
     }

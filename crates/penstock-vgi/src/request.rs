@@ -49,7 +49,7 @@ pub enum Parsed {
     Rejected(Rejected, SchemaRef, Failure),
 }
 
-/// Reads the first batch of a request.
+/// Read the first batch of a request.
 pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
     let empty = || Arc::clone(protocol.empty_schema());
     let reject = |why, error_type, message: &str| Parsed::Rejected(why, empty(), Failure::new(error_type, message));
@@ -100,8 +100,8 @@ pub(crate) fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String
     format!("Unknown method: '{name}'. Available methods: [{}]", names.join(", "))
 }
 
-/// The values of the parameters. Columns may come in any order, nullability as declared by the sender is not looked at,
-/// and a type may be another one that can be cast without loss.
+/// Return the values of the parameters. Columns may come in any order, nullability as declared by the sender is not
+/// looked at, and a type may be another one that can be cast without loss.
 fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, String> {
     let name = &method.name;
     let params = method.params.fields();
@@ -134,8 +134,8 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
         .collect()
 }
 
-/// Whether a column can be taken as it is. What differs below the surface, names and nullability of nested fields, makes
-/// no other value.
+/// Return whether a column can be taken as it is. What differs below the surface, names and nullability of nested
+/// fields, makes no other value.
 fn fits(is: &DataType, wanted: &DataType) -> bool {
     is == wanted || is.equals_datatype(wanted)
 }
@@ -149,7 +149,7 @@ pub(crate) fn mismatch(wanted: &SchemaRef, came: &SchemaRef) -> String {
     format!("Input schema mismatch: expected {}, got {}", fields(wanted), fields(came))
 }
 
-/// Writes a request: a stream of one batch with the method's name and the version.
+/// Write a request: a stream of one batch with the method's name and the version.
 pub fn write(method: &str, mut params: Batch, metadata: Metadata, out: &mut Output) -> Result<()> {
     let mut pairs = Metadata::new();
     pairs.push(key::METHOD, method.as_bytes());

@@ -68,7 +68,7 @@ impl Chooser {
         Self { end, classes: [Class { count: 0, pipe: None, memory: None }; CLASSES], sent: None }
     }
 
-    /// The road of a batch that is sent now. [`answered`](Self::answered) says when the peer has answered it.
+    /// Return the road of a batch that is sent now. [`answered`](Self::answered) says when the peer has answered it.
     pub fn choose(&mut self, bytes: u64, now: Duration) -> Road {
         self.sent = None;
         if bytes < LEAST {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends batches one after the other, whose times are what `cost` says, and gives their roads.
+    /// Send batches one after the other, whose times are what `cost` says, and gives their roads.
     fn roads(chooser: &mut Chooser, bytes: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
         let mut now = Duration::ZERO;
         let step = |_| {

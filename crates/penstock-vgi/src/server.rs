@@ -119,7 +119,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A connection on which nothing was read yet.
+    /// Make a connection on which nothing was read yet.
     pub fn new(protocol: Arc<Protocol>, config: ServerConfig) -> Self {
         Self {
             decoder: Decoder::new(config.limits.clone()),
@@ -142,12 +142,12 @@ impl Server {
         self.follows = true;
     }
 
-    /// Whether a request has come, or what was taken for one, whatever became of it.
+    /// Return whether a request has come, or what was taken for one, whatever became of it.
     pub const fn was_asked(&self) -> bool {
         self.asked
     }
 
-    /// How many requests were answered with an error in place of a method since this was called last.
+    /// Return how many requests were answered with an error in place of a method since this was called last.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.refused, 0)
     }
@@ -298,8 +298,8 @@ impl Server {
         Ok(())
     }
 
-    /// The batch in the schema that the open stream declares, or the failure that its client gets: for a pointer too that
-    /// nobody has resolved.
+    /// Return the batch in the schema that the open stream declares, or the failure that its client gets: for a pointer
+    /// too that nobody has resolved.
     pub fn conform(&mut self, batch: Batch) -> Result<Option<Batch>> {
         let State::Streaming(stream) = &self.state else { return Err(not_open()) };
         if let Some(why) = batch.unresolved() {
@@ -320,8 +320,8 @@ impl Server {
         self.logs.push(log);
     }
 
-    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
-    /// with it, and then [`forget_logs`](Self::forget_logs).
+    /// Return the messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere
+    /// stores them with it, and then [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let request_id = match &self.state {
             State::Called(call) => call.request_id.as_str(),
@@ -377,7 +377,7 @@ impl Server {
         }
     }
 
-    /// Opens the stream that a call asks for, and writes its header.
+    /// Open the stream that a call asks for, and writes its header.
     pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>) -> Result<()> {
         let State::Called(call) = &self.state else { return Err(Misuse::NoStreamCall.into()) };
         let request_id = call.request_id.clone();
@@ -410,7 +410,7 @@ impl Server {
         stream.encoder.batch(batch, &mut self.out)
     }
 
-    /// Ends the output.
+    /// End the output.
     pub fn finish(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Streaming(stream) => {
@@ -428,7 +428,7 @@ impl Server {
         }
     }
 
-    /// Ends what the application has left: a call without an answer fails, as does an input; a stream whose input has
+    /// End what the application has left: a call without an answer fails, as does an input; a stream whose input has
     /// ended is ended.
     pub fn settle(&mut self) -> Result<()> {
         match &self.state {
@@ -503,7 +503,7 @@ impl Streaming {
     }
 }
 
-/// Whether a batch says that it is a request, however wrong.
+/// Return whether a batch says that it is a request, however wrong.
 fn is_request(batch: &Batch) -> bool {
     batch.metadata.contains(key::METHOD) || batch.metadata.contains(key::REQUEST_VERSION)
 }

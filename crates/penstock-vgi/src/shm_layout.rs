@@ -51,12 +51,12 @@ impl Table {
         Ok(Self { size, regions: Vec::new() })
     }
 
-    /// How many bytes of the header hold `fixed` and the allocations that it counts.
+    /// Return how many bytes of the header hold `fixed` and the allocations that it counts.
     pub fn bytes(fixed: &[u8], size: u64) -> Result<usize> {
         count(fixed, size).map(|count| FIXED.saturating_add(count.saturating_mul(ENTRY)))
     }
 
-    /// Reads a header, of which at least [`bytes`](Self::bytes) are there.
+    /// Read a header, of which at least [`bytes`](Self::bytes) are there.
     pub fn read(header: &[u8], size: u64) -> Result<Self> {
         let count = count(header, size)?;
         let mut reader = Reader::new(header.get(FIXED..).unwrap_or_default());
@@ -74,7 +74,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The header up to the last allocation.
+    /// Return the header up to the last allocation.
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::new(Vec::with_capacity(FIXED.saturating_add(self.regions.len().saturating_mul(ENTRY))));
         out.bytes(&MAGIC);
@@ -94,7 +94,7 @@ impl Table {
         &self.regions
     }
 
-    /// The first gap that is large enough (first fit); `None` when there is none, or too many regions.
+    /// Return the first gap that is large enough (first fit); `None` when there is none, or too many regions.
     pub fn allocate(&mut self, length: u64) -> Option<Region> {
         let length = length.max(1).checked_next_multiple_of(ALIGNMENT)?;
         if self.regions.len() >= MOST {
@@ -119,7 +119,7 @@ impl Table {
         self.regions.len() != before
     }
 
-    /// Whether a pointer leads into a region that is in use: from its start on, not beyond its end.
+    /// Return whether a pointer leads into a region that is in use: from its start on, not beyond its end.
     pub fn check(&self, pointer: Region) -> Result<()> {
         let region = self.regions.iter().find(|region| region.offset == pointer.offset);
         if region.is_some_and(|region| pointer.length <= region.length) {
@@ -150,7 +150,7 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     Ok(count)
 }
 
-/// The pointer that a zero-row batch carries instead of its data.
+/// Return the pointer that a zero-row batch carries instead of its data.
 pub fn pointer(metadata: &Metadata) -> Result<Region> {
     let number = |name: &[u8]| {
         let text = metadata.text(name).filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));

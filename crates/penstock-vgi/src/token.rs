@@ -100,7 +100,7 @@ impl Signer {
         }
     }
 
-    /// The HMAC for a caller: version 3 derives a key for each.
+    /// Return the HMAC for a caller: version 3 derives a key for each.
     fn mac(&self, identity: &Identity) -> Hmac<Sha256> {
         match self.dialect {
             Dialect::Spec => hmac(&self.key),
@@ -121,7 +121,7 @@ impl Signer {
         }
     }
 
-    /// The bytes of a token.
+    /// Return the bytes of a token.
     pub fn seal(&self, token: &Token, identity: &Identity) -> Vec<u8> {
         let mut out = Writer::new(Vec::new());
         out.u8(self.version());

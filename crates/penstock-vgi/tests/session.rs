@@ -151,7 +151,7 @@ impl Pair {
         self.server.open(&output, &schema(&[]), header).expect("called");
     }
 
-    /// A request of any shape, and the error type that it is answered with.
+    /// Return a request of any shape, and the error type that it is answered with.
     fn refused(&mut self, params: Batch) -> String {
         let mut out = Output::new();
         ipc::stream(&Arc::clone(&params.schema), [&params], &mut out).expect("writable");

@@ -28,7 +28,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Reads a block of headers without the blank line behind it.
+    /// Read a block of headers without the blank line behind it.
     pub(crate) fn decode(bytes: &[u8], name_limit: usize) -> Self {
         let mut block = escape(bytes);
         block.push_str("\r\n\r\n");
@@ -67,7 +67,7 @@ impl Headers {
         self.charset = content.attribute("charset").map(str::to_owned);
     }
 
-    /// The boundary between the parts of a multipart.
+    /// Return the boundary between the parts of a multipart.
     pub(crate) fn multipart(&self) -> Option<&str> {
         self.boundary.as_deref().filter(|_| self.is_multipart())
     }

@@ -33,8 +33,8 @@ const MAX_LEVELS: usize = 100;
 const SENDERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
 const OTHERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
-/// Whether `head` begins with a block of headers such as mails have: those of a mail that was sent, or those of a
-/// multipart. Any line that is no header, or a continuation of one, before the first blank line says no.
+/// Return whether `head` begins with a block of headers such as mails have: those of a mail that was sent, or those of
+/// a multipart. Any line that is no header, or a continuation of one, before the first blank line says no.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
     let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
     for line in head.split(|&byte| byte == b'\n') {
@@ -56,7 +56,7 @@ pub(crate) fn is_mail(head: &[u8]) -> bool {
     multipart || (senders > 0 && senders + others > 1)
 }
 
-/// Whether the first line is a header: enough where the container says that this is a mail.
+/// Return whether the first line is a header: enough where the container says that this is a mail.
 pub(crate) fn begins_with_header(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n').next().is_some_and(|line| header_name(line).is_some())
 }
@@ -103,7 +103,7 @@ struct Delimiter {
 }
 
 impl MailWalker {
-    /// Reads the mail's headers; what becomes metadata of the mail comes back beside the walker.
+    /// Read the mail's headers; what becomes metadata of the mail comes back beside the walker.
     pub(crate) fn open(
         source: Box<dyn Source>,
         name_limit: usize,
@@ -131,7 +131,7 @@ impl MailWalker {
         true
     }
 
-    /// Reads headers up to and with the blank line behind them, or up to a delimiter.
+    /// Read headers up to and with the blank line behind them, or up to a delimiter.
     fn read_headers(&mut self, name_limit: usize) -> Result<Headers, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let start = self.lines.position();
@@ -171,7 +171,7 @@ impl MailWalker {
         }
     }
 
-    /// Reads on to the next delimiter, or the end. The first number is where the content before it ends: the end of
+    /// Read on to the next delimiter, or the end. The first number is where the content before it ends: the end of
     /// line before a delimiter belongs to the delimiter.
     fn seek_delimiter(&mut self, context: &Context<'_>) -> Result<(u64, Option<Delimiter>), Failure> {
         let deadline = context.deadline();
@@ -187,7 +187,7 @@ impl MailWalker {
         }
     }
 
-    /// The part whose content lies from `start` to `end`; the lines go on where they are.
+    /// Return the part whose content lies from `start` to `end`; the lines go on where they are.
     fn take(&mut self, headers: Headers, start: u64, end: u64, context: &mut Context<'_>) -> Result<Child, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let next = self.lines.position();
@@ -295,7 +295,8 @@ fn result(step: Result<Option<Child>, Failure>) -> Option<Child> {
 }
 
 impl Child {
-    /// The same child, but failed: its bytes are what the container has, and `failure` says what is wrong with them.
+    /// Return the same child, but failed: its bytes are what the container has, and `failure` says what is wrong with
+    /// them.
     fn damaged(mut self, failure: Failure) -> Self {
         self.content = match self.content {
             Content::Whole(fetched) | Content::Damaged(fetched, _) | Content::Typed(fetched, _, _) => {

@@ -22,7 +22,8 @@ pub(crate) enum Encoding {
 const MAX_NAMED: usize = 64;
 
 impl Encoding {
-    /// The encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common mistakes.
+    /// Return the encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common
+    /// mistakes.
     pub(crate) fn named(name: &str) -> Self {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         match plain.as_str() {
@@ -47,7 +48,7 @@ impl Encoding {
 
 /// Bytes in, bytes out, with what lies between two calls kept inside.
 pub(super) trait Machine {
-    /// Takes bytes off the front of `input` and gives others to `buffer` as long as that is simple, and tells how many;
+    /// Take bytes off the front of `input` and return others to `buffer` as long as that is simple, and tells how many;
     /// the next one then goes to [`Self::step`].
     fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
         (0, 0)
@@ -154,7 +155,7 @@ impl Base64 {
     }
 }
 
-/// The value of a byte of the alphabet.
+/// Return the value of a byte of the alphabet.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -82,14 +82,14 @@ fn begin(matched: usize, byte: u8) -> State {
     }
 }
 
-/// Ends a line. Mail systems drop spaces at a line's end, which stand for zeros: these are given back.
+/// End a line. Mail systems drop spaces at a line's end, which stand for zeros: these are given back.
 fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) {
     let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
     let [_, bytes @ ..] = bits.to_be_bytes();
     bytes.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|byte| out.push(byte));
 }
 
-/// Takes one sextet in; four of them give three bytes, or as many as the line still has.
+/// Take one sextet in; four of them give three bytes, or as many as the line still has.
 fn group(mut left: u8, sextets: u8, bits: u32, byte: u8, out: &mut Out) -> State {
     let bits = (bits << 6) | u32::from(byte.wrapping_sub(ZERO) & 0x3f);
     if sextets < 3 {

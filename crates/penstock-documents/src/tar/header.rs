@@ -8,12 +8,13 @@ use crate::failure::Failure;
 /// The unit of a tar archive.
 pub(crate) const BLOCK: u64 = 512;
 
-/// Whether `block` is a header: the sum over its bytes is in it (POSIX ustar; some old writers summed signed bytes).
+/// Return whether `block` is a header: the sum over its bytes is in it (POSIX ustar; some old writers summed signed
+/// bytes).
 pub(crate) fn is_header(block: &[u8]) -> bool {
     decode(block).is_some()
 }
 
-/// The header in `block`, if its checksum holds.
+/// Return the header in `block`, if its checksum holds.
 pub(crate) fn decode(block: &[u8]) -> Option<Header> {
     let mut header = Header::new_old();
     header.as_mut_bytes().copy_from_slice(block.first_chunk::<{ BLOCK as usize }>()?);
@@ -38,7 +39,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Takes in the bytes of a GNU long name (`L`) or long link (`K`).
+    /// Take in the bytes of a GNU long name (`L`) or long link (`K`).
     pub(crate) fn take_long(&mut self, kind: EntryType, bytes: &[u8]) {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
         if kind.is_gnu_longlink() {
@@ -48,7 +49,7 @@ impl Ahead {
         }
     }
 
-    /// Takes in a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length counts, since a value may
+    /// Take in a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length counts, since a value may
     /// hold line feeds itself.
     pub(crate) fn take_pax(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && bytes.first() != Some(&0) {
@@ -75,7 +76,7 @@ impl Ahead {
     }
 }
 
-/// The first record's key and value, and what follows it.
+/// Return the first record's key and value, and what follows it.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().position(|&byte| byte == b' ')?;
     let length = usize::try_from(number(bytes.get(..space)?)?).ok()?;

@@ -53,7 +53,7 @@ impl TarWalker {
         Child::failed(None, failure)
     }
 
-    /// The header at the next place, behind zeros if there are any. `Ok(None)` at the end of the archive.
+    /// Return the header at the next place, behind zeros if there are any. `Ok(None)` at the end of the archive.
     fn next_header(&mut self) -> Result<Option<Header>, Failure> {
         self.skip_zeros()?;
         if self.next >= self.length {
@@ -99,7 +99,7 @@ impl TarWalker {
         Ok(bytes)
     }
 
-    /// Moves behind `size` bytes of data, which begin at the next place, and returns where they begin and end.
+    /// Move behind `size` bytes of data, which begin at the next place, and returns where they begin and end.
     fn skip(&mut self, size: u64) -> Result<(u64, u64), Failure> {
         let start = self.next;
         let present = self.length.saturating_sub(start);
@@ -225,7 +225,7 @@ impl Walker for TarWalker {
     }
 }
 
-/// The media type of what is in a file system but is no file with content. Links are never followed.
+/// Return the media type of what is in a file system but is no file with content. Links are never followed.
 fn special(kind: EntryType) -> Option<&'static str> {
     match kind.as_byte() {
         b'1' | b'2' => Some("inode/symlink"),

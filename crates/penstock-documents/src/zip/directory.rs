@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 }
 
 impl Directory {
-    /// Finds the directory of the `length` bytes in `source`.
+    /// Find the directory of the `length` bytes in `source`.
     pub(crate) fn locate(source: &mut dyn Source, length: u64) -> Result<Self, Failure> {
         let tail_start = length.saturating_sub(END_LENGTH + MAX_COMMENT);
         let tail = read_at(source, tail_start, length - tail_start).map_err(|error| unreadable(&error))?;
@@ -88,7 +88,7 @@ impl Directory {
         Self::check(source, at, u64::from(size), u64::from(offset), u64::from(entries), false)
     }
 
-    /// The zip64 end record that belongs to the end record at `at`, if there is one.
+    /// Return the zip64 end record that belongs to the end record at `at`, if there is one.
     fn from_zip64(source: &mut dyn Source, at: u64) -> Result<Option<Self>, Failure> {
         let Some(locator_at) = at.checked_sub(LOCATOR_LENGTH) else { return Ok(None) };
         let locator = read_at(source, locator_at, LOCATOR_LENGTH).map_err(|error| unreadable(&error))?;
@@ -133,7 +133,7 @@ impl Directory {
         Ok(Self { start, end, shift, entries, exact })
     }
 
-    /// The entry at `at`, which lies within the directory.
+    /// Return the entry at `at`, which lies within the directory.
     pub(crate) fn entry(&self, source: &mut dyn Source, at: u64) -> Result<Entry, Failure> {
         let damaged = || Failure::broken(format!("the zip's central directory is damaged at byte {at}"));
         let fixed = read_at(source, at, CENTRAL_LENGTH).map_err(|error| unreadable(&error))?;
@@ -160,7 +160,7 @@ impl Directory {
         Ok(Entry { name: name.to_vec(), flags, method, crc, compressed, size, symlink, header, next })
     }
 
-    /// Where the bytes of `entry`'s member begin and end.
+    /// Return where the bytes of `entry`'s member begin and end.
     pub(crate) fn data(&self, source: &mut dyn Source, entry: &Entry) -> Result<(u64, u64), Failure> {
         let local = read_at(source, entry.header, LOCAL_LENGTH).map_err(|error| unreadable(&error))?;
         let (true, Some(name), Some(extra)) = (local.starts_with(LOCAL), u16_at(&local, 26), u16_at(&local, 28)) else {
@@ -174,7 +174,7 @@ impl Directory {
     }
 }
 
-/// Replaces those of size, compressed size and offset that did not fit into 32 bits by the zip64 extra field's
+/// Replace those of size, compressed size and offset that did not fit into 32 bits by the zip64 extra field's
 /// (APPNOTE 4.5.3), which holds exactly these, in this order.
 fn widen(sizes: &mut [u64; 3], mut extra: &[u8]) {
     while let (Some(id), Some(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {

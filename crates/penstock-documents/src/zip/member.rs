@@ -17,7 +17,7 @@ const END_MARKED: u16 = 2;
 /// APPNOTE 4.4.5: the method that stands for WinZip's AES.
 const AES: u16 = 99;
 
-/// Takes the member out that `entry` describes and that lies at `data`.
+/// Take the member out that `entry` describes and that lies at `data`.
 pub(crate) fn fetch(
     source: &mut Box<dyn Source>,
     entry: &Entry,

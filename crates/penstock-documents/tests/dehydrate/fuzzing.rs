@@ -23,7 +23,7 @@ impl Workspace for Memory {
     }
 }
 
-/// Takes `data` apart within small limits and holds every promise of the API against what comes.
+/// Take `data` apart within small limits and hold every promise of the API against what comes.
 pub fn fuzz_dehydrate(data: &[u8]) {
     let limits = Limits {
         max_children: 200,

@@ -100,7 +100,7 @@ impl Step {
         self.part.metadata.get(key).map_or("", String::as_str)
     }
 
-    /// The part on one line: how deep, what it is called, its type or what kind of failure it is.
+    /// Return the part on one line: how deep, what it is called, its type or what kind of failure it is.
     pub(crate) fn line(&self) -> String {
         let name = self.part.path.last().map_or("", String::as_str);
         let what = match (&self.part.failure, self.kind) {
@@ -139,7 +139,7 @@ pub(crate) fn walk(name: &str, bytes: &[u8]) -> Vec<Step> {
     walk_within(name, bytes, Desk::new(), Limits::default())
 }
 
-/// All steps as lines, without the `leave`s.
+/// Return all steps as lines, without the `leave`s.
 pub(crate) fn lines(steps: &[Step]) -> Vec<String> {
     steps.iter().filter(|step| !matches!(step.kind, Kind::Leave(_))).map(Step::line).collect()
 }
@@ -192,7 +192,7 @@ impl Member {
     }
 }
 
-/// A zip of `members`; `same` are more entries in the directory, each pointing at the first member.
+/// Return a zip of `members`; `same` are more entries in the directory, each pointing at the first member.
 pub(crate) fn zip_with(members: &[Member], same: &[Member]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for member in members.iter().chain(same) {
@@ -239,7 +239,7 @@ pub(crate) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A tar header of any kind, with its checksum, and `data` behind it.
+/// Return a tar header of any kind, with its checksum, and `data` behind it.
 pub(crate) fn tar_entry(kind: u8, name: &[u8], link: &[u8], data: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name);

@@ -20,7 +20,7 @@ fn open(bytes: &[u8]) -> impl FnOnce() -> Payload + use<> {
     || Box::new(Cursor::new(bytes))
 }
 
-/// Sends a document and waits for its receipt.
+/// Send a document and wait for its receipt.
 fn receipt(sender: &DocumentSender, document: Document, bytes: &[u8]) -> Value {
     let sent = sender.send(document, open(bytes), None, Memory, &NEVER).unwrap();
     whole_receipt(&sent)

@@ -248,8 +248,8 @@ impl<'a> Transfer<'a> {
         index
     }
 
-    /// A container that was announced, or could not be. Without a parent to send them under, its children are accounted
-    /// for unsent.
+    /// Return a container that was announced, or could not be. Without a parent to send them under, its children are
+    /// accounted for unsent.
     fn open(&self, index: usize) -> OpenContainer {
         let key = self.ledger.records.get(index).and_then(|record| record.key);
         let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());

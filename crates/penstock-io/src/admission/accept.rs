@@ -40,7 +40,7 @@ fn prepare(stream: &Stream) {
     }
 }
 
-/// Whether only this connection has failed, so that the next may be taken at once (accept(2), "Error handling").
+/// Return whether only this connection has failed, so that the next may be taken at once (accept(2), "Error handling").
 fn is_of_the_peer(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -55,7 +55,7 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 impl Admission {
-    /// Takes connections as long as this is polled, and gives each that is let in to `serve` with its place.
+    /// Take connections as long as this is polled, and gives each that is let in to `serve` with its place.
     ///
     /// No error of the listener ends it: where the system has no descriptors or no memory left it says so once, and tries
     /// again after a pause until it has.

@@ -101,8 +101,8 @@ fn open() -> u64 {
         .map_or(GUESS, |entries| entries.count() as u64)
 }
 
-/// Whether this is one of the last descriptors, which are kept for files. The system gives the lowest that is free, so all
-/// below it are in use.
+/// Return whether this is one of the last descriptors, which are kept for files. The system gives the lowest that is
+/// free, so all below it are in use.
 pub(super) fn is_in_reserve(descriptor: &impl AsFd, reserved: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let number = u64::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0);

@@ -116,7 +116,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Raises the limit of descriptors to what the connections need. Where the system does not let it, takes fewer
+    /// Raise the limit of descriptors to what the connections need. Where the system does not let it, takes fewer
     /// connections, and says so in the log; fails where it could take none.
     pub fn new(mut config: Config, counters: Arc<Counters>) -> Result<Arc<Self>> {
         for (name, limit) in
@@ -139,7 +139,7 @@ impl Admission {
         &self.config
     }
 
-    /// Whether half of the places, or of those that an address may have, are taken.
+    /// Return whether half of the places, or of those that an address may have, are taken.
     pub fn is_half_full(&self, peer: IpAddr) -> bool {
         let open = self.lock();
         let of_address = open.addresses.get(&network(peer)).copied().unwrap_or(0);
@@ -184,7 +184,7 @@ impl Admission {
         Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.patience })
     }
 
-    /// Waits until no more than so many connections are open.
+    /// Wait until no more than so many connections are open.
     async fn at_most(&self, connections: u64) {
         loop {
             let mut ended = pin!(self.ended.notified());
@@ -197,12 +197,12 @@ impl Admission {
         }
     }
 
-    /// Waits until one more may be let in.
+    /// Wait until one more may be let in.
     pub(super) async fn room(&self) {
         self.at_most(self.config.connections.saturating_sub(1)).await;
     }
 
-    /// Waits until none is open.
+    /// Wait until none is open.
     pub async fn idle(&self) {
         self.at_most(0).await;
     }
@@ -217,7 +217,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// When the first byte must have come.
+    /// Return when the first byte must have come.
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -227,7 +227,7 @@ impl Permit {
         &self.of
     }
 
-    /// Waits for what must be done by the deadline, a handshake for instance. `None`: it was not, which is counted.
+    /// Wait for what must be done by the deadline, a handshake for instance. `None`: it was not, which is counted.
     pub async fn in_time<F: Future>(&self, doing: F) -> Option<F::Output> {
         let done = timeout_at(self.deadline.into(), doing).await.ok();
         if done.is_none() {

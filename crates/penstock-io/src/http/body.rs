@@ -75,7 +75,7 @@ impl Body for RequestBody {
 }
 
 impl Rest {
-    /// Reads what is left, if that is little. `false`: something is still to come, so the connection must close.
+    /// Read what is left, if that is little. `false`: something is still to come, so the connection must close.
     pub(super) async fn drain(mut self) -> bool {
         let mut body = match self.back.try_recv() {
             Ok(body) => body,

@@ -80,7 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
     }
 }
 
-/// Reads a body, up to its limit and in its time.
+/// Read a body, up to its limit and in its time.
 pub async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -92,7 +92,8 @@ where
     Ok(bytes)
 }
 
-/// The same, in room that grows with what has come: a length that is stated and does not come keeps no other request waiting.
+/// Return the same, in room that grows with what has come: a length that is stated and does not come keeps no other
+/// request waiting.
 pub async fn read_body_within<B>(body: B, most: Limit, room: &mut MemoryPermit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -125,7 +126,7 @@ mod tests {
 
     const MOST: Limit = Limit { name: "body", value: 8 << 20 };
 
-    /// A body of so many bytes each time.
+    /// Return a body of so many bytes each time.
     fn dripping(bytes: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
         let (near, mut far) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
@@ -136,7 +137,7 @@ mod tests {
         StreamBody::new(stream::poll_fn(move |context| far.poll_recv(context)))
     }
 
-    /// Reads until the end; says why it came, and how much there was.
+    /// Read until the end; says why it came, and how much there was.
     fn ended(bytes: usize, patience: Duration, total: Duration) -> (String, u64) {
         let reading = async move {
             let body = dripping(bytes, Duration::from_millis(10));

@@ -79,13 +79,13 @@ pub trait Answers: Send + Sync + 'static {
 pub struct Stopping(watch::Receiver<Option<Duration>>);
 
 impl Stopping {
-    /// Waits until the server is told to stop, or was dropped.
+    /// Wait until the server is told to stop, or was dropped.
     pub async fn told(&mut self) {
         // An error means that it was dropped.
         let _ = self.0.wait_for(Option::is_some).await.is_ok();
     }
 
-    /// How long what runs may take from then on, where that was said.
+    /// Return how long what runs may take from then on, where that was said.
     fn grace(&self) -> Option<Duration> {
         *self.0.borrow()
     }
@@ -146,7 +146,7 @@ impl HttpServer {
         Ok(Self { address, acceptor, stop: PerProcess::new(stop), admission, serving })
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -166,7 +166,7 @@ impl HttpServer {
         Ok(Stopping(self.stop.get()?.subscribe()))
     }
 
-    /// Takes no more connections. Requests that run have their time to end, which nobody waits for.
+    /// Take no more connections. Requests that run have their time to end, which nobody waits for.
     pub fn stop(&self) {
         // In a forked child it is somebody else's.
         if let Ok(stop) = self.stop.get() {
@@ -174,12 +174,12 @@ impl HttpServer {
         }
     }
 
-    /// Takes no more connections, waits for the requests that run, and ends.
+    /// Take no more connections, waits for the requests that run, and ends.
     pub fn close(&self) -> Result<()> {
         self.close_within(self.serving.grace)
     }
 
-    /// The same; requests that still run after so long are cut.
+    /// Return the same; requests that still run after so long are cut.
     pub fn close_within(&self, grace: Duration) -> Result<()> {
         self.stop.get()?.send_replace(Some(grace));
         let admission = Arc::clone(&self.admission);
@@ -260,8 +260,8 @@ async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &S
     goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
 }
 
-/// Ends a connection so that its client knows that nothing was cut off: with close_notify, where it is of TLS, and where the
-/// client may be sending still, not with a reset.
+/// End a connection so that its client knows that nothing was cut off: with close_notify, where it is of TLS, and where
+/// the client may be sending still, not with a reset.
 async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
     // A client that has gone wants none.
     let ended = timeout(GOODBYE, stream.shutdown()).await;

@@ -53,7 +53,7 @@ fn server(tls: Option<&ServerTls>) -> HttpServer {
     HttpServer::bind(Arc::new(Picky), ([127, 0, 0, 1], 0).into(), acceptor, SERVING, Arc::default()).expect("bound")
 }
 
-/// A head and its body, by Content-Length.
+/// Return a head and its body, by Content-Length.
 fn answer(stream: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

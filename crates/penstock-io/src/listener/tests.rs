@@ -80,7 +80,7 @@ impl Echo {
         Self { kind, folder, address, acceptor, admission, counters, stop, listening, _file: file }
     }
 
-    /// A socket on which nothing was said yet, not even a handshake.
+    /// Return a socket on which nothing was said yet, not even a handshake.
     fn raw(&self) -> Box<dyn Wire> {
         if self.kind == Kind::Unix {
             let stream = std::os::unix::net::UnixStream::connect(self.folder.path().join("socket")).expect("connects");
@@ -147,7 +147,7 @@ fn is_served(stream: &mut dyn Wire) -> bool {
     asked.is_ok() && byte == *b"x"
 }
 
-/// Whether the other end has closed it; an error of a time-out is none.
+/// Return whether the other end has closed it; an error of a time-out is none.
 fn is_closed(stream: &mut dyn Wire) -> bool {
     match stream.read(&mut [0; 1]) {
         Ok(count) => count == 0,

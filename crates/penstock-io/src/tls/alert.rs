@@ -9,7 +9,7 @@ pub fn rustls_of(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The alert by which the other end has refused TLS.
+/// Return the alert by which the other end has refused TLS.
 pub fn alert(error: &io::Error) -> Option<AlertDescription> {
     let rustls::Error::AlertReceived(alert) = rustls_of(error)? else { return None };
     Some(*alert)

@@ -24,7 +24,7 @@ pub(super) struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Reads both PEM files.
+    /// Read both PEM files.
     pub(super) fn load(cert: &Path, key: &Path) -> Result<Self> {
         Ok(Self {
             chain: load_certificates(cert)?,
@@ -34,7 +34,7 @@ impl CertifiedKey {
         })
     }
 
-    /// The development certificate of a folder, made there if need be.
+    /// Return the development certificate of a folder, made there if need be.
     pub(super) fn development(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
         // Two servers that start at the same time must not mix their files.
@@ -61,7 +61,7 @@ impl CertifiedKey {
     }
 }
 
-/// Reads the certificates of a PEM file; at least one.
+/// Read the certificates of a PEM file; at least one.
 pub(super) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let file = open(path, "certificate file")?;
     let certificates = CertificateDer::pem_reader_iter(file)
@@ -81,8 +81,8 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     })
 }
 
-/// Makes a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and writes `ca.pem`,
-/// `cert.pem` and `key.pem` into a folder; refuses to overwrite. The CA's key is forgotten, so that trusting `ca.pem`
+/// Make a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and write `ca.pem`,
+/// `cert.pem` and `key.pem` into a folder; refuse to overwrite. The CA's key is forgotten, so that trusting `ca.pem`
 /// is trusting this one certificate. Returns the certificate's fingerprint.
 pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
     let made = Made::new().map_err(|error| Error::Tls(format!("cannot make a certificate: {error}")))?;
@@ -148,7 +148,7 @@ fn dated(mut params: CertificateParams) -> CertificateParams {
     params
 }
 
-/// Writes a file that must not be there, with its mode from the start.
+/// Write a file that must not be there, with its mode from the start.
 fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = create_new(path, mode)?;
     file.write_all(text.as_bytes())?;

@@ -92,24 +92,24 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// One protocol by its name, over TLS 1.3.
+    /// Make one protocol by its name, over TLS 1.3.
     pub const fn named(alpn: &'static [&'static [u8]]) -> Self {
         Self { alpn, tls12: false, certificates: ClientCertificates::Required }
     }
 
-    /// A protocol over TCP, whose old clients speak TLS 1.2.
+    /// Make a protocol over TCP, whose old clients speak TLS 1.2.
     pub const fn tcp(alpn: &'static [&'static [u8]]) -> Self {
         Self { alpn, tls12: true, certificates: ClientCertificates::Required }
     }
 
-    /// The same for other clients' certificates.
+    /// Return the same for other clients' certificates.
     pub const fn with_certificates(self, certificates: ClientCertificates) -> Self {
         Self { certificates, ..self }
     }
 }
 
 impl ServerTls {
-    /// The configuration for rustls, and the fingerprint that clients pin. Reads the files now.
+    /// Return the configuration for rustls, and the fingerprint that clients pin. Reads the files now.
     pub fn config(&self, offer: Offer) -> Result<(ServerConfig, Fingerprint)> {
         let certified = match &self.identity {
             Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
@@ -148,7 +148,7 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// The configuration for rustls. Reads the trust and the certificate now.
+    /// Return the configuration for rustls. Reads the trust and the certificate now.
     pub fn config(&self, alpn: &[u8]) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -185,7 +185,7 @@ pub fn nobody() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// Trusts whom the system trusts, in the versions that public servers speak. A system without a store trusts nobody.
+/// Trust whom the system trusts, in the versions that public servers speak. A system without a store trusts nobody.
 pub fn public() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -197,7 +197,7 @@ pub fn public() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The one place that names the cryptography; nothing depends on a process-wide default.
+/// Return the one place that names the cryptography; nothing depends on a process-wide default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -16,7 +16,7 @@ impl Ack {
     /// Bytes of the frame.
     pub const LENGTH: usize = 6;
 
-    /// The frame.
+    /// Return the frame.
     pub const fn encode(self) -> [u8; Self::LENGTH] {
         let [a, b, c, d] = self.sequence.to_be_bytes();
         [self.version.byte(), ACK, a, b, c, d]

@@ -61,7 +61,7 @@ impl<'a> Data<'a> {
     /// Bytes before the first pair.
     pub(crate) const HEAD: usize = 10;
 
-    /// Appends a frame with the pairs given.
+    /// Append a frame with the pairs given.
     ///
     /// Fails as a misuse if there are more pairs, or a string is longer, than their fields can say; nothing is appended
     /// then.
@@ -105,7 +105,7 @@ pub(crate) struct PairScan {
 }
 
 impl PairScan {
-    /// Begins as soon as the pair count is there.
+    /// Begin as soon as the pair count is there.
     pub(super) fn begin(bytes: &[u8], limits: &Limits) -> Result<Option<Self>> {
         let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(pairs) = reader.u32() else { return Ok(None) };

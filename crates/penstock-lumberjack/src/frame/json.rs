@@ -20,7 +20,7 @@ impl<'a> Json<'a> {
     /// Bytes before the document.
     pub(crate) const HEAD: usize = 10;
 
-    /// Appends the frame.
+    /// Append the frame.
     ///
     /// Fails as a limit if the document is longer than the field of its length can say.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
@@ -42,7 +42,7 @@ impl<'a> Json<'a> {
         Ok(Self { version, sequence, payload })
     }
 
-    /// The bytes of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
+    /// Return the bytes of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
     #[inline]
     pub(crate) fn whole(bytes: &[u8], limits: &Limits) -> Option<usize> {
         let [version, JSON, _, _, _, _, a, b, c, d, ..] = *bytes else { return None };
@@ -52,7 +52,7 @@ impl<'a> Json<'a> {
         (known && whole <= bytes.len()).then_some(whole)
     }
 
-    /// The bytes of the whole frame, as soon as the first ten are there.
+    /// Return the bytes of the whole frame, as soon as the first ten are there.
     pub(super) fn scan(bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(length) = reader.u32() else { return Ok(None) };

@@ -32,7 +32,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The byte.
+    /// Return the byte.
     pub const fn byte(self) -> u8 {
         match self {
             Self::V1 => b'1',
@@ -64,7 +64,7 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame that is whole.
+    /// Read a frame that is whole.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);

@@ -32,7 +32,7 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
-    /// Looks at the bytes, which begin where they began the last time; None if the frame's end is not there yet.
+    /// Look at the bytes, which begin where they began the last time; None if the frame's end is not there yet.
     pub(crate) fn scan(&mut self, bytes: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Found>> {
         loop {
             match self {

@@ -17,7 +17,7 @@ impl Window {
     /// Bytes of the frame.
     pub const LENGTH: usize = 6;
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(self, out: &mut impl BufMut) {
         let mut writer = Writer::new(out);
         writer.u8(self.version.byte());

@@ -52,12 +52,12 @@ impl From<penstock_io::Error> for Refused {
     }
 }
 
-/// An answer with a body of JSON.
+/// Return an answer with a body of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<ResponseBody> {
     bytes(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
-/// An answer with a body that is JSON already.
+/// Return an answer with a body that is JSON already.
 pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Whole(Bytes::from(body)));
     *response.status_mut() = status;
@@ -67,21 +67,21 @@ pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<ResponseBody>
     response
 }
 
-/// An answer whose body of JSON comes as it is taken.
+/// Return an answer whose body of JSON comes as it is taken.
 pub(super) fn pieces(pieces: BoxStream<'static, Result<Bytes, Broken>>) -> Response<ResponseBody> {
     let mut response = bytes(StatusCode::OK, Vec::new());
     *response.body_mut() = ResponseBody::Stream { pieces, left: None };
     response
 }
 
-/// An answer without a body.
+/// Return an answer without a body.
 pub(super) fn empty(status: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-/// Sets a header whose value comes from a job; what no header can have is left out.
+/// Set a header whose value comes from a job; what no header can have is left out.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
@@ -95,7 +95,7 @@ pub(super) fn tagged(mut response: Response<ResponseBody>, etag: &str) -> Respon
 }
 
 impl Refused {
-    /// Whether it tells that a key is wrong: then it counts against who guesses.
+    /// Return whether it tells that a key is wrong: then it counts against who guesses.
     pub(super) fn is_guess(&self) -> bool {
         match self {
             Self::Guess(_) => true,

@@ -76,7 +76,7 @@ impl Service {
         Err(crate::Error::busy(format!("others changed job {id} {TRIES} times meanwhile")).into())
     }
 
-    /// Reads a body whose length, where it is told, is looked at before; with the room that it takes.
+    /// Read a body whose length, where it is told, is looked at before; with the room that it takes.
     async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit)>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -142,13 +142,13 @@ impl Service {
         Ok(verify_jwt(key, secret, id, now, self.limits().ttl)?)
     }
 
-    /// Whether a token of this request has taken the place of the one that the job had.
+    /// Return whether a token of this request has taken the place of the one that the job had.
     pub(super) fn renew(&self, id: JobId, job: &mut Job, key: Option<&str>, now: Now) -> bool {
         let Some(key) = key.filter(|key| job.has_other_token(key)) else { return false };
         self.token(id, key, now).is_ok_and(|until| until.is_some_and(|until| job.renew(key, until)))
     }
 
-    /// The job of a first write that makes it, by a signed token (decision 1).
+    /// Return the job of a first write that makes it, by a signed token (decision 1).
     fn created_by_token(&self, id: JobId, key: &str, now: Now) -> Result<Job> {
         if self.jwt_secret.is_none() {
             return Err(Error::NotFound.into());
@@ -189,7 +189,7 @@ impl Service {
         Ok(answer::json(StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK), &answer))
     }
 
-    /// Reads a write; a large one on a thread of the pool.
+    /// Read a write; a large one on a thread of the pool.
     async fn decode<'a>(&self, id: JobId, body: &'a Bytes) -> Result<Batch<'a>> {
         if body.len() <= HERE {
             return Ok(Batch::decode(body, id, self.limits())?);

@@ -25,12 +25,12 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// After so long a silence a comment says that the connection is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// Whether a request asks for events.
+/// Return whether a request asks for events.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT).is_some_and(|accept| packing::accepts(accept, "text/event-stream"))
 }
 
-/// The first index wanted: behind the last event that was seen, else that of the query.
+/// Return the first index wanted: behind the last event that was seen, else that of the query.
 fn first(parts: &Parts) -> Result<u32, Error> {
     let wrong = || Error::from(Malformed::LastEventId);
     let from = match header(&parts.headers, &LAST_EVENT_ID) {
@@ -123,7 +123,7 @@ impl Following {
         }
     }
 
-    /// The events of these indices, as many as a piece has.
+    /// Return the events of these indices, as many as a piece has.
     async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
         let indices = (from..end).collect();
         let mut chunks = Chunks { service: Arc::clone(&self.service), id: self.id, peer: self.peer, indices, read: 0 };

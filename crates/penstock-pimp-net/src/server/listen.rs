@@ -85,7 +85,7 @@ impl Buffer {
         Ok(Self { service: Arc::clone(service), server, metrics })
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -100,7 +100,8 @@ impl Buffer {
         self.server.fingerprint()
     }
 
-    /// Takes no more connections, answers the polls that are held open, waits for the requests that run, so long at most, and ends.
+    /// Take no more connections, answers the polls that are held open, waits for the requests that run, so long at
+    /// most, and ends.
     pub fn close(&self, grace: Duration) -> Result<()> {
         self.service.stop();
         self.server.close_within(grace)?;

@@ -16,12 +16,12 @@ const WORTH: usize = 1 << 10;
 /// Above it a thread of the pool does it.
 const HERE: usize = 32 << 10;
 
-/// Whether a request takes gzip.
+/// Return whether a request takes gzip.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| accepts(accepted, "gzip"))
 }
 
-/// Whether a list of what is accepted names this, not with a quality of 0.
+/// Return whether a list of what is accepted names this, not with a quality of 0.
 pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     list.split(',').any(|each| {
         let mut parts = each.split(';').map(str::trim);
@@ -33,7 +33,7 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     })
 }
 
-/// The same answer, smaller, where it is JSON and worth it.
+/// Return the same answer, smaller, where it is JSON and worth it.
 pub(super) async fn packed(asked: &HeaderMap, response: Response<ResponseBody>) -> Response<ResponseBody> {
     let json = header(response.headers(), &CONTENT_TYPE) == Some("application/json");
     let (mut parts, body) = response.into_parts();

@@ -66,7 +66,7 @@ fn whole(kind: &'static str, text: String) -> Response<ResponseBody> {
     response
 }
 
-/// A number that nobody guesses, in hex.
+/// Return a number that nobody guesses, in hex.
 fn nonce() -> crate::Result<String> {
     Ok(hex::encode(tls::random::<16>()?))
 }

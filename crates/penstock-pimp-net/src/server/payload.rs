@@ -71,7 +71,7 @@ impl Unpacker {
         Self { id, limits: limits.clone(), decoder, inflates, chunks, value, at, last }
     }
 
-    /// The payload's next bytes: of what is compressed a frame of them; none, when more chunks are needed.
+    /// Return the payload's next bytes: of what is compressed a frame of them; none, when more chunks are needed.
     fn step(&mut self) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
         while !self.inflates || out.len() < FRAME {
@@ -96,7 +96,7 @@ impl Unpacker {
         Ok(out)
     }
 
-    /// How many bytes come of the chunks that are there.
+    /// Return how many bytes come of the chunks that are there.
     fn count(&mut self) -> Result<u64, Error> {
         let mut length = 0;
         loop {
@@ -174,7 +174,7 @@ struct Going {
     room: Option<MemoryPermit>,
 }
 
-/// A range of the payload, read as it is taken.
+/// Return a range of the payload, read as it is taken.
 pub(super) async fn stream(
     service: &Arc<Service>,
     id: JobId,

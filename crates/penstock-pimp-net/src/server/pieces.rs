@@ -23,7 +23,7 @@ pub(super) const PIECE: u64 = 256 << 10;
 /// And so many chunks at most.
 const CHUNKS: usize = 256;
 
-/// The most that a chunk takes as it is stored: JSON writes a byte of a text with up to six.
+/// Return the most that a chunk takes as it is stored: JSON writes a byte of a text with up to six.
 pub(super) const fn largest(limits: &Limits) -> u64 {
     limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
 }
@@ -39,7 +39,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Whether all were read.
+    /// Return whether all were read.
     pub(super) fn are_read(&self) -> bool {
         self.read >= self.indices.len()
     }
@@ -49,7 +49,8 @@ impl Chunks {
         Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
     }
 
-    /// The next of them; none behind the last. Fails where they are gone, since the job is or the store has lost them.
+    /// Return the next of them; none behind the last. Fails where they are gone, since the job is or the store has lost
+    /// them.
     pub(super) async fn read(&mut self) -> Result<Vec<Bytes>, Refused> {
         let rest = self.indices.get(self.read..).unwrap_or_default();
         let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
@@ -62,7 +63,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// The next of them, with the room that they take; `None` behind the last.
+    /// Return the next of them, with the room that they take; `None` behind the last.
     pub(super) async fn next(&mut self) -> Result<Option<(Vec<Bytes>, MemoryPermit)>, Refused> {
         if self.are_read() {
             return Ok(None);
@@ -125,7 +126,7 @@ impl PollPieces {
     }
 }
 
-/// Packs a piece on a thread of the pool. What comes of it goes out at once: the reader sees the chunks that it has.
+/// Pack a piece on a thread of the pool. What comes of it goes out at once: the reader sees the chunks that it has.
 async fn packed(
     mut packer: GzEncoder<Vec<u8>>,
     bytes: Vec<u8>,

@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Rates<K> {
         (left + now.saturating_duration_since(at).as_secs_f64() * self.per_second).min(self.burst)
     }
 
-    /// How long to wait, where nothing is left.
+    /// Return how long to wait, where nothing is left.
     pub(super) fn check(&self, now: Instant, key: &K) -> Result<(), Duration> {
         let left = self.left(now, key);
         if left >= 1.0 {
@@ -37,7 +37,7 @@ impl<K: Eq + Hash> Rates<K> {
         Err(Duration::from_secs_f64((1.0 - left) / self.per_second))
     }
 
-    /// Takes one, whether it is there or not.
+    /// Take one, whether it is there or not.
     pub(super) fn take(&mut self, now: Instant, key: K) {
         let left = (self.left(now, &key) - 1.0).max(-self.burst * OWED);
         if self.buckets.len() >= REMEMBERED {

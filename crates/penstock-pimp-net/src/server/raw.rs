@@ -81,12 +81,12 @@ fn etag(job: &Job, packed: bool) -> String {
     format!("\"{:x}-{:x}-{bytes:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
 }
 
-/// Whether a list of tags names this one.
+/// Return whether a list of tags names this one.
 fn names(list: &str, etag: &str) -> bool {
     list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
 }
 
-/// The first and the last byte of the answer, if it has any, and its status.
+/// Return the first and the last byte of the answer, if it has any, and its status.
 fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) {
     match asked.map_or(Range::All, |asked| Range::parse(asked, length)) {
         Range::All => (StatusCode::OK, length.checked_sub(1).map(|last| (0, last))),

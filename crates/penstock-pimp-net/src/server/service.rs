@@ -76,7 +76,7 @@ impl ServiceConfig {
     }
 }
 
-/// Whether a browser could say it of a page (RFC 6454, section 6.2).
+/// Return whether a browser could say it of a page (RFC 6454, section 6.2).
 fn is_origin(text: &HeaderValue) -> bool {
     let Ok(url) = Uri::try_from(text.as_bytes()) else { return false };
     let usual = match url.scheme_str() {
@@ -151,7 +151,7 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
 type Answered = std::result::Result<Response<ResponseBody>, Refused>;
 
 impl Service {
-    /// A buffer over a store.
+    /// Make a buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
         let most = largest(&limits).max(PIECE).saturating_mul(2);
@@ -175,7 +175,7 @@ impl Service {
         })
     }
 
-    /// Deletes what has expired, again and again, and tells who waits for a job what other processes did to it.
+    /// Delete what has expired, again and again, and tells who waits for a job what other processes did to it.
     pub async fn keep_clean(self: Arc<Self>) {
         let cleaning = async {
             loop {
@@ -226,7 +226,7 @@ impl Service {
         (live, news)
     }
 
-    /// How many wait for news of a job.
+    /// Return how many wait for news of a job.
     #[cfg(test)]
     pub(super) fn waiting(&self, id: JobId) -> usize {
         locked(&self.live).get(&id).map_or(0, |live| live.news.receiver_count())
@@ -237,7 +237,7 @@ impl Service {
         locked(&self.payloads).get(name).map(|(known, _)| known.clone())
     }
 
-    /// Remembers what was found of a payload; of so many, then all anew.
+    /// Remember what was found of a payload; of so many, then all anew.
     pub(super) fn remember_payload(&self, name: Name, known: Known, most: usize) {
         let mut payloads = locked(&self.payloads);
         if payloads.len() >= most {
@@ -246,7 +246,7 @@ impl Service {
         payloads.insert(name, known);
     }
 
-    /// A job that is known, as who has this key meets it.
+    /// Return a job that is known, as who has this key meets it.
     pub(super) async fn job(&self, id: JobId, key: Option<&str>) -> std::result::Result<Job, Refused> {
         self.known(id, key).await?.ok_or_else(|| Error::NotFound.into())
     }
@@ -390,7 +390,7 @@ fn too_often(wait: Duration) -> Refused {
     Refused::TooOften(wait.as_secs() + 1)
 }
 
-/// Waits until the server ends, where the request came over one.
+/// Wait until the server ends, where the request came over one.
 pub(super) async fn told(stopping: &mut Option<Stopping>) {
     match stopping {
         Some(stopping) => stopping.told().await,

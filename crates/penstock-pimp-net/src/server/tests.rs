@@ -138,7 +138,7 @@ fn read(stream: TcpStream) -> std::io::Result<Response> {
     Ok(Response { status, headers, body })
 }
 
-/// A body from its chunks, where the last of them is there.
+/// Return a body from its chunks, where the last of them is there.
 fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

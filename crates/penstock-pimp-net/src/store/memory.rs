@@ -21,7 +21,7 @@ struct Entry {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Make an empty store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -44,7 +44,7 @@ pub struct Usage {
     pub damaged: u64,
 }
 
-/// How many come first, of these lengths, that have no more than `most` bytes together; one at least.
+/// Return how many come first, of these lengths, that have no more than `most` bytes together; one at least.
 fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
     let mut bytes = 0_u64;
     let fits = |(place, length): &(usize, u64)| {
@@ -56,32 +56,35 @@ fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
 
 /// Where jobs are kept. Who changes a job sees to it that nobody else in this process does meanwhile.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// A job, as it was stored last; `None` where it is not known.
+    /// Return a job, as it was stored last; `None` where it is not known.
     fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>>;
 
-    /// Stores a change; it is durable when this returns (decision 13). Where it fails, nothing has changed, as where it gives `false`:
-    /// then another process was faster, and it is to be decided again.
+    /// Store a change; it is durable when this returns (decision 13). Where it fails, nothing has changed, as where it
+    /// gives `false`: then another process was faster, and it is to be decided again.
     fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>>;
 
-    /// The first chunks of these indices, in their order: one, and further ones as long as they have no more than `most` bytes
-    /// together. None where the first is not there. That fewer come than were asked for does not mean that there are no more.
+    /// Return the first chunks of these indices, in their order: one, and further ones as long as they have no more
+    /// than `most` bytes together. None where the first is not there. That fewer come than were asked for does not mean
+    /// that there are no more.
     fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>>;
 
-    /// Deletes the chunks of jobs that have expired and forgets those that have been expired for long; `now` is in
+    /// Delete the chunks of jobs that have expired and forgets those that have been expired for long; `now` is in
     /// milliseconds since the Unix epoch. What they took on the disk is free when this returns. A store that
     /// [fails](Self::failing) is tried again.
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>>;
 
-    /// The next job that was changed, by another process; `None`: any may have been. It waits for ever where no other process can.
+    /// Return the next job that was changed, by another process; `None`: any may have been. It waits for ever where no
+    /// other process can.
     fn changed(&self) -> BoxFuture<'_, Option<JobId>> {
         Box::pin(std::future::pending())
     }
 
-    /// Why it takes no changes: the last one failed, and none was taken since. `None`: it takes them, as far as it knows.
+    /// Return why it takes no changes: the last one failed, and none was taken since. `None`: it takes them, as far as
+    /// it knows.
     fn failing(&self) -> Option<String> {
         None
     }
 
-    /// How much it holds.
+    /// Return how much it holds.
     fn usage(&self) -> Usage;
 }

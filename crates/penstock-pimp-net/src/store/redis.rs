@@ -99,7 +99,7 @@ fn keys(id: JobId) -> [String; 2] {
 }
 
 impl RedisStore {
-    /// Connects to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
+    /// Connect to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
     ///
     /// Fails where the URL is none or nobody answers there.
     pub fn open(url: &str) -> Result<Self> {

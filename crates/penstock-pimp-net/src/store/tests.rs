@@ -35,12 +35,12 @@ fn job() -> Job {
     Job::create(now(0), "key", settings, &Limits::default()).expect("valid")
 }
 
-/// A change that adds chunks to a job, as a buffer makes it.
+/// Return a change that adds chunks to a job, as a buffer makes it.
 fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, bytes: usize) -> Change {
     written(job, id, indices.map(|index| (index, format!("{index}:{}", "x".repeat(bytes)), false)))
 }
 
-/// The same of these: an index, a value, and whether it is the final one.
+/// Return the same of these: an index, a value, and whether it is the final one.
 fn written(job: &mut Job, id: JobId, chunks: impl IntoIterator<Item = (u32, String, bool)>) -> Change {
     let envelope = |(index, value, done)| {
         let job = id.to_string();
@@ -193,7 +193,7 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
     }
 }
 
-/// A folder with these segments.
+/// Return a folder with these segments.
 fn image(segments: &[&[u8]]) -> TempDir {
     let image = TempDir::new().expect("a folder");
     for (number, bytes) in (1..).zip(segments) {
@@ -202,7 +202,7 @@ fn image(segments: &[&[u8]]) -> TempDir {
     image
 }
 
-/// A job that lives now, so that what is refused is refused for what it has lost.
+/// Return a job that lives now, so that what is refused is refused for what it has lost.
 fn alive() -> Job {
     Job::create(crate::client::now(), "key", Settings::default(), &Limits::default()).expect("valid")
 }
@@ -238,7 +238,7 @@ fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
     flip_each(&earlier::in_earlier_format(&bytes), (earlier::HEADER, earlier::SEAL), [&first, &second]);
 }
 
-/// Flips a bit of each byte of a segment with two jobs that live and one that was deleted.
+/// Flip a bit of each byte of a segment with two jobs that live and one that was deleted.
 fn flip_each(bytes: &[u8], (header, seal): (usize, usize), [first, second]: [&Job; 2]) {
     let (mut read_anyhow, mut refused) = (0, 0);
     for at in 0..bytes.len() {

@@ -38,7 +38,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The HTTP status of it, where it is a buffer's answer.
+    /// Return the HTTP status of it, where it is a buffer's answer.
     pub const fn status(self) -> Option<u16> {
         match self {
             Self::Malformed => Some(400),
@@ -70,7 +70,7 @@ impl Code {
         }
     }
 
-    /// Its name, as bodies of errors and Python show it.
+    /// Return its name, as bodies of errors and Python show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",

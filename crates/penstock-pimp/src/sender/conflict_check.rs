@@ -121,7 +121,7 @@ fn compare(ours: &mut VecDeque<Envelope<'static>>, stored: &BTreeMap<u32, Envelo
     ProbeOutcome::Same
 }
 
-/// Whether readers read the same. When a chunk was made does not count, and metadata may be written differently.
+/// Return whether readers read the same. When a chunk was made does not count, and metadata may be written differently.
 fn is_same(ours: &Envelope<'_>, found: &Envelope<'_>) -> bool {
     let metadata = |envelope: &Envelope<'_>| Metadata::decode(&envelope.value).ok();
     let value = ours.value == found.value || (ours.index == 0 && metadata(ours) == metadata(found));

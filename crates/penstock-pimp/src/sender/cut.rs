@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::ContentEncoding;
 
-/// The next value and how many bytes it takes; none where what is left waits for more.
+/// Return the next value and how many bytes it takes; none where what is left waits for more.
 pub(super) fn cut(
     rest: &[u8],
     whole: usize,

@@ -43,7 +43,7 @@ impl Phase {
         }
     }
 
-    /// Whether nothing more is written.
+    /// Return whether nothing more is written.
     pub(super) const fn is_over(&self) -> bool {
         match self {
             Self::Open | Self::Whole | Self::Failing { .. } => false,
@@ -51,7 +51,7 @@ impl Phase {
         }
     }
 
-    /// The error that the caller gets, or has got, for the end of the job.
+    /// Return the error that the caller gets, or has got, for the end of the job.
     pub(super) const fn error(&self) -> Option<&Error> {
         match self {
             Self::Open | Self::Whole => None,
@@ -78,7 +78,7 @@ impl Phase {
         *self = Self::Failing { why, error, moved };
     }
 
-    /// Whether chunks of another writer may still be passed: that is done once.
+    /// Return whether chunks of another writer may still be passed: that is done once.
     pub(super) const fn may_move(&self) -> bool {
         match self {
             Self::Open | Self::Whole => true,

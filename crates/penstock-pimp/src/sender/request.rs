@@ -55,13 +55,13 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The index of its last chunk.
+    /// Return the index of its last chunk.
     pub(super) fn last(&self) -> u32 {
         let behind = self.first.saturating_add(u32::try_from(self.envelopes.len()).unwrap_or(u32::MAX));
         behind.saturating_sub(1)
     }
 
-    /// Whether its last chunk is the final one.
+    /// Return whether its last chunk is the final one.
     pub(super) fn is_final(&self) -> bool {
         self.envelopes.last().is_some_and(|last| last.done)
     }

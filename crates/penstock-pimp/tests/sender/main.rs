@@ -41,7 +41,7 @@ impl Pair {
         self.sender.send(now, text.as_bytes()).expect("open");
     }
 
-    /// The next request: (index, value, done, error) of each envelope.
+    /// Return the next request: (index, value, done, error) of each envelope.
     fn request(&mut self) -> Vec<(u64, String, bool, Option<String>)> {
         let now = self.now();
         let Some(request) = self.sender.poll_transmit(now).expect("writable") else { return Vec::new() };

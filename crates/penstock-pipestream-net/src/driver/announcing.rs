@@ -22,7 +22,7 @@ impl Waiting {
         self.0.entry(request.draft.parent).or_default().push_back(request);
     }
 
-    /// All of them, for whom the session has ended.
+    /// Return all of them, for whom the session has ended.
     pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
         std::mem::take(&mut self.0).into_values().flatten()
     }

@@ -20,7 +20,7 @@ use crate::port::SinkEvent;
 use crate::types::{Attempt, Issued, Resumed};
 
 impl Driver {
-    /// Whether a child has to wait because too much is kept already.
+    /// Return whether a child has to wait because too much is kept already.
     pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
         if self.layer2.kept_bytes < KEPT
@@ -32,19 +32,19 @@ impl Driver {
         self.layer2.kept_full = true;
         true
     }
-    /// Whether a client sends before the server's SESSION has come: that says whether the session survives its connection, and
-    /// whether its policy is in force.
+    /// Return whether a client sends before the server's SESSION has come: that says whether the session survives its
+    /// connection, and whether its policy is in force.
     pub(super) fn begins_at_once(&self) -> bool {
         matches!(self.road, Road::Ends) && self.policy.is_none()
     }
-    /// Whether an entity of ours may come again by its parent's policy, or the session's.
+    /// Return whether an entity of ours may come again by its parent's policy, or the session's.
     fn may_come_again(&self, draft: &EntityDraft) -> bool {
         match draft.parent {
             Some(parent) => !self.layer2.retrying.is_empty() && self.layer2.retrying.contains(&parent),
             None => self.session.root_policy().is_some_and(|policy| policy.retries(0)),
         }
     }
-    /// The policy that an entity is announced with.
+    /// Return the policy that an entity is announced with.
     pub(super) fn policy_of(&self, draft: &EntityDraft) -> Option<CompletionPolicy> {
         let default = || self.policy.filter(|_| draft.dehydrate && draft.parent.is_none());
         draft.policy.or_else(default)

@@ -73,7 +73,7 @@ impl Driver {
         // Whoever asks may be gone.
         let _ = reply.send(self.session.stopping_point(key, validation));
     }
-    /// Sets a received entity aside under a claim check that is stored.
+    /// Set a received entity aside under a claim check that is stored.
     pub(super) fn defer(&mut self, attempt: Attempt, claim: Issued, reply: Option<Reply<()>>) {
         let (id, key) = (claim.id, attempt.key);
         let deferred = if self.layer2.is_present(attempt) {

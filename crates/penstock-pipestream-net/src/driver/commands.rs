@@ -140,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// Announces an entity and sends it on its way, or gives it back if it has to wait.
+    /// Announce an entity and send it on its way, or gives it back if it has to wait.
     fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         if request.answer.is_closed() {
             // The caller has given up waiting; the peer has not heard of it.
@@ -258,7 +258,7 @@ impl Driver {
         }
     }
 
-    /// Sends what was announced, once QUIC has taken the announcements. A payload that took the connection's credit
+    /// Send what was announced, once QUIC has taken the announcements. A payload that took the connection's credit
     /// before its PENDING could keep it, and itself, from ever being received.
     pub(super) fn send_announced(&mut self) {
         let written = self.control.written();

@@ -54,22 +54,23 @@ impl Control {
         self.queue.push_back(bytes);
     }
 
-    /// Whether more may be done that has to be written about, where the session holds back so many bytes for its next interval.
+    /// Return whether more may be done that has to be written about, where the session holds back so many bytes for its
+    /// next interval.
     pub(super) fn has_room(&self, held_back: usize) -> bool {
         self.queued.saturating_add(held_back) < MAX_QUEUED
     }
 
-    /// How many bytes wait.
+    /// Return how many bytes wait.
     pub(super) const fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many bytes have been pushed.
+    /// Return how many bytes have been pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// How many of them QUIC has taken: it delivers them whatever else is sent.
+    /// Return how many of them QUIC has taken: it delivers them whatever else is sent.
     pub(super) const fn written(&self) -> u64 {
         self.pushed.saturating_sub(self.queued as u64)
     }
@@ -78,7 +79,7 @@ impl Control {
         self.queue.is_empty()
     }
 
-    /// Waits until bytes went or, if `read`, came. Loses nothing when it is dropped.
+    /// Wait until bytes went or, if `read`, came. Loses nothing when it is dropped.
     pub(super) async fn next(&mut self, read: bool) -> ControlRead {
         let reading = async {
             match &mut self.receive {
@@ -107,7 +108,7 @@ impl Control {
         }
     }
 
-    /// Writes everything, as long as the peer takes it.
+    /// Write everything, as long as the peer takes it.
     pub(super) async fn write_all(&mut self) {
         let Some(send) = &mut self.send else { return };
         while !self.queue.is_empty() {
@@ -117,7 +118,7 @@ impl Control {
         }
     }
 
-    /// Writes what the peer takes now, without waiting for it.
+    /// Write what the peer takes now, without waiting for it.
     pub(super) async fn write_now(&mut self) {
         tokio::select! {
             biased;

@@ -65,7 +65,7 @@ impl Driver {
         self.publish();
     }
 
-    /// Shows what the session has seen and what it holds.
+    /// Show what the session has seen and what it holds.
     fn publish(&mut self) {
         let shared = &self.link.shared;
         let seen = *self.session.counters();
@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    /// Opens the sink, if the session has just got its ID. True: there is more to be polled.
+    /// Open the sink, if the session has just got its ID. True: there is more to be polled.
     async fn open(&mut self) -> bool {
         let shared = &self.link.shared;
         let opened = match std::mem::take(&mut self.opening).then_some(self.agreement).flatten() {
@@ -273,7 +273,7 @@ impl Driver {
         self.batches.sink(SinkEvent::Resolved { key, parent_id, status, reason, failures, claim, header });
     }
 
-    /// The header of an entity that was not admitted.
+    /// Return the header of an entity that was not admitted.
     pub(super) fn refused_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let rejected = self.batches.rejected.iter().find(|header| names(header, key));
         rejected.cloned().or_else(|| self.streams.held_header(key))

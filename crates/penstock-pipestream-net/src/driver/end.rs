@@ -19,9 +19,9 @@ const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 const CLOSE_SENT: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Closes gracefully. CONNECTION_CLOSE may be lost, with the server that it is for; so a client whose session survives
-    /// first ends its root scope: when that is released, a server that keeps sessions on disk has it there that nothing
-    /// more comes.
+    /// Close gracefully. CONNECTION_CLOSE may be lost, with the server that it is for; so a client whose session
+    /// survives first ends its root scope: when that is released, a server that keeps sessions on disk has it there
+    /// that nothing more comes.
     pub(super) fn close(&mut self, now: Now) {
         let tells = self.link.shared.role == Role::Client && self.session.survives();
         if !tells || self.root_released {
@@ -45,7 +45,7 @@ impl Driver {
         }
     }
 
-    /// Ends the announcements of our root scope, unless an earlier process has.
+    /// End the announcements of our root scope, unless an earlier process has.
     pub(super) fn end_root(&mut self, now: Now) -> penstock_pipestream::Result<()> {
         let before = self.durable.as_mut().and_then(Durable::has_ended_root);
         if before.is_none() {

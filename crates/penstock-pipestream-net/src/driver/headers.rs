@@ -51,7 +51,7 @@ impl Driver {
         Ok(self.sealing.keys.clone().map(Sealer))
     }
 
-    /// Whether headers need no key, or their keys are there.
+    /// Return whether headers need no key, or their keys are there.
     fn may_open(&mut self) -> bool {
         let Some(secrets) = self.sealing.secrets.as_ref().filter(|_| self.sealing.keys.is_none()) else { return true };
         let Some(id) = self.key_id() else { return false };
@@ -60,7 +60,7 @@ impl Driver {
         self.sealing.keys.is_some()
     }
 
-    /// The session's ID, once both ends know it.
+    /// Return the session's ID, once both ends know it.
     fn key_id(&self) -> Option<SessionId> {
         let shared = &self.link.shared;
         let below = || self.agreement.filter(|agreement| agreement.layer < 2);
@@ -79,7 +79,7 @@ impl Driver {
         }
     }
 
-    /// Takes the headers that came early, if the session has its ID by now. True: there were some.
+    /// Take the headers that came early, if the session has its ID by now. True: there were some.
     pub(super) fn take_early(&mut self, now: Now) -> bool {
         if self.sealing.early.is_empty() || !self.may_open() {
             return false;

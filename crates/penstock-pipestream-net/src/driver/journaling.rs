@@ -23,7 +23,7 @@ use crate::transport::{GOES_ON, certificate, quic_code};
 use crate::types::Released;
 
 impl Driver {
-    /// Stores what the session was told, before anything follows from it. True: there is more to be polled.
+    /// Store what the session was told, before anything follows from it. True: there is more to be polled.
     pub(super) async fn store(&mut self) -> bool {
         let (ended, whole) = (std::mem::take(&mut self.batches.ended), std::mem::take(&mut self.batches.whole));
         let Some(durable) = &mut self.durable else { return false };
@@ -68,7 +68,7 @@ impl Driver {
         true
     }
 
-    /// Announces nothing for an entity that was announced with its label before. Gives back what is to be announced.
+    /// Announce nothing for an entity that was announced with its label before. Gives back what is to be announced.
     pub(super) fn look_up(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         let label = &request.draft.label;
         let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Some(request) };
@@ -100,7 +100,7 @@ impl Driver {
         None
     }
 
-    /// Whether something has been announced with this label, by whichever process.
+    /// Return whether something has been announced with this label, by whichever process.
     pub(super) fn knows(&self, label: &Bytes) -> crate::Result<bool> {
         let Some(durable) = &self.durable else { return Ok(false) };
         let failed = |error: std::io::Error| Error::io("cannot read what has become of the label", error);

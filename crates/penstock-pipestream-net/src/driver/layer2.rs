@@ -69,17 +69,17 @@ impl Kept {
 }
 
 impl Layer2 {
-    /// How often an entity has failed that may come again.
+    /// Return how often an entity has failed that may come again.
     pub(super) fn failures(&self, key: EntityKey) -> u32 {
         if self.failures.is_empty() { 0 } else { self.failures.get(&key).copied().unwrap_or_default() }
     }
 
-    /// The number of the attempt at a received entity that counts.
+    /// Return the number of the attempt at a received entity that counts.
     pub(super) fn present(&self, key: EntityKey) -> u32 {
         if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }
     }
 
-    /// Whether what came of an attempt still counts.
+    /// Return whether what came of an attempt still counts.
     pub(super) fn is_present(&self, attempt: Attempt) -> bool {
         self.present(attempt.key) == attempt.number
     }
@@ -95,12 +95,12 @@ impl Layer2 {
         *voids = voids.saturating_add(1);
     }
 
-    /// Whether an entity of ours may be sent again as it is.
+    /// Return whether an entity of ours may be sent again as it is.
     pub(super) fn keeps(&self, key: EntityKey) -> bool {
         !self.kept.is_empty() && self.kept.contains_key(&key)
     }
 
-    /// Keeps a header for the claim check that its entity may get, unless there are too many.
+    /// Keep a header for the claim check that its entity may get, unless there are too many.
     pub(super) fn keep_header(&mut self, key: EntityKey, header: &Arc<EntityHeader>) {
         let bytes = self.header_bytes.saturating_add(header_weight(header));
         if bytes > HEADERS {

@@ -141,14 +141,14 @@ impl Drop for Unwinding {
     }
 }
 
-/// Waits for the end of a connection.
+/// Wait for the end of a connection.
 fn loss_of(connection: &Connection) -> Pin<Box<dyn Future<Output = ConnectionError> + Send>> {
     let connection = connection.clone();
     Box::pin(async move { connection.closed().await })
 }
 
 impl Driver {
-    /// A driver for a connection. A client has opened stream 0; a server learns of it by a command.
+    /// Make a driver for a connection. A client has opened stream 0; a server learns of it by a command.
     pub(crate) fn new(
         session: Session,
         link: Arc<Link>,
@@ -210,7 +210,7 @@ impl Driver {
         self.names = names;
     }
 
-    /// Runs until the session is over.
+    /// Run until the session is over.
     pub(crate) async fn run(mut self) {
         let _unwinding = Unwinding(Arc::clone(&self.link.shared));
         let mut lost = loss_of(&self.link.connection);
@@ -269,7 +269,7 @@ impl Driver {
         self.finish().await;
     }
 
-    /// When something has to be done though nothing comes.
+    /// Return when something has to be done though nothing comes.
     fn deadline(&self) -> Option<Instant> {
         let quiet = self.quiet_timeout.map(|timeout| self.heard + timeout);
         [self.session.poll_timeout(), self.agree_by, quiet].into_iter().flatten().min()

@@ -18,7 +18,7 @@ pub(super) struct Named {
 }
 
 impl Names {
-    /// Takes a name, unless another session has it.
+    /// Take a name, unless another session has it.
     pub(super) fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
         lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name })
     }

@@ -24,7 +24,7 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Opens the session's place: a new one, or that of an earlier process.
+    /// Open the session's place: a new one, or that of an earlier process.
     pub(super) async fn open(self, session: NewSession) -> Result<OpenSession> {
         match self.found {
             Some(found) => found.open(session).await,
@@ -33,7 +33,7 @@ impl Opening {
     }
 }
 
-/// Waits until the sink has written what it has in hand. False: the list has no last line yet.
+/// Wait until the sink has written what it has in hand. False: the list has no last line yet.
 pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) -> bool {
     let Some(done) = done else { return true };
     match timeout(SINK_DONE, done).await {

@@ -70,7 +70,7 @@ pub(super) enum Met {
 }
 
 impl Road {
-    /// Waits for another connection. It may be given up and called again.
+    /// Wait for another connection. It may be given up and called again.
     pub(super) async fn next(&mut self) -> Met {
         match self {
             Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
@@ -128,7 +128,7 @@ pub(super) fn refuse(connection: &Connection) {
     connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
 }
 
-/// Dials until it gets through, or the time is over.
+/// Dial until it gets through, or the time is over.
 async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
     let late = Instant::now().checked_add(within);
     let mut pause = PAUSE.0;
@@ -157,7 +157,7 @@ impl Returns {
         lock(&self.waiting).insert(waiting.owner.session, waiting);
     }
 
-    /// Whether a session of an earlier process of that name waits for its client.
+    /// Return whether a session of an earlier process of that name waits for its client.
     pub(super) fn waits(&self, name: SessionId) -> bool {
         lock(&self.waiting).contains_key(&name)
     }

@@ -88,7 +88,7 @@ impl Streams {
         self.slots.insert(stream, Slot::Held { header, reply });
     }
 
-    /// The connection's window, if more streams are held than ever before.
+    /// Return the connection's window, if more streams are held than ever before.
     pub(super) fn wider_window(&mut self, intake: Intake) -> Option<u32> {
         if self.held <= self.most_held {
             return None;
@@ -132,7 +132,7 @@ impl Streams {
         self.slots.remove(&stream);
     }
 
-    /// The header of a held stream, for an entity that fails before it is admitted.
+    /// Return the header of a held stream, for an entity that fails before it is admitted.
     pub(super) fn held_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         self.slots.values().find_map(|slot| match slot {
             Slot::Held { header, .. } | Slot::HeldWhole(Arrival { header, .. }) if names(header, key) => {
@@ -142,7 +142,7 @@ impl Streams {
         })
     }
 
-    /// The entities that are being received and whose payload has not come whole.
+    /// Return the entities that are being received and whose payload has not come whole.
     pub(super) fn unfinished(&self) -> HashSet<EntityKey> {
         let begun = self.slots.values().filter_map(|slot| match slot {
             Slot::Receiving { key, whole, .. } if !whole.load(Ordering::Acquire) => Some(*key),
@@ -159,7 +159,7 @@ impl Streams {
     }
 }
 
-/// Whether a header is about this entity.
+/// Return whether a header is about this entity.
 pub(super) fn names(header: &EntityHeader, key: EntityKey) -> bool {
     header.entity_id == key.entity && header.scope_id == u32::from(key.scope)
 }

@@ -146,8 +146,8 @@ impl Driver {
         self.accepting = accept(&self.link);
     }
 
-    /// The peer of a fresh connection names a session that waits: its driver takes the connection. Gives the driver back
-    /// where there is none.
+    /// Return the peer of a fresh connection names a session that waits: its driver takes the connection. Gives the
+    /// driver back where there is none.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
         let (calls, waiting) = match &self.road {
             Road::Waits { returns, .. } => (returns.of(named), returns.take(named)),
@@ -194,7 +194,7 @@ impl Driver {
     }
 }
 
-/// Whether both connections are of a client with the same certificate, or of some without.
+/// Return whether both connections are of a client with the same certificate, or of some without.
 fn same_client(one: &Connection, other: &Connection) -> bool {
     certificate(one) == certificate(other)
 }

@@ -39,7 +39,7 @@ enum Message {
 }
 
 impl EventLog {
-    /// Appends to a file, which is made if it is not there.
+    /// Append to a file, which is made if it is not there.
     pub fn create(path: &Path) -> Result<Self> {
         let open = || OpenOptions::new().create(true).append(true).open(path);
         let file = open().map_err(|error| Error::file("cannot open the event log", path, error))?;
@@ -76,7 +76,7 @@ impl EventLog {
         &self.counters
     }
 
-    /// Waits until all that was handed over is in the file.
+    /// Wait until all that was handed over is in the file.
     pub async fn flush(&self) {
         let Ok(inbox) = self.inbox.get() else { return };
         let (done, written) = oneshot::channel();

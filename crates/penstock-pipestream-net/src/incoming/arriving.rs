@@ -51,7 +51,7 @@ impl Arriving {
         self.stream.id()
     }
 
-    /// Reads the header, and the payload bytes that come in one go with it. It may be given up and called again.
+    /// Read the header, and the payload bytes that come in one go with it. It may be given up and called again.
     /// `Err(None)`: reset or lost, and nobody knows which entity it was.
     pub(super) async fn head(&mut self) -> Result<(EntityHeader, Pieces), Option<core::Error>> {
         loop {
@@ -80,7 +80,7 @@ impl Arriving {
         error
     }
 
-    /// Takes what else is here of a small payload, without waiting for more.
+    /// Take what else is here of a small payload, without waiting for more.
     pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> Arrived {
         let mut end = None;
         let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
@@ -127,7 +127,7 @@ impl Pieces {
         self.more.iter().fold(self.first.len(), |sum, piece| sum.saturating_add(piece.len())) as u64
     }
 
-    /// All of them as one.
+    /// Return all of them as one.
     fn joined(self) -> Bytes {
         if self.more.is_empty() { self.first } else { Slab::default().copy(&self) }
     }

@@ -13,7 +13,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// The file, opened where this is the first time. Blocks on the disk then.
+    /// Return the file, opened where this is the first time. Blocks on the disk then.
     pub(crate) fn spool(&self, open: impl FnOnce() -> io::Result<Spool>) -> io::Result<Arc<Spool>> {
         let mut spool = lock(&self.spool);
         match &*spool {
@@ -22,7 +22,7 @@ impl Assembly {
         }
     }
 
-    /// The file, where a chunk has needed one.
+    /// Return the file, where a chunk has needed one.
     pub(crate) fn made(&self) -> Option<Arc<Spool>> {
         lock(&self.spool).clone()
     }

@@ -114,7 +114,7 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    /// Takes care of a file that was just made.
+    /// Take care of a file that was just made.
     pub fn new(path: PathBuf) -> Self {
         Self { path: Some(path) }
     }
@@ -164,17 +164,17 @@ impl Spool {
         &self.file
     }
 
-    /// The file's name, from now on the caller's to keep or to drop.
+    /// Return the file's name, from now on the caller's to keep or to drop.
     pub fn take_temp(&self) -> Option<TempFile> {
         lock(&self.temp).take()
     }
 
-    /// Writes a chunk's bytes to their place. Blocks on the disk.
+    /// Write a chunk's bytes to their place. Blocks on the disk.
     pub fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         write_all_at(&self.file, bytes, offset)
     }
 
-    /// Reads from a place. Blocks on the disk.
+    /// Read from a place. Blocks on the disk.
     pub fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
         let mut buffer = vec![0; max];
         let count = read_at(&self.file, &mut buffer, offset)?;

@@ -48,7 +48,7 @@ pub(crate) async fn receive_chunk(
     }
 }
 
-/// Writes what comes to its place; the next pieces are read while the last ones are being written.
+/// Write what comes to its place; the next pieces are read while the last ones are being written.
 async fn write_chunk(
     body: &mut StreamBody,
     payload_length: u64,

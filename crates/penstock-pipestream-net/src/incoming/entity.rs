@@ -60,7 +60,7 @@ impl IncomingEntity {
         Self { header, accepted, number, receiving: PerProcess::of(process, receiving) }
     }
 
-    /// The entity's name in its session.
+    /// Return the entity's name in its session.
     pub fn key(&self) -> EntityKey {
         self.accepted.key
     }
@@ -70,7 +70,7 @@ impl IncomingEntity {
         Attempt { key: self.accepted.key, number: self.number }
     }
 
-    /// Its header as it came.
+    /// Return its header as it came.
     pub fn header(&self) -> &EntityHeader {
         &self.header
     }
@@ -80,8 +80,8 @@ impl IncomingEntity {
         &self.accepted
     }
 
-    /// The next bytes of the payload. `None` comes once length and checksum are known to be right (section 10.2);
-    /// nothing may be committed before. After an error the entity has failed and the peer knows.
+    /// Return the next bytes of the payload. `None` comes once length and checksum are known to be right (section
+    /// 10.2); nothing may be committed before. After an error the entity has failed and the peer knows.
     ///
     /// Hashes, and reads what came in chunks from disk, on the thread that polls it.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
@@ -95,7 +95,7 @@ impl IncomingEntity {
         Ok(())
     }
 
-    /// The whole payload, if it has at most `limit` bytes.
+    /// Return the whole payload, if it has at most `limit` bytes.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Bytes> {
         if self.header.payload_length > limit as u64 {
             return Err(Error::misuse(format!("the payload has more than {limit} bytes")));
@@ -126,7 +126,7 @@ impl IncomingEntity {
         }
     }
 
-    /// The same for a payload that is all here: its length if it is right. `None`: it has to be waited for.
+    /// Return the same for a payload that is all here: its length if it is right. `None`: it has to be waited for.
     pub(crate) fn finish_now(&mut self) -> Option<Result<u64>> {
         self.receiving.asked_mut()?.finish_now()
     }
@@ -136,7 +136,7 @@ impl IncomingEntity {
         self.receiving.into_inner()?.reject(reason)
     }
 
-    /// Refuses to skip and to defer where that cannot be: below layer 2, and for an entity with children,
+    /// Refuse to skip and to defer where that cannot be: below layer 2, and for an entity with children,
     /// of which its policy says what becomes.
     pub fn check_layer2(&self) -> Result<()> {
         if self.accepted.dehydrated {
@@ -145,7 +145,7 @@ impl IncomingEntity {
         self.receiving.get()?.check_layer2()
     }
 
-    /// Refuses to defer where that cannot be: as [`check_layer2`](Self::check_layer2), and where claim checks are kept
+    /// Refuse to defer where that cannot be: as [`check_layer2`](Self::check_layer2), and where claim checks are kept
     /// nowhere.
     pub fn check_defer(&self) -> Result<()> {
         self.check_layer2()?;
@@ -166,15 +166,15 @@ impl IncomingEntity {
         self.receiving.get_mut()?.wait(reason, state).await
     }
 
-    /// Waits until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None` where bytes were
-    /// taken since, so that the state is not the entity's any more: processing begins anew (section 10.7). Bytes that were
-    /// taken do not come again. It may be given up and called again.
+    /// Wait until the owner lets an entity go on that [`wait`](Self::wait)s, and gives the state; `None` where bytes
+    /// were taken since, so that the state is not the entity's any more: processing begins anew (section 10.7). Bytes
+    /// that were taken do not come again. It may be given up and called again.
     pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
         self.receiving.get_mut()?.resumed().await
     }
 
-    /// Sets the entity aside under a claim check, which is good for `life`, or as long as the server allows, and is stored
-    /// before the peer hears DEFERRED. Layer 2.
+    /// Set the entity aside under a claim check, which is good for `life`, or as long as the server allows, and is
+    /// stored before the peer hears DEFERRED. Layer 2.
     pub async fn defer(self, reason: Reason, life: Option<std::time::Duration>) -> Result<ClaimCheck> {
         self.check_defer()?;
         self.receiving.into_inner()?.defer(reason, life).await

@@ -40,7 +40,7 @@ use crate::transport::quic_code;
 /// Streams that came whole and are told to the driver together.
 const TOGETHER: usize = 256;
 
-/// Takes the peer's entity streams as they are opened, no more at a time than there are places. What is small and
+/// Take the peer's entity streams as they are opened, no more at a time than there are places. What is small and
 /// here already costs no task of its own.
 pub(crate) async fn accept_streams(link: Arc<Link>) {
     let (mut whole, mut slab) = (Vec::new(), Slab::default());
@@ -75,7 +75,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
     }
 }
 
-/// A place and the next stream. Before it waits for either, what has come is told.
+/// Return a place and the next stream. Before it waits for either, what has come is told.
 async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSemaphorePermit, RecvStream)> {
     let place = match Arc::clone(&link.places).try_acquire_owned() {
         Ok(place) => place,
@@ -114,7 +114,7 @@ async fn tell_whole(link: &Link, whole: &mut Vec<Arrival>) -> bool {
     whole.is_empty() || link.commands.tell(Command::Arrived(std::mem::take(whole))).await
 }
 
-/// Takes whatever bidirectional streams the peer opens; the first one of a client is stream 0 (section 5.1).
+/// Take whatever bidirectional streams the peer opens; the first one of a client is stream 0 (section 5.1).
 pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
     while let Ok((send, receive)) = link.connection.accept_bi().await {
         let command = if u64::from(send.id()) == 0 { Command::Control(send, receive) } else { Command::Bidirectional };
@@ -167,7 +167,7 @@ async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePerm
     }
 }
 
-/// Asks the driver. Where the stream is held, nothing of it is read meanwhile, so a reset is seen later.
+/// Ask the driver. Where the stream is held, nothing of it is read meanwhile, so a reset is seen later.
 async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict> {
     let (reply, answer) = oneshot::channel();
     if !link.commands.tell(Command::Header { stream, header: Box::new(header), reply }).await {
@@ -213,7 +213,7 @@ impl From<StreamEnd> for Collecting {
     }
 }
 
-/// Reads a small payload to the end of its stream. Copies it, because every piece would keep its packet alive. One
+/// Read a small payload to the end of its stream. Copies it, because every piece would keep its packet alive. One
 /// that is too short is found by whoever checks it.
 async fn collect(body: &mut StreamBody, length: u64) -> Result<Bytes, Collecting> {
     let mut all = BytesMut::new();

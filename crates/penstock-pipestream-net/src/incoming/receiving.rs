@@ -100,7 +100,7 @@ impl Receiving {
         }
     }
 
-    /// The next bytes; `None` once they are known to be right.
+    /// Return the next bytes; `None` once they are known to be right.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         let next = match std::mem::take(&mut self.unread) {
             unread if unread.is_empty() => self.fresh_chunk().await?,
@@ -137,7 +137,7 @@ impl Receiving {
         Ok(None)
     }
 
-    /// A payload that came whole: it is known to be right before anybody sees it.
+    /// Return a payload that came whole: it is known to be right before anybody sees it.
     fn check_whole(&mut self) -> Option<Result<Bytes>> {
         let Some(Body::Whole(bytes)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
         let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &bytes);
@@ -163,14 +163,14 @@ impl Receiving {
         self.check.get_or_insert_with(|| Box::new(new_check(&self.header)))
     }
 
-    /// Reads what is left, then tells the session.
+    /// Read what is left, then tells the session.
     pub(super) async fn complete(self) -> Result<()> {
         let (attempt, link) = (self.attempt, Arc::clone(&self.link));
         self.finish().await?;
         if link.commands.urge(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
     }
 
-    /// Reads what is left; the session is still to be told.
+    /// Read what is left; the session is still to be told.
     pub(super) async fn finish(mut self) -> Result<()> {
         while self.chunk().await?.is_some() {}
         self.decided = true;
@@ -198,7 +198,7 @@ impl Receiving {
         if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
     }
 
-    /// Whether a claim check would be kept.
+    /// Return whether a claim check would be kept.
     pub(super) fn check_claims(&self) -> Result<()> {
         self.link.claims.check_kept()
     }
@@ -250,7 +250,7 @@ impl Receiving {
         }
     }
 
-    /// Waits until it goes on.
+    /// Wait until it goes on.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
         let Some(waiting) = &mut self.waiting else { return Err(Error::misuse("the entity does not wait".into())) };
         let resumed = (&mut waiting.resumed).await;
@@ -264,7 +264,7 @@ impl Receiving {
         }
     }
 
-    /// Stores a claim check, then tells the session.
+    /// Store a claim check, then tell the session.
     pub(super) async fn defer(self, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
         let session = self.link.layer2()?;
         // To its end, even if nobody waits for that: a claim check that is issued must be somebody's.
@@ -314,7 +314,7 @@ impl Receiving {
         answer.inspect_err(|_| claims.void(claim.id)).map(|()| ClaimCheck::from(&claim))
     }
 
-    /// Leaves verification and decision to the caller.
+    /// Leave verification and decision to the caller.
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
         self.decided = true;
         let (body, check) = (self.body.take()?, new_check(&self.header));

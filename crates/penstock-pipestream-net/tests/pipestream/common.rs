@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Longer than anything here takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits on the test's own thread, as Python does.
+/// Wait on the test's own thread, as Python does.
 pub(crate) fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + PATIENCE), &mut || Ok(())).expect("within a minute")
 }
@@ -29,7 +29,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A server in a folder of its own, which holds its certificate.
+    /// Make a server in a folder of its own, which holds its certificate.
     pub(crate) fn bind(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
         let mut options = ServerOptions::new(anywhere(), tls);
@@ -57,7 +57,7 @@ pub(crate) fn container() -> EntityDraft {
     EntityDraft { dehydrate: true, ..draft("application/zip") }
 }
 
-/// Waits until something is so.
+/// Wait until something is so.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {

@@ -79,26 +79,26 @@ pub struct Claims {
 type Stored = Option<oneshot::Receiver<io::Result<()>>>;
 
 impl Claims {
-    /// A book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of a
-    /// change before it is on disk.
+    /// Make a book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of
+    /// a change before it is on disk.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
         Self::open_with(folder, ClaimLimits::default())
     }
 
-    /// The same, with limits.
+    /// Return the same, with limits.
     pub fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
         claims.open_now()?;
         Ok(claims)
     }
 
-    /// The book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks: the first
-    /// that has takes the folder, and for another server of the same sink there is no claim check to be had.
+    /// Return the book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks:
+    /// the first that has takes the folder, and for another server of the same sink there is no claim check to be had.
     pub fn beside(sink: &Path) -> Arc<Self> {
         Self::beside_with(sink, ClaimLimits::default())
     }
 
-    /// The same, with limits.
+    /// Return the same, with limits.
     pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
         let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
@@ -110,8 +110,8 @@ impl Claims {
         claims
     }
 
-    /// The book of all servers of a sink in an object store, beside its sessions: what one of them has issued any of them
-    /// knows, and one redemption is good, whichever is asked. Blocks on the store.
+    /// Return the book of all servers of a sink in an object store, beside its sessions: what one of them has issued
+    /// any of them knows, and one redemption is good, whichever is asked. Blocks on the store.
     pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
         claims.open_now()?;
@@ -119,8 +119,8 @@ impl Claims {
         Ok(claims)
     }
 
-    /// A server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it: the lists of
-    /// the sessions that redeemed say what became of that. Blocks on the disk.
+    /// Return a server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it:
+    /// the lists of the sessions that redeemed say what became of that. Blocks on the disk.
     pub fn settle_from(&self, sink: &Path) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
@@ -153,8 +153,8 @@ impl Claims {
         Ok(())
     }
 
-    /// The same for a sink in an object store. A session that is not closed may still be going on, in another server:
-    /// only what its list says counts. Blocks on the store.
+    /// Return the same for a sink in an object store. A session that is not closed may still be going on, in another
+    /// server: only what its list says counts. Blocks on the store.
     pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
@@ -196,7 +196,7 @@ impl Claims {
         }
     }
 
-    /// Reads what is kept, once. Blocks on the disk or the store.
+    /// Read what is kept, once. Blocks on the disk or the store.
     fn open_now(self: &Arc<Self>) -> Result<()> {
         let _opening = lock(&self.opening);
         if self.store.get().is_some() {
@@ -236,7 +236,7 @@ impl Claims {
         opened.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
-    /// Reads what other servers of the sink have written, where there may be others. What has its end does not change.
+    /// Read what other servers of the sink have written, where there may be others. What has its end does not change.
     async fn read_others(&self, id: u64) -> Result<()> {
         let Home::Objects(sharing) = &self.home else { return Ok(()) };
         let known = lock(&self.state).book.get(id).map(|claim| claim.state);
@@ -287,14 +287,14 @@ impl Claims {
         }
     }
 
-    /// The first of those whose expiry and ID come after this.
+    /// Return the first of those whose expiry and ID come after this.
     pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
         let mut state = lock(&self.state);
         state.sweep();
         state.page(after, max)
     }
 
-    /// Waits for claim checks that are open and have a higher number, and gives the number of the last with them.
+    /// Wait for claim checks that are open and have a higher number, and gives the number of the last with them.
     pub(crate) async fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
         loop {
             let mut issued = pin!(self.issued.notified());
@@ -337,7 +337,7 @@ impl Claims {
         self.counters.full.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a claim check back that nobody has heard of.
+    /// Take a claim check back that nobody has heard of.
     pub(crate) fn void(&self, id: u64) {
         let mut state = lock(&self.state);
         state.book.void(id);
@@ -381,7 +381,7 @@ impl Claims {
         drop(self.save(&mut state));
     }
 
-    /// Settles a claim check that no session has redeemed; stored when this returns.
+    /// Settle a claim check that no session has redeemed; stored when this returns.
     pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
         // Whoever sets it aside once more does that in a session, under a claim check of its own.
         if !status.is_terminal() || status == Status::Deferred {
@@ -418,7 +418,7 @@ impl Claims {
         Some(store.save(&records))
     }
 
-    /// Fires when all that was handed to the store before is on disk.
+    /// Fire when all that was handed to the store before is on disk.
     fn barrier(&self, state: &mut State) -> Stored {
         drop(self.save(state));
         self.store.get().map(|store| store.save(&[]))
@@ -514,7 +514,7 @@ impl ClaimChecks for Claims {
     }
 }
 
-/// All that the servers of a sink have written.
+/// Return all that the servers of a sink have written.
 async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Result<()> {
     sharing.read_new(|(record, details)| state.restore(record, details)).await?;
     for id in sharing.redeemed().await? {

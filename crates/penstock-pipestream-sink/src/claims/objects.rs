@@ -76,7 +76,7 @@ impl Sharing {
         Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
     }
 
-    /// Where our own records go.
+    /// Return where our own records go.
     pub(super) fn log(&self) -> ObjectLog {
         ObjectLog {
             place: self.place.clone(),
@@ -107,19 +107,19 @@ impl Sharing {
         Ok(())
     }
 
-    /// The claim checks that were redeemed.
+    /// Return the claim checks that were redeemed.
     pub(super) async fn redeemed(&self) -> Result<Vec<u64>> {
         let found = list(&self.place, REDEEMED).await?;
         let names = found.iter().filter_map(|object| object.location.filename());
         Ok(names.filter_map(|name| u64::from_str_radix(name, 16).ok()).collect())
     }
 
-    /// The session that has redeemed a claim check, if there is one.
+    /// Return the session that has redeemed a claim check, if there is one.
     pub(super) async fn redeemer(&self, id: u64) -> Result<Option<SessionId>> {
         Ok(self.marker(id).await?.and_then(|marker| SessionId::parse(&marker.by).ok()))
     }
 
-    /// Redeems a claim check for a session, among all servers once; `Err`: the session that was faster.
+    /// Redeem a claim check for a session, among all servers once; `Err`: the session that was faster.
     pub(super) async fn redeem(&self, id: u64, by: SessionId) -> Result<std::result::Result<(), SessionId>> {
         let attempt = penstock_io::tls::random().map_err(|error| generic(io::Error::other(error.to_string())))?;
         let marker = Marker { by: by.to_string(), attempt: format!("{:016x}", u64::from_be_bytes(attempt)) };
@@ -175,7 +175,7 @@ pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<
     Ok(())
 }
 
-/// The records of objects that were not read before and are not this writer's, and the names of all of them.
+/// Return the records of objects that were not read before and are not this writer's, and the names of all of them.
 async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
     let (mut changes, mut read) = (Vec::new(), seen.clone());
     for _ in 0..ROUNDS {
@@ -237,7 +237,7 @@ pub(super) struct ObjectLog {
 }
 
 impl ObjectLog {
-    /// Stores records. Blocks on the store.
+    /// Store records. Blocks on the store.
     pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -283,7 +283,7 @@ impl ObjectLog {
     }
 }
 
-/// Removes what is about claim checks that are forgotten.
+/// Remove what is about claim checks that are forgotten.
 async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
         let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);

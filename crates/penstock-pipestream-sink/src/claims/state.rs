@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// Whether the work was done without a session, and the payload is in the sink.
+    /// Return whether the work was done without a session, and the payload is in the sink.
     pub(super) fn is_done_here(&self, claim: &Claim) -> bool {
         claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
             && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
@@ -131,7 +131,7 @@ impl State {
         (rows, last)
     }
 
-    /// Forgets what expired long ago.
+    /// Forget what expired long ago.
     pub(super) fn sweep(&mut self) {
         self.book.handle_timeout(now());
         if self.details.len() > 2 * self.book.len() + SWEPT {
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// All that is known, if it is no more than so many.
+    /// Return all that is known, if it is no more than so many.
     pub(super) fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
         self.sweep();
         if self.book.len() > most {

@@ -71,7 +71,7 @@ pub(super) struct Log {
 }
 
 impl Store {
-    /// Takes a folder and reads what is in it.
+    /// Take a folder and read what is in it.
     pub(super) fn open(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Details>)) -> Result<Opened> {
         fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
         sync_folder(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
@@ -93,7 +93,7 @@ impl Store {
         answer
     }
 
-    /// Writes what it has and gives the folder back. Blocks on the disk.
+    /// Write what it has and gives the folder back. Blocks on the disk.
     pub(super) fn close(&self) {
         lock(&self.inbox).take();
         if let Some(thread) = lock(&self.thread).take() {
@@ -104,7 +104,7 @@ impl Store {
 }
 
 impl Opened {
-    /// Starts the thread, which ends with the last sender. `snapshot`: all that is known, if it is no more than so many.
+    /// Start the thread, which ends with the last sender. `snapshot`: all that is known, if it is no more than so many.
     pub(super) fn start(self, snapshot: impl Fn(usize) -> Option<Vec<Change>> + Send + 'static) -> Result<Store> {
         let (inbox, mut messages) = mpsc::unbounded_channel::<Message>();
         let mut log = self;
@@ -195,7 +195,7 @@ impl Log {
         Ok(())
     }
 
-    /// Starts the file anew, if that makes it much shorter.
+    /// Start the file anew, if that makes it much shorter.
     fn compact(&mut self, snapshot: &impl Fn(usize) -> Option<Vec<Change>>) -> io::Result<()> {
         let Some(changes) = snapshot(self.records / 4) else { return Ok(()) };
         let mut bytes = MAGIC.to_vec();
@@ -220,7 +220,7 @@ fn append((record, details): &Change, bytes: &mut Vec<u8>) {
     records::append(&body, bytes);
 }
 
-/// Reads the file of a folder, where there is one, and leaves it as it is.
+/// Read the file of a folder, where there is one, and leaves it as it is.
 pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Details>)) -> Result<()> {
     let path = folder.join(NAME);
     match fs::read(&path) {
@@ -232,7 +232,7 @@ pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Detai
     }
 }
 
-/// Reads all records, and gives how many there are and where the last one ends.
+/// Read all records, and return how many there are and where the last one ends.
 pub(super) fn read_all(bytes: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(records::damaged("it is no file of claim checks".to_owned()));

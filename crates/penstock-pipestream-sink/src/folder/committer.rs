@@ -60,7 +60,7 @@ impl Committer {
         })
     }
 
-    /// Runs until sink and sessions are gone.
+    /// Run until sink and sessions are gone.
     pub(super) fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
@@ -149,7 +149,7 @@ impl Committer {
         }
     }
 
-    /// Carries out an order, or fails it.
+    /// Carry out an order, or fail it.
     fn obey(&mut self, session: u64, key: EntityKey) -> bool {
         let Some(order) = self.folders.get(&session).and_then(|folder| folder.order(key)) else { return false };
         let done = order.and_then(|order| self.carry_out(&order));
@@ -290,7 +290,7 @@ impl Committer {
         }
     }
 
-    /// A session without a last line: nobody reads it before its transaction is committed.
+    /// Return a session without a last line: nobody reads it before its transaction is committed.
     fn prepare(&mut self, folder: &mut SessionFolder, of: &Transaction) -> io::Result<()> {
         self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
         match self.records.prepare(of, &folder.name)? {

@@ -65,7 +65,7 @@ impl Disk {
         Ok(Self { root: File::open(dir)?, faults, counters, one: 130.0, all: 400.0 })
     }
 
-    /// Makes files and folders durable. Says for each what became of it.
+    /// Make files and folders durable. Says for each what became of it.
     pub(super) fn sync(&mut self, paths: &[PathBuf]) -> Vec<io::Result<()>> {
         let started = Instant::now();
         let count = u32::try_from(paths.len()).map_or(f64::from(u32::MAX), f64::from);
@@ -107,7 +107,7 @@ impl Disk {
         self.root.sync_all()
     }
 
-    /// Renames a file to a name that nothing has.
+    /// Rename a file to a name that nothing has.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.faults.check(Step::Rename, to)?;
         std::fs::rename(from, to)

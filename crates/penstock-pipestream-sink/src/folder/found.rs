@@ -38,17 +38,17 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Whether an entity is stored, and its line says so.
+    /// Return whether an entity is stored, and its line says so.
     pub(super) fn has(&self, key: EntityKey) -> bool {
         self.entities.contains_key(&key)
     }
 
-    /// Whether its list has its last line.
+    /// Return whether its list has its last line.
     pub(super) const fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The stored entities.
+    /// Return the stored entities.
     pub(super) fn entities(&self) -> impl Iterator<Item = &StoredEntity> {
         self.entities.values()
     }
@@ -57,8 +57,8 @@ impl Found {
         self.entities.into_values()
     }
 
-    /// Reads the list in a session's folder for these entities, of which nobody has heard that they are terminal: the last line
-    /// of each counts, if its payload is there.
+    /// Read the list in a session's folder for these entities, of which nobody has heard that they are terminal: the
+    /// last line of each counts, if its payload is there.
     pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
         let path = sink.join(&folder).join(LOG);
         let mut found = Self { folder, ..Self::default() };
@@ -112,8 +112,8 @@ impl Found {
         self.void.sort_unstable_by_key(|line| line.start);
     }
 
-    /// Takes from the list half a line at its end, and the lines that do not hold: readers would see an entity twice, or one
-    /// whose payload is not there. Gives what is to be written to.
+    /// Take from the list half a line at its end, and the lines that do not hold: readers would see an entity twice, or
+    /// one whose payload is not there. Gives what is to be written to.
     pub(super) fn mend(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
         list.set_len(self.length)?;
         // Readers may have a closed list, and keep positions in it.
@@ -139,7 +139,7 @@ impl Found {
         Ok(mended)
     }
 
-    /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
+    /// Close the list of a session of which nothing more can come, unless a transaction has to be waited for.
     pub(super) fn close(&mut self, sink: &Path) -> io::Result<()> {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -163,7 +163,7 @@ impl Found {
         Ok(())
     }
 
-    /// Takes an entity's line in. Gives the entity, if that is looked for.
+    /// Take an entity's line in. Gives the entity, if that is looked for.
     fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
@@ -224,7 +224,7 @@ mod tests {
         encode::failed(key(entity), &end, None, None)
     }
 
-    /// A session's folder with these payloads of 6 bytes and these lines.
+    /// Return a session's folder with these payloads of 6 bytes and these lines.
     fn sink(payloads: &[u32], lines: &[Vec<u8>]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();

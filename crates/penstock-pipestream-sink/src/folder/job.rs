@@ -17,7 +17,7 @@ use crate::references::{Check, referring};
 const SYNC_ALONE: u64 = 1 << 20;
 const READ_SIZE: usize = 128 << 10;
 
-/// Takes an entity. Called on the IO thread; hashing and writing happen elsewhere.
+/// Take an entity. Called on the IO thread; hashing and writing happen elsewhere.
 pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
     let referring = referring(entity.header());
     let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
@@ -107,7 +107,7 @@ impl Job {
         self.conclude(stored);
     }
 
-    /// Verifies what the chunks have put together, in order.
+    /// Verify what the chunks have put together, in order.
     fn store_spooled(mut self, spool: &Spool) {
         let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
             spool.file().sync_data()?;
@@ -126,7 +126,7 @@ impl Job {
         }
     }
 
-    /// Reads on while a worker hashes and writes what came before.
+    /// Read on while a worker hashes and write what came before.
     async fn store_stream(self, mut stream: StreamBody) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         let mut idle = Some(self);
@@ -226,7 +226,7 @@ impl Job {
     }
 }
 
-/// Waits for the worker, if there is one, and takes the job back from it.
+/// Wait for the worker, if there is one, and take the job back from it.
 async fn finished(worker: &mut Option<JoinHandle<Result<Job, Failure>>>) -> Result<Job, Failure> {
     let done = match worker {
         Some(worker) => worker.await,

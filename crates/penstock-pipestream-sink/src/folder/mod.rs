@@ -80,13 +80,13 @@ pub struct FolderSink {
 }
 
 impl FolderSink {
-    /// Takes a folder, which is made if it is not there. What a server that crashed has left half-done in it is
+    /// Take a folder, which is made if it is not there. What a server that crashed has left half-done in it is
     /// removed first; sessions of other servers that run now are left alone.
     pub fn open(dir: &Path, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(dir, events, References::keep())
     }
 
-    /// The same, for entities that refer to objects.
+    /// Return the same, for entities that refer to objects.
     pub fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::with_faults(dir, events, references, Faults::default())
     }
@@ -117,7 +117,7 @@ impl FolderSink {
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
     }
 
-    /// The sessions that a transaction of a folder was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction of a folder was committed with, by each owner that has committed it.
     pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Vec<Vec<String>>> {
         Records::new(dir, Faults::default()).committed(transaction)
     }
@@ -128,7 +128,8 @@ impl FolderSink {
     }
 }
 
-/// A session's place in the folder: a new one, or that of an earlier process where something was `found`. Blocks on the disk.
+/// Return a session's place in the folder: a new one, or that of an earlier process where something was `found`. Blocks
+/// on the disk.
 fn open(
     shared: &Arc<Shared>,
     session: NewSession,
@@ -149,7 +150,7 @@ fn open(
     Ok((FolderSession { guard, path: path.into(), control }, ended))
 }
 
-/// The same, off the IO thread.
+/// Return the same, off the IO thread.
 fn open_apart(
     shared: Result<Arc<Shared>>,
     session: NewSession,

@@ -10,7 +10,7 @@ use crate::folder::job::{Failure, Job};
 use crate::folder::stored::Stored;
 
 impl Job {
-    /// Stores the message, or the object. `allowed`: whether its header is right.
+    /// Store the message, or the object. `allowed`: whether its header is right.
     pub(super) async fn store_reference(self, body: Body, allowed: core::Result<()>) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         if let Err(failure) = self.refer(body, allowed).await {
@@ -48,7 +48,7 @@ impl Job {
         .await
     }
 
-    /// Writes off the IO thread.
+    /// Write off the IO thread.
     async fn write_apart(mut self, piece: Bytes) -> Result<Self, Failure> {
         apart(move || self.write([piece].into()).map(|()| self)).await
     }
@@ -58,7 +58,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Se
     spawn_blocking(work).await.unwrap_or_else(|died| Err(std::io::Error::other(died).into()))
 }
 
-/// The bytes of a message, which are few.
+/// Return the bytes of a message, which are few.
 async fn message(body: Body) -> Result<Bytes, Failure> {
     let bytes = match body {
         Body::Whole(bytes) => bytes,

@@ -37,7 +37,7 @@ impl FolderSession {
         self.guard.shared.references.clone()
     }
 
-    /// A temporary file for an entity's payload. Blocks on the disk.
+    /// Return a temporary file for an entity's payload. Blocks on the disk.
     pub(super) fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
         let Attempt { key: EntityKey { scope, scope_use, entity, entity_use }, number } = attempt;
         // What an earlier attempt has written may still be there.

@@ -54,7 +54,7 @@ impl Verified for Stored {
 }
 
 impl SessionFolder {
-    /// Makes the folder and its log, and locks the log as long as the session is open.
+    /// Make the folder and its log, and lock the log as long as the session is open.
     pub(super) fn create(
         sink: &Path,
         faults: &Faults,
@@ -80,7 +80,7 @@ impl SessionFolder {
         })
     }
 
-    /// The folder of a session that an earlier process had open. What it was receiving comes again.
+    /// Return the folder of a session that an earlier process had open. What it was receiving comes again.
     pub(super) fn reopen(
         sink: &Path,
         faults: &Faults,
@@ -102,7 +102,7 @@ impl SessionFolder {
         Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
 
-    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    /// Take what the driver has seen. Gives the entities that have something to be committed now.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         let due = self.entries.apply(event);
         for file in self.entries.take_discarded() {
@@ -118,7 +118,7 @@ impl SessionFolder {
         }
     }
 
-    /// The temporary file that has to be made durable before this entity can be placed.
+    /// Return the temporary file that has to be made durable before this entity can be placed.
     pub(super) fn unsynced(&self, key: EntityKey) -> Option<PathBuf> {
         match self.entries.waiting(key)? {
             Stored { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
@@ -126,7 +126,7 @@ impl SessionFolder {
         }
     }
 
-    /// The order that an entity is, if it is one.
+    /// Return the order that an entity is, if it is one.
     pub(super) fn order(&self, key: EntityKey) -> Option<Result<Order, Reason>> {
         let header = self.entries.order(key)?;
         let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
@@ -170,7 +170,7 @@ impl SessionFolder {
         Ok(())
     }
 
-    /// Appends these lines and the FAILED ones, all or nothing.
+    /// Append these lines and the FAILED ones, all or nothing.
     pub(super) fn append(&mut self, complete: &[u8], disk: &Disk) -> io::Result<()> {
         let failed = self.entries.failed_lines();
         if failed.is_empty() && complete.is_empty() {
@@ -206,7 +206,7 @@ impl SessionFolder {
         self.entries.put_back(unsynced.lines);
     }
 
-    /// Removes half a line.
+    /// Remove half a line.
     fn take_back(&mut self, length: u64) {
         if let Err(error) = self.log.set_len(length) {
             tracing::error!(session = %self.id, %error, "{LOG} cannot be mended");
@@ -229,7 +229,7 @@ impl SessionFolder {
     }
 }
 
-/// Makes a folder for a session: the next one of its ID, where that was used before.
+/// Make a folder for a session: the next one of its ID, where that was used before.
 fn make_session(sink: &Path, faults: &Faults, id: &str) -> io::Result<(String, PathBuf)> {
     for name in session_folders(id) {
         let path = sink.join(&name);

@@ -41,7 +41,7 @@ impl From<&ClaimRow> for Line {
     }
 }
 
-/// Keeps what was settled without a session, beside the lists of the sessions in which it was set aside; what is there
+/// Keep what was settled without a session, beside the lists of the sessions in which it was set aside; what is there
 /// already is not written again. Blocks on the disk.
 pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
     let _settling = lock(&shared.settling);

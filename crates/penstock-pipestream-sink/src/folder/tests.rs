@@ -72,13 +72,13 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Closes a session and waits until the server has written all of it.
+    /// Close a session and wait until the server has written all of it.
     fn close(&self, session: &SessionHandle) {
         close_gracefully(session);
         self.settled();
     }
 
-    /// Waits until nobody is connected and all is written.
+    /// Wait until nobody is connected and all is written.
     fn settled(&self) {
         let since = Instant::now();
         while self.server.counters().unwrap().connections_open > 0 {
@@ -87,7 +87,7 @@ impl Broken {
         }
     }
 
-    /// A line of the metrics.
+    /// Return a line of the metrics.
     fn metric(&self, series: &str) -> u64 {
         let mut stream = TcpStream::connect(self.server.metrics_addr().unwrap().unwrap()).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -311,7 +311,7 @@ fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
 
 const KEY: &str = "penstock.transaction";
 
-/// Sends an entity of a transaction.
+/// Send an entity of a transaction.
 fn send_in(
     session: &SessionHandle,
     key: Option<&str>,
@@ -366,7 +366,7 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
 const TOKEN: &str = "penstock.transaction-token";
 const OWNER: &str = "penstock.transaction-owner";
 
-/// Sends an entity with more metadata than the transaction's name.
+/// Send an entity with more metadata than the transaction's name.
 fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)], payload: Vec<u8>) -> Status {
     let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let draft = EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() };
@@ -438,7 +438,7 @@ fn sha(bytes: &[u8]) -> Vec<u8> {
     sha2::Sha256::digest(bytes).to_vec()
 }
 
-/// All files below a folder, but payloads, which are short.
+/// Return all files below a folder, but payloads, which are short.
 fn everything(dir: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -452,7 +452,7 @@ fn everything(dir: &Path) -> String {
     text
 }
 
-/// Ends a session gracefully.
+/// End a session gracefully.
 fn close_gracefully(session: &SessionHandle) {
     assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
 }

@@ -81,7 +81,7 @@ impl Records {
         Ok(Standing::TooLate)
     }
 
-    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Said again, it is the same;
+    /// Close these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Said again, it is the same;
     /// where the transaction is committed with others, nothing is done.
     pub(super) fn commit(&self, of: &Transaction, sessions: &[String], exclusive: bool) -> Result<(), Refusal> {
         let folder = self.folder(of);
@@ -109,7 +109,7 @@ impl Records {
         Ok(())
     }
 
-    /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
+    /// Close prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
     pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
         let folder = self.folder(of);
         if read_record(&folder)?.is_some() {
@@ -137,7 +137,7 @@ impl Records {
         Ok(())
     }
 
-    /// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
+    /// Close prepared sessions that no commit may have any more; where one came meanwhile, it has them.
     fn give_up(&self, of: &Transaction, folder: &Path, sessions: Vec<String>) -> Result<(), Refusal> {
         let mut ours = Vec::new();
         for session in sessions {
@@ -175,7 +175,7 @@ impl Records {
         self.sync(folder)
     }
 
-    /// An abort of what is committed changes nothing, and one of what was given up has what it wants.
+    /// Return an abort of what is committed changes nothing, and one of what was given up has what it wants.
     fn settle_for_abort(&self, folder: &Path) -> Result<(), Refusal> {
         match self.settle(folder) {
             Err(Refusal::GivenUp) => Ok(()),
@@ -183,7 +183,7 @@ impl Records {
         }
     }
 
-    /// The sessions that a transaction was committed with, by each of its owners that has.
+    /// Return the sessions that a transaction was committed with, by each of its owners that has.
     pub(super) fn committed(&self, key: &str) -> io::Result<Vec<Vec<String>>> {
         let mut committed = Vec::new();
         for folder in owners(&self.name_folder(key))? {
@@ -192,7 +192,7 @@ impl Records {
         Ok(committed)
     }
 
-    /// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+    /// Return the sessions of a transaction that are prepared and not closed yet, whose ever they are.
     pub(super) fn prepared(&self, key: &str) -> io::Result<Vec<String>> {
         let mut prepared = Vec::new();
         for folder in owners(&self.name_folder(key))? {
@@ -201,7 +201,7 @@ impl Records {
         Ok(prepared)
     }
 
-    /// Refuses a first commit where another owner's says that the rows may be there already.
+    /// Refuse a first commit where another owner's says that the rows may be there already.
     fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
         for folder in owners(&self.name_folder(&of.key))? {
             let Some(record) = read_record(&folder)? else { continue };
@@ -212,7 +212,7 @@ impl Records {
         Ok(())
     }
 
-    /// The folders of these sessions, all of which are prepared.
+    /// Return the folders of these sessions, all of which are prepared.
     fn check_prepared(&self, of: &Transaction, sessions: &[String]) -> Result<Vec<String>, Refusal> {
         let missing = match resolve(sessions, &markers(&self.folder(of))?) {
             Ok(folders) => return Ok(folders),
@@ -231,7 +231,7 @@ impl Records {
         Err(Refusal::Unknown(missing))
     }
 
-    /// Refuses a session that is prepared by another owner.
+    /// Refuse a session that is prepared by another owner.
     fn check_not_foreign(&self, of: &Transaction, session: &str) -> Result<(), Refusal> {
         let own = self.folder(of);
         for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
@@ -242,7 +242,7 @@ impl Records {
         Ok(())
     }
 
-    /// Brings to its end what a server that crashed had committed.
+    /// Bring to its end what a server that crashed had committed.
     pub(super) fn redo(&self) -> io::Result<()> {
         for name in folders(&self.sink.join(TRANSACTIONS))? {
             for folder in owners(&name)? {
@@ -271,7 +271,7 @@ impl Records {
         self.prune(SystemTime::now())
     }
 
-    /// Removes the records of transactions that cannot be run again.
+    /// Remove the records of transactions that cannot be run again.
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(TRANSACTIONS);
         let (mut batches, mut over) = (Vec::new(), Vec::new());
@@ -350,8 +350,8 @@ impl Records {
         if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
     }
 
-    /// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while
-    /// an abort is about to see it, or to close the session.
+    /// Return whether an abort has closed a session of a record before it could see the record. It has to be asked
+    /// again while an abort is about to see it, or to close the session.
     fn is_given_up(&self, record: &Record, markers: &[String]) -> Result<bool, Refusal> {
         let mut undecided = None;
         for session in &record.sessions {
@@ -371,7 +371,7 @@ impl Records {
         undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
     }
 
-    /// The last line of a prepared session, durable.
+    /// Return the last line of a prepared session, durable.
     fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
         let path = self.sink.join(session).join(LOG);
         match OpenOptions::new().read(true).append(true).open(&path) {
@@ -434,7 +434,7 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record into place, unless there is one. Gives whether it has.
+    /// Put the record into place, unless there is one. Gives whether it has.
     fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
         let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
         let _ = fs::remove_file(&new);
@@ -494,7 +494,7 @@ fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The folders of a transaction's owners, that of anyone first.
+/// Return the folders of a transaction's owners, that of anyone first.
 fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     let is_owner = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(is_owner_folder);
     let mut owners = vec![name.to_owned()];
@@ -502,7 +502,8 @@ fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(owners)
 }
 
-/// Removes the folder of a name whose owner's folder was removed under the name `old`, unless others have something in it.
+/// Remove the folder of a name whose owner's folder was removed under the name `old`, unless others have something in
+/// it.
 fn remove_if_empty(top: &Path, old: &Path) {
     let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
     if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
@@ -510,12 +511,12 @@ fn remove_if_empty(top: &Path, old: &Path) {
     }
 }
 
-/// Whether it is being removed.
+/// Return whether it is being removed.
 fn is_old_name(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
 }
 
-/// Whether a transaction was committed so long ago that its job is over.
+/// Return whether a transaction was committed so long ago that its job is over.
 fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
         Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= FINISHED),
@@ -532,7 +533,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The folders of the sessions that are prepared.
+/// Return the folders of the sessions that are prepared.
 fn markers(folder: &Path) -> io::Result<Vec<String>> {
     let names = folders(folder)?.into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let mut found: Vec<String> = names.filter(|name| is_session_folder(name)).collect();

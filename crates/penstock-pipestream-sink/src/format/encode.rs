@@ -114,7 +114,7 @@ impl Placed {
         self.file.clone().into_iter().chain(message)
     }
 
-    /// Whether its bytes are below the sink's folder, as many as there should be.
+    /// Return whether its bytes are below the sink's folder, as many as there should be.
     pub(crate) fn check(&self, sink: &Path) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let found = fs::symlink_metadata(sink.join(file)).map_err(|error| {
@@ -134,7 +134,7 @@ impl Placed {
         Some(ReferenceField { referred, message })
     }
 
-    /// The content type of its bytes.
+    /// Return the content type of its bytes.
     fn content_type<'a>(&'a self, header: &'a EntityHeader) -> &'a str {
         self.reference.as_ref().and_then(|referred| referred.content_type()).unwrap_or(&header.content_type)
     }
@@ -160,7 +160,7 @@ fn attempts(failures: u32) -> Option<u32> {
     (failures > 0).then(|| failures.saturating_add(1))
 }
 
-/// The line of an entity that is complete, after so many attempts that failed.
+/// Return the line of an entity that is complete, after so many attempts that failed.
 pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
     let (doc_id, owner) = document(Some(header));
     encode(&Line {
@@ -186,7 +186,7 @@ pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
     })
 }
 
-/// The line of an entity that is not, with what is known of it: `payload` where it was verified.
+/// Return the line of an entity that is not, with what is known of it: `payload` where it was verified.
 pub(crate) fn failed(
     key: EntityKey,
     end: &End<'_>,
@@ -219,7 +219,7 @@ pub(crate) fn failed(
     })
 }
 
-/// The last line.
+/// Return the last line.
 pub(crate) fn closed(code: ErrorCode) -> Vec<u8> {
     encode(&ClosedLine { closed: code.code() })
 }
@@ -231,7 +231,7 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// The code of the last line of a list that ends so; none where it is not closed.
+/// Return the code of the last line of a list that ends so; none where it is not closed.
 pub(crate) fn code_of(tail: &[u8]) -> Option<u64> {
     let last = tail.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').next()?;
     serde_json::from_slice::<ClosedLine>(last).ok().map(|line| line.closed)

@@ -93,12 +93,12 @@ impl AsRef<str> for Text<'_> {
 pub struct Metadata<'a>(Vec<(Text<'a>, Text<'a>)>);
 
 impl Metadata<'_> {
-    /// The keys and values.
+    /// Return the keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 
-    /// A key's value.
+    /// Return a key's value.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
@@ -129,18 +129,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line, without its end.
+    /// Read a line, without its end.
     pub fn parse(bytes: &'a [u8]) -> std::result::Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// The entity's key; `None` where no scope has such an ID.
+    /// Return the entity's key; `None` where no scope has such an ID.
     pub(crate) fn key(&self) -> Option<EntityKey> {
         let scope = u16::try_from(self.scope).ok()?;
         Some(EntityKey { scope, scope_use: self.scope_use, entity: self.entity, entity_use: self.entity_use })
     }
 
-    /// Whether it is a row: neither the end of a transaction, nor an entity that stands for nothing.
+    /// Return whether it is a row: neither the end of a transaction, nor an entity that stands for nothing.
     pub fn is_row(&self) -> bool {
         let is_order = self.content_type.as_ref().is_some_and(|kind| matches!(kind.as_ref(), COMMIT | ABORT));
         !is_order && self.metadata.get(PADDING).is_none()

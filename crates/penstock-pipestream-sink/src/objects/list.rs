@@ -66,8 +66,8 @@ impl List {
         &self.session
     }
 
-    /// Takes the first name of a session's ID that nothing in the store has, by putting the first piece of its list, which
-    /// is empty. Another session of the ID may lie there, ended, open at another server or prepared.
+    /// Take the first name of a session's ID that nothing in the store has, by putting the first piece of its list,
+    /// which is empty. Another session of the ID may lie there, ended, open at another server or prepared.
     pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
         for name in session_folders(id) {
             if is_open(&self.place, &name).await? || is_there(&self.place, &format!("{name}/{LOG}")).await? {
@@ -95,7 +95,7 @@ impl List {
         self.touched.elapsed()
     }
 
-    /// Makes lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
+    /// Make lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
     /// of the whole list.
     pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
         let piece = Piece { first: self.next, last: self.next };
@@ -116,7 +116,7 @@ impl List {
         self.place.store().put(&path, PutPayload::from_bytes(lines)).await.map(drop)
     }
 
-    /// One piece instead of many, so that a long session does not end with a hundred thousand of them.
+    /// Return one piece instead of many, so that a long session does not end with a hundred thousand of them.
     async fn roll(&mut self) -> Result<()> {
         let small = self.pieces.split_off(self.pieces.len().saturating_sub(self.small));
         self.small = 0;
@@ -137,7 +137,7 @@ impl List {
         Ok(())
     }
 
-    /// The whole list, then the pieces go.
+    /// Return the whole list, then the pieces go.
     pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
         whole(&self.place, &self.session, &self.pieces, last_line).await?;
         remove(&self.place, &self.session, self.pieces).await;
@@ -145,7 +145,7 @@ impl List {
     }
 }
 
-/// Puts a session's list together.
+/// Put a session's list together.
 pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
     let read = pieces
         .iter()
@@ -170,7 +170,7 @@ pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_l
     place.store().put(&path, PutPayload::from(all)).await.map(drop)
 }
 
-/// Removes pieces. They are nobody's any more, so a failure costs room and nothing else.
+/// Remove pieces. They are nobody's any more, so a failure costs room and nothing else.
 pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
     let paths: Vec<_> =
         pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
@@ -194,8 +194,8 @@ enum Extent {
     Whole,
 }
 
-/// Reads the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces where
-/// a list is not whole yet. Gives whether all of them are over.
+/// Read the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces
+/// where a list is not whole yet. Gives whether all of them are over.
 pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
     let mut over = true;
     for name in session_folders(id) {
@@ -231,7 +231,7 @@ async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) ->
     Ok(Extent::Pieces)
 }
 
-/// Reads the lines of a whole list. Gives whether there is one.
+/// Read the lines of a whole list. Gives whether there is one.
 async fn whole_lines(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
@@ -250,7 +250,7 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
     Ok(())
 }
 
-/// Whether a session of an ID may still be going on.
+/// Return whether a session of an ID may still be going on.
 pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
     for name in session_folders(id) {
         if is_open(place, &name).await? {
@@ -263,7 +263,7 @@ pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a session has pieces.
+/// Return whether a session has pieces.
 async fn is_open(place: &Place, session: &str) -> Result<bool> {
     let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
     Ok(pieces.try_next().await?.is_some())
@@ -277,7 +277,7 @@ async fn is_there(place: &Place, name: &str) -> Result<bool> {
     }
 }
 
-/// Puts the list of a session together that nobody works for any more, whoever received it.
+/// Put the list of a session together that nobody works for any more, whoever received it.
 pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
@@ -317,12 +317,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A sink in memory.
+    /// Return a sink in memory.
     pub(crate) fn place() -> Place {
         Place::of(Arc::new(InMemory::new()), "sink")
     }
 
-    /// All objects of its store.
+    /// Return all objects of its store.
     pub(crate) async fn names(place: &Place) -> Vec<String> {
         let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();

@@ -13,7 +13,7 @@ pub(super) async fn some(place: &Place, prefix: &str) -> Result<Vec<ObjectMeta>>
     place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
 }
 
-/// How long an object has not been touched.
+/// Return how long an object has not been touched.
 pub(super) fn age(object: &ObjectMeta, now: SystemTime) -> Duration {
     now.duration_since(object.last_modified.into()).unwrap_or_default()
 }

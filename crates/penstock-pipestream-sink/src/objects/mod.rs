@@ -62,17 +62,17 @@ pub struct ObjectSink {
 }
 
 impl ObjectSink {
-    /// Takes a prefix, and asks the store for what is there, so that a wrong address or credential shows at once.
+    /// Take a prefix, and ask the store for what is there, so that a wrong address or credential shows at once.
     pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(place, events, References::keep())
     }
 
-    /// The same, for entities that refer to objects.
+    /// Return the same, for entities that refer to objects.
     pub fn open_with(place: Place, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::touching(place, events, references, sweep::TOUCH)
     }
 
-    /// The same; sessions that are open show so every `touch`.
+    /// Return the same; sessions that are open show so every `touch`.
     fn touching(place: Place, events: Option<EventLog>, references: References, touch: Duration) -> Result<Arc<Self>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -101,7 +101,7 @@ impl ObjectSink {
         }
     }
 
-    /// The sessions that a transaction of a prefix was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction of a prefix was committed with, by each owner that has committed it.
     pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
         transactions::committed(place, transaction).await
     }
@@ -111,14 +111,14 @@ impl ObjectSink {
         transactions::prepared(place, transaction).await
     }
 
-    /// Reads the lines of the lists of all sessions that had an ID as far as they are there, in order, and says whether all
-    /// are over: no server has one open any more, or the sink has nothing of the ID.
+    /// Read the lines of the lists of all sessions that had an ID as far as they are there, in order, and says whether
+    /// all are over: no server has one open any more, or the sink has nothing of the ID.
     pub(crate) async fn lines(place: &Place, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
         list::lines(place, id, each).await
     }
 }
 
-/// A session's list in the store. The receiver fires when it is closed.
+/// Return a session's list in the store. The receiver fires when it is closed.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate } = session;
     let (inbox, messages) = mpsc::unbounded_channel();
@@ -180,7 +180,7 @@ impl SinkSession for ObjectSession {
     }
 }
 
-/// Brings to their ends what servers that were killed had begun to end.
+/// Bring to their ends what servers that were killed had begun to end.
 async fn start(place: &Place) -> object_store::Result<()> {
     transactions::redo(place, SystemTime::now()).await?;
     sweep::sweep(place, SystemTime::now()).await

@@ -69,7 +69,7 @@ impl Session {
         Self { shared, id, entries, list, room, due, unwanted, _done: done }
     }
 
-    /// The list's first piece, which is empty: a store that takes nothing refuses the session, not each entity.
+    /// Return the list's first piece, which is empty: a store that takes nothing refuses the session, not each entity.
     pub(super) async fn open(mut self) -> io::Result<Self> {
         let _permit = self.shared.admit(0).await;
         match self.list.claim(&self.id).await {
@@ -85,7 +85,7 @@ impl Session {
         self.list.session()
     }
 
-    /// Runs until the driver and all uploads are gone.
+    /// Run until the driver and all uploads are gone.
     pub(super) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while timeout(self.shared.touch, messages.recv_many(&mut batch, BATCH)).await != Ok(0) {
@@ -101,7 +101,7 @@ impl Session {
         self.close().await;
     }
 
-    /// Shows that the session has a server, where nothing was written for long.
+    /// Show that the session has a server, where nothing was written for long.
     async fn touch(&mut self) {
         if self.list.untouched() >= self.shared.touch
             && let Err(error) = self.append(Vec::new()).await
@@ -157,7 +157,7 @@ impl Session {
         self.tell(deliveries).await;
     }
 
-    /// Carries out the order that an entity is, if it is one. False: it has failed.
+    /// Carrie out the order that an entity is, if it is one. False: it has failed.
     async fn obeyed(&self, key: EntityKey) -> bool {
         let Some(header) = self.entries.order(key) else { return true };
         let place = &self.shared.place;
@@ -168,7 +168,7 @@ impl Session {
         done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
     }
 
-    /// An order that has arrived. It is read where it lies by now.
+    /// Return an order that has arrived. It is read where it lies by now.
     async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<Order, Reason> {
         let failed = |code, message| Reason { code, message };
         let stored = self.entries.waiting(key);

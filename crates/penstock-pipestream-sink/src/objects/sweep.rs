@@ -33,7 +33,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(6 * 3_600);
 /// Sessions that one look brings to their ends.
 const CLOSED: usize = 16;
 
-/// Looks once.
+/// Look once.
 pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     let mut abandoned = Vec::new();
     for Left { session, pieces, untouched } in left(place, now).await? {

@@ -168,7 +168,7 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Closes a session, and the server once all of it is written.
+    /// Close a session, and the server once all of it is written.
     fn close(&self, session: &SessionHandle) {
         assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
         block(self.server.shutdown(Duration::from_secs(30))).unwrap();
@@ -313,7 +313,7 @@ fn deliver(session: &SessionHandle, draft: EntityDraft, data: Vec<u8>) -> (Statu
 }
 
 impl Broken {
-    /// A session of the transaction, ended.
+    /// Return a session of the transaction, ended.
     fn prepared(&self) -> SessionHandle {
         let session = self.connect();
         assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, Status::Complete);

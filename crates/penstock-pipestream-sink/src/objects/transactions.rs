@@ -70,7 +70,7 @@ impl Decisions {
         Self::among(place, own, &Found::below(place, own).await?).await
     }
 
-    /// Reads those that lie in a transaction's own folder.
+    /// Read those that lie in a transaction's own folder.
     async fn among(place: &Place, own: &Path, found: &Found) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
@@ -97,7 +97,7 @@ impl Decisions {
         }
     }
 
-    /// Takes the next decision; false where another one was faster.
+    /// Take the next decision; false where another one was faster.
     async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
         let bytes = serde_json::to_vec(decision).map_err(io::Error::from)?;
         let path = own.clone().join(format!("decision-{:06}.json", self.next));
@@ -110,7 +110,7 @@ impl Decisions {
     }
 }
 
-/// The number in the name of a decision.
+/// Return the number in the name of a decision.
 fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix("decision-")?.strip_suffix(".json")?.parse().ok()
 }
@@ -128,7 +128,7 @@ pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> R
     Ok(Standing::TooLate)
 }
 
-/// The sessions that a transaction was committed with, by each of its owners that has.
+/// Return the sessions that a transaction was committed with, by each of its owners that has.
 pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
     let found = Found::list(place, key).await?;
     let read = found.decisions().map(|path| read(place, path));
@@ -139,12 +139,12 @@ pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String
     Ok(commits.collect())
 }
 
-/// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+/// Return the sessions of a transaction that are prepared and not closed yet, whose ever they are.
 pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
     Ok(Found::list(place, key).await?.sessions(|_| true))
 }
 
-/// Makes the sessions of a commit readable, all or none, and those of an abort unreadable for ever.
+/// Make the sessions of a commit readable, all or none, and those of an abort unreadable for ever.
 pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
     order.check()?;
     let Order { of, act } = order;
@@ -161,7 +161,7 @@ pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Resu
     Ok(())
 }
 
-/// Decides as an order wants it, unless that was done before; false where another decision came between.
+/// Decide as an order wants it, unless that was done before; false where another decision came between.
 async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std::result::Result<bool, Refusal> {
     let found = Found::list(place, &of.key).await.map_err(refusal)?;
     let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
@@ -187,7 +187,7 @@ async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std:
     decisions.decide(place, own, &decision).await
 }
 
-/// Removes the records of micro-batches that cannot be run again, now that this one is committed.
+/// Remove the records of micro-batches that cannot be run again, now that this one is committed.
 async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
     let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
     let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
@@ -199,7 +199,7 @@ async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
     try_join_all(forgotten).await.map(drop)
 }
 
-/// Removes the decisions of a transaction, unless there are sessions that have to be closed first.
+/// Remove the decisions of a transaction, unless there are sessions that have to be closed first.
 async fn forget(place: &Place, own: &Path) -> Result<()> {
     let found = Found::below(place, own).await?;
     if !found.sessions(|path| is_in(own, path)).is_empty() {
@@ -230,7 +230,7 @@ impl Found {
         self.0.iter().map(|object| &object.location).filter(|path| path.filename().is_some_and(is_decision))
     }
 
-    /// The folders of the sessions whose markers are wanted.
+    /// Return the folders of the sessions whose markers are wanted.
     fn sessions(&self, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
         let markers = self.0.iter().map(|object| &object.location).filter(|path| wanted(path));
         let names = markers.filter_map(Path::filename).filter(|name| is_session_folder(name));
@@ -238,7 +238,7 @@ impl Found {
     }
 }
 
-/// The folders of the sessions that a commit names, if it may have them.
+/// Return the folders of the sessions that a commit names, if it may have them.
 async fn to_commit(
     place: &Place,
     found: &Found,
@@ -259,7 +259,7 @@ async fn to_commit(
     }
 }
 
-/// Why a commit cannot have a session.
+/// Return why a commit cannot have a session.
 async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
@@ -271,7 +271,7 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
     }
 }
 
-/// The folders of the prepared sessions that an abort names, or of all of the owner's.
+/// Return the folders of the prepared sessions that an abort names, or of all of the owner's.
 fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
     let prepared = found.sessions(|path| is_in(own, path));
     let Some(sessions) = sessions else { return Ok(prepared) };
@@ -289,7 +289,7 @@ fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::re
     Ok(named)
 }
 
-/// Brings to their ends what servers that crashed had decided, and removes decisions that nobody needs any more, as far
+/// Bring to their ends what servers that crashed had decided, and removes decisions that nobody needs any more, as far
 /// as this start looks.
 pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
     let found = some(place, TRANSACTIONS).await?;
@@ -331,7 +331,7 @@ async fn settle(place: &Place, own: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The list of a prepared session; then its marker goes.
+/// Return the list of a prepared session; then its marker goes.
 async fn close(place: &Place, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
     list::close_left(place, session, encode::closed(code)).await?;
     gone(place.store().delete(&own.clone().join(session)).await)
@@ -357,12 +357,12 @@ fn folder(of: &Transaction) -> String {
     }
 }
 
-/// Whether an object lies in a folder itself, and not deeper.
+/// Return whether an object lies in a folder itself, and not deeper.
 fn is_in(folder: &Path, object: &Path) -> bool {
     object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
 }
 
-/// The folder that an object lies in.
+/// Return the folder that an object lies in.
 fn parent(object: &Path) -> Option<Path> {
     let parts: Vec<_> = object.parts().collect();
     let (_, folders) = parts.split_last()?;

@@ -65,7 +65,7 @@ impl From<object_store::Error> for Failure {
     }
 }
 
-/// Takes an entity: verifies it, and tells the session that it is there.
+/// Take an entity: verifies it, and tells the session that it is there.
 pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let length = entity.header().payload_length;
     let referring = referring(entity.header());
@@ -147,7 +147,7 @@ struct Job {
 }
 
 impl Job {
-    /// Takes the message of an entity that refers. Afterwards `body` is the message again, or the object; the message is
+    /// Take the message of an entity that refers. Afterwards `body` is the message again, or the object; the message is
     /// beside it then. `allowed`: whether its header is right.
     async fn refer(
         &mut self,
@@ -193,7 +193,7 @@ impl Job {
         Ok(Arc::new(referred))
     }
 
-    /// Its digest, and whether there is an object: a container without bytes of its own has none.
+    /// Return its digest, and whether there is an object: a container without bytes of its own has none.
     async fn store(&mut self, body: &mut Source, dehydrated: bool) -> Result<([u8; 32], bool), Failure> {
         let part = PART.max(self.length.div_ceil(MAX_PARTS));
         let mut spool = Part::new();
@@ -255,7 +255,7 @@ impl Job {
         }
     }
 
-    /// The request of a part. It has its place among all requests until it is answered.
+    /// Return the request of a part. It has its place among all requests until it is answered.
     async fn part(&self, spool: &mut Part, upload: &mut dyn MultipartUpload) -> Result<Sent, Failure> {
         let permit = self.session.shared.admit(spool.len()).await;
         let part = upload.put_part(spool.take()?);
@@ -265,7 +265,7 @@ impl Job {
         }))
     }
 
-    /// Takes what comes next, up to `size` bytes of it; the rest stays for the next part. False at the end.
+    /// Take what comes next, up to `size` bytes of it; the rest stays for the next part. False at the end.
     async fn fill(&mut self, body: &mut Source, spool: &mut Part, size: u64) -> Result<bool, Failure> {
         if spool.rest.is_empty() {
             spool.rest = body.next().await?;
@@ -363,7 +363,7 @@ impl Part {
         Ok(())
     }
 
-    /// All of it in memory; the spool is empty again.
+    /// Return all of it in memory; the spool is empty again.
     fn take(&mut self) -> io::Result<PutPayload> {
         let mut spool = std::mem::replace(&mut self.spool, SpooledTempFile::new(IN_MEMORY));
         let mut bytes = Vec::with_capacity(std::mem::take(&mut self.length));

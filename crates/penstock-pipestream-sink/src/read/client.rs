@@ -75,7 +75,7 @@ impl RemoteSink {
         self.ask(&Request::Sessions { after, max }).await
     }
 
-    /// The claim checks of the server, by their expiry.
+    /// Return the claim checks of the server, by their expiry.
     pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
         let mut found: Vec<ClaimRow> = Vec::new();
         loop {
@@ -101,7 +101,7 @@ impl RemoteSink {
         Error::io(format!("the answer of the sink at {address} is wrong"), problem.to_owned())
     }
 
-    /// Divides a session, from a place in its list on.
+    /// Divide a session, from a place in its list on.
     pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
         let PlanLimits { bytes, rows, pieces } = limits;
         let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
@@ -236,7 +236,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     bytes.try_reserve_exact(more).map_err(|_| Error::memory(more))
 }
 
-/// A connection that ended, in words that name the peer.
+/// Return a connection that ended, in words that name the peer.
 fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
     let context = format!("reading the sink at {address}");
     match error {

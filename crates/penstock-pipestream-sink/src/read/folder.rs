@@ -23,14 +23,14 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    /// Takes a folder; an error if it is none.
+    /// Take a folder; an error if it is none.
     pub fn open(dir: &Path) -> Result<Self> {
         let found = fs::metadata(dir).and_then(|found| if found.is_dir() { Ok(()) } else { Err(not_a_folder()) });
         found.map_err(|error| Error::file("cannot read the sink", dir, error))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// A session's list.
+    /// Return a session's list.
     fn open_list(&self, session: &str) -> Result<Option<File>> {
         if !is_session(session) {
             return Err(Error::misuse(format!("{session:?} is no session's name")));
@@ -184,7 +184,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// Appends so many bytes of a file, as many as there are: with one call of the system where there is room for them.
+/// Append so many bytes of a file, as many as there are: with one call of the system where there is room for them.
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));

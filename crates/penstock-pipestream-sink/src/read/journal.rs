@@ -67,7 +67,7 @@ struct State {
 }
 
 impl Journal {
-    /// Takes a sink. Nothing is read yet.
+    /// Take a sink. Nothing is read yet.
     pub fn new(store: Arc<dyn Store>) -> Result<Self> {
         let log = store.journal()?;
         let state = State {
@@ -83,12 +83,12 @@ impl Journal {
         Ok(Self { store, state: Mutex::new(state) })
     }
 
-    /// The sink.
+    /// Return the sink.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Looks for sessions that were closed meanwhile, and gives at most `max` from a position on.
+    /// Look for sessions that were closed meanwhile, and gives at most `max` from a position on.
     pub fn follow(&self, after: u64, max: usize) -> Result<Followed> {
         let mut state = lock(&self.state);
         let updated = state.update(&*self.store);
@@ -99,7 +99,7 @@ impl Journal {
         Ok(Followed { journal, length: state.sessions.len() as u64, sessions })
     }
 
-    /// A session that the journal has.
+    /// Return a session that the journal has.
     pub fn session(&self, id: &str) -> Option<Arc<ClosedSession>> {
         let state = lock(&self.state);
         state.positions.get(id).and_then(|position| state.sessions.get(*position)).map(Arc::clone)
@@ -107,7 +107,7 @@ impl Journal {
 }
 
 impl State {
-    /// Reads what others have appended, appends what they have not, and gives the journal's name.
+    /// Read what others have appended, appends what they have not, and gives the journal's name.
     fn update(&mut self, store: &dyn Store) -> Result<String> {
         loop {
             let new = self.log.read_new()?;
@@ -207,7 +207,7 @@ impl State {
     }
 }
 
-/// Looks through a closed session whose place in the journal outlives a power cut. `None`: nobody can read it.
+/// Look through a closed session whose place in the journal outlives a power cut. `None`: nobody can read it.
 fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
     match store.make_durable(session).and_then(|()| look_through(store, session)) {
         Ok(found) => found,
@@ -221,7 +221,7 @@ fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
     }
 }
 
-/// A journal that cannot be read behind so many sessions.
+/// Return a journal that cannot be read behind so many sessions.
 fn damaged(known: usize, error: &serde_json::Error) -> Error {
     Error::io(
         format!("the order of the sink's sessions is damaged behind the first {known}"),

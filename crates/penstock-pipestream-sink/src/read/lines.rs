@@ -33,7 +33,7 @@ impl<'a> Lines<'a> {
         Self { store, session, buffer: Vec::new(), taken: 0, at: start, read_to: start, end }
     }
 
-    /// The next line with its place in the list; `None` at the end.
+    /// Return the next line with its place in the list; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>> {
         let mut searched = self.taken;
         let length = loop {
@@ -79,8 +79,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A line of a list that is read from its beginning, and that no sink has written so. Says which file it is in, and where, and
-/// what can be done.
+/// Return a line of a list that is read from its beginning, and that no sink has written so. Says which file it is in,
+/// and where, and what can be done.
 pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) -> Error {
     Error::io(
         format!("{session}/{LOG} in the sink is damaged at byte {offset}"),
@@ -91,12 +91,12 @@ pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) ->
     )
 }
 
-/// A list, or a range of it that was asked for, that is not as sinks write it.
+/// Return a list, or a range of it that was asked for, that is not as sinks write it.
 pub(super) fn wrong(session: &str, problem: impl fmt::Display) -> Error {
     Error::io(format!("the list of session {session} cannot be read"), problem.to_string())
 }
 
-/// The code that a list of this length is closed with, and where that line starts.
+/// Return the code that a list of this length is closed with, and where that line starts.
 pub(super) fn closed(store: &dyn Store, session: &str, length: u64) -> Result<Option<(u64, u64)>> {
     // The last line has one small number in it.
     let from = length.saturating_sub(64);

@@ -26,7 +26,7 @@ pub struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// Takes a prefix; an error if the store does not answer.
+    /// Take a prefix; an error if the store does not answer.
     pub fn open(place: Place) -> Result<Self> {
         let reader = Self { place };
         reader.ask("", async { reader.place.store().list_with_delimiter(Some(&reader.place.path(""))).await })?;
@@ -37,7 +37,7 @@ impl ObjectReader {
         block_on(request)?.map_err(|error| failed(&self.place, name, &error))
     }
 
-    /// The same, where what is not there is no error.
+    /// Return the same, where what is not there is no error.
     fn look<T>(&self, name: &str, request: impl Future<Output = object_store::Result<T>>) -> Result<Option<T>> {
         match block_on(request)? {
             Ok(found) => Ok(Some(found)),

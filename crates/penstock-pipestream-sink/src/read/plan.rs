@@ -52,12 +52,12 @@ pub struct Selection {
     pub names: Option<HashSet<String>>,
 }
 
-/// Looks through the list of a session. `None`: it is not closed with 0, and nobody reads it.
+/// Look through the list of a session. `None`: it is not closed with 0, and nobody reads it.
 pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     Ok(look_through(store, session)?.map(|found| found.session))
 }
 
-/// The same, with what decides whether it may be read by now.
+/// Return the same, with what decides whether it may be read by now.
 pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
@@ -89,7 +89,7 @@ pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Li
     Ok(Some(ListedSession { session: found, modified: list.modified, transaction }))
 }
 
-/// Finds the lines COMPLETE whose places later lines have taken: of the same entity and payload, with a file that is
+/// Find the lines COMPLETE whose places later lines have taken: of the same entity and payload, with a file that is
 /// gone. One whose file is there is of an earlier use of the same ID.
 fn supersede(
     store: &dyn Store,
@@ -120,7 +120,7 @@ fn supersede(
     Ok(())
 }
 
-/// Divides a session, from a place in its list on, into pieces of about the same weight.
+/// Divide a session, from a place in its list on, into pieces of about the same weight.
 pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
     let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it is gone"))?;
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
@@ -141,7 +141,7 @@ pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: Plan
 }
 
 impl Selection {
-    /// Whether every row is wanted.
+    /// Return whether every row is wanted.
     pub fn is_all(&self) -> bool {
         self.documents.is_none() && self.names.is_none()
     }
@@ -169,7 +169,7 @@ impl<'a> Refiner<'a> {
         Self { session, selection, pieces: Pieces::new(limits) }
     }
 
-    /// Takes lines that start at a place of the list.
+    /// Take lines that start at a place of the list.
     pub fn take(&mut self, start: u64, lines: &[u8]) -> Result<()> {
         let mut offset = start;
         for bytes in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -190,13 +190,13 @@ impl<'a> Refiner<'a> {
         self.pieces.gap();
     }
 
-    /// The smaller pieces.
+    /// Return the smaller pieces.
     pub fn finish(self) -> Vec<Piece> {
         self.pieces.finish()
     }
 }
 
-/// The bytes that a row's content has.
+/// Return the bytes that a row's content has.
 pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     match (&line.file, line.bytes) {
         (Some(_), Some(bytes)) if bytes <= MAX_CONTENT => bytes,
@@ -218,7 +218,7 @@ impl Pieces {
         Self { limits, pieces: Vec::new(), open: None, weight: 0 }
     }
 
-    /// Takes a line; `bytes` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
+    /// Take a line; `bytes` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
     fn push(&mut self, start: u64, end: u64, bytes: Option<u64>) -> bool {
         let weight = bytes.map_or(0, |bytes| bytes.saturating_add(ROW_COST.min(self.limits.bytes / 64)));
         let (rows, bytes) = (u64::from(bytes.is_some()), bytes.unwrap_or(0));

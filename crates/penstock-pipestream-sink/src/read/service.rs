@@ -192,7 +192,7 @@ impl Service {
         ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more }
     }
 
-    /// A session that may be read: whatever else lies in the sink is nobody's business.
+    /// Return a session that may be read: whatever else lies in the sink is nobody's business.
     fn known(&self, session: &str) -> Result<Arc<ClosedSession>> {
         if let Some(found) = self.journal.session(session) {
             return Ok(found);
@@ -203,7 +203,7 @@ impl Service {
         self.journal.session(session).ok_or_else(unknown)
     }
 
-    /// An error: nothing was sent yet.
+    /// Return an error: nothing was sent yet.
     async fn rows(
         self: &Arc<Self>,
         send: &mut SendStream,
@@ -262,7 +262,7 @@ fn read(store: &dyn Store, wanted: &[Wanted]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Divides what is wanted into groups of [`PIECE`] bytes.
+/// Divide what is wanted into groups of [`PIECE`] bytes.
 fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     let mut room = 0;

@@ -15,31 +15,31 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// When a session was added last, as exactly as one knows it for sure; `None`: look and see.
     fn changed(&self) -> Result<Option<SystemTime>>;
 
-    /// A session's list; `None` where there is none.
+    /// Return a session's list; `None` where there is none.
     fn list(&self, session: &str) -> Result<Option<ListState>>;
 
-    /// Makes sure that a session's list, as it is, outlives a power cut.
+    /// Make sure that a session's list, as it is, outlives a power cut.
     fn make_durable(&self, session: &str) -> Result<()>;
 
     /// Bytes of a session's list, as many as there are up to the end of the range.
     fn read_list(&self, session: &str, range: Range<u64>) -> Result<Vec<u8>>;
 
-    /// Whether a payload is there.
+    /// Return whether a payload is there.
     fn has(&self, file: &str) -> Result<bool>;
 
-    /// Appends parts of payloads, one behind another; an error if any is shorter.
+    /// Append parts of payloads, one behind another; an error if any is shorter.
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()>;
 
-    /// The sessions that a transaction was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction was committed with, by each owner that has committed it.
     fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>>;
 
-    /// The sessions of a transaction that are prepared and not closed yet.
+    /// Return the sessions of a transaction that are prepared and not closed yet.
     fn prepared(&self, transaction: &str) -> Result<Vec<String>>;
 
-    /// Where the order of closed sessions is kept.
+    /// Return where the order of closed sessions is kept.
     fn journal(&self) -> Result<Box<dyn JournalLog>>;
 
-    /// Removes a session.
+    /// Remove a session.
     fn remove(&self, session: &str) -> Result<()>;
 }
 
@@ -68,7 +68,7 @@ pub trait JournalLog: fmt::Debug + Send {
     /// What was appended since the last call, whole lines. Others may be held off until [`release`](Self::release).
     fn read_new(&mut self) -> Result<Vec<u8>>;
 
-    /// Appends lines, durably. False: somebody else has appended meanwhile, and that must be read first.
+    /// Append lines, durably. False: somebody else has appended meanwhile, and that must be read first.
     fn append(&mut self, lines: &[u8]) -> Result<bool>;
 
     /// Lets others in.

@@ -22,7 +22,7 @@ pub(super) struct Divided {
     pub(super) held: Vec<ListedSession>,
 }
 
-/// Divides what was found closed. What is `known` needs no second look; `look` looks at one that was not found: it may
+/// Divide what was found closed. What is `known` needs no second look; `look` looks at one that was not found: it may
 /// have been closed since.
 pub(super) fn divide(
     store: &dyn Store,
@@ -88,7 +88,7 @@ pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     Ok(divided.whole.into_iter().map(|found| found.session).collect())
 }
 
-/// One of them; `None` where it is not closed with 0, or its transaction is still being closed.
+/// Return one of them; `None` where it is not closed with 0, or its transaction is still being closed.
 pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     let Some(found) = look_through(store, session)? else { return Ok(None) };
     if let Some(key) = &found.transaction

@@ -44,7 +44,7 @@ impl Allowed {
         &self.prefix
     }
 
-    /// The object, which is below this prefix, if it is what it must be.
+    /// Return the object, which is below this prefix, if it is what it must be.
     pub(super) async fn find(&self, at: &Location, expected: &Expected, max: u64) -> core::Result<Object> {
         let object = match &self.source {
             Source::Files(root) => self.find_file(root, at, expected).await,
@@ -77,7 +77,7 @@ impl Allowed {
     }
 }
 
-/// Opens a file below a folder. Neither the file nor a folder on the way may be a link, whatever somebody renames
+/// Open a file below a folder. Neither the file nor a folder on the way may be a link, whatever somebody renames
 /// meanwhile: each step is made from the folder that is open. Nothing waits for a pipe's writer.
 fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open, openat};

@@ -20,17 +20,17 @@ pub(crate) struct ObjectCheck {
 }
 
 impl Check {
-    /// Awaits an object of this length, and with this SHA-256 where somebody has said which.
+    /// Await an object of this length, and with this SHA-256 where somebody has said which.
     pub(super) fn object(length: u64, sha256: Option<[u8; 32]>) -> Self {
         Self::Object(ObjectCheck { length, sha256, seen: 0, hash: Sha256::new() })
     }
 
-    /// Awaits bytes that are here, to count and hash them.
+    /// Await bytes that are here, to count and hash them.
     pub(crate) fn kept(bytes: &[u8]) -> Self {
         Self::object(bytes.len() as u64, None)
     }
 
-    /// The next bytes.
+    /// Return the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> core::Result<()> {
         match self {
             Self::Payload(check) => check.update(bytes),

@@ -43,24 +43,24 @@ struct Fetching {
 }
 
 impl References {
-    /// Keeps messages as they come.
+    /// Keep messages as they come.
     pub fn keep() -> Self {
         Self::default()
     }
 
-    /// Fetches objects of at most `max_bytes` bytes below these URLs, with the options of their store.
+    /// Fetch objects of at most `max_bytes` bytes below these URLs, with the options of their store.
     pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
         let allowed = prefixes.iter().map(|prefix| Allowed::open(prefix, storage)).collect::<Result<_>>()?;
         Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
-    /// Takes only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
+    /// Take only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
     pub fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
         self.approved = Some(KeyProviders::parse(approved)?);
         Ok(self)
     }
 
-    /// Takes the verified payload of an entity that refers: what its line says, and the object if it is to be fetched.
+    /// Take the verified payload of an entity that refers: what its line says, and the object if it is to be fetched.
     pub(crate) async fn take(&self, message: Bytes) -> core::Result<(Referred, Option<Object>)> {
         let reference = Reference::decode(message.clone())?;
         match (&self.approved, &self.fetching) {
@@ -80,7 +80,7 @@ impl References {
     }
 }
 
-/// Whether an entity refers to an object; then, whether its header may say what it says.
+/// Return whether an entity refers to an object; then, whether its header may say what it says.
 pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
     (header.content_type == CONTENT_TYPE).then(|| check_no_data_key("the header's metadata", &header.metadata))
 }
@@ -147,7 +147,7 @@ impl Referred {
         }
     }
 
-    /// The content type of what is stored, where that is not the header's.
+    /// Return the content type of what is stored, where that is not the header's.
     pub(crate) fn content_type(&self) -> Option<&str> {
         match self.stored {
             Stored::Message => None,
@@ -155,7 +155,7 @@ impl Referred {
         }
     }
 
-    /// The name of the message beside the bytes of `file`, and the message, where the object was fetched.
+    /// Return the name of the message beside the bytes of `file`, and the message, where the object was fetched.
     pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }

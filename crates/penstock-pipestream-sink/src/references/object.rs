@@ -52,7 +52,7 @@ impl Object {
         Self { name, source, length: meta.size, offset: 0, sha256: expected.sha256 }
     }
 
-    /// How many bytes it has.
+    /// Return how many bytes it has.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
@@ -62,8 +62,8 @@ impl Object {
         Check::object(self.length, self.sha256)
     }
 
-    /// The next bytes; `None` at the end. All of them are of the same object: one that is replaced meanwhile is an
-    /// error.
+    /// Return the next bytes; `None` at the end. All of them are of the same object: one that is replaced meanwhile is
+    /// an error.
     pub(crate) async fn next(&mut self) -> core::Result<Option<Bytes>> {
         if self.offset >= self.length {
             return Ok(None);

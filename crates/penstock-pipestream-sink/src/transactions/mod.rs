@@ -90,25 +90,25 @@ impl Record {
         Self { transaction: of.key.to_string(), sessions, owner: Some(of.owner.kind().to_owned()) }
     }
 
-    /// Whether a server wrote it that knew no owners.
+    /// Return whether a server wrote it that knew no owners.
     pub(crate) fn has_no_owner(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// Whether a commit of these sessions is the same one, said again.
+    /// Return whether a commit of these sessions is the same one, said again.
     pub(crate) fn is_of(&self, sessions: &[String]) -> bool {
         let ids = |names: &[String]| names.iter().map(|name| id_of(name).to_owned()).collect::<BTreeSet<String>>();
         ids(&self.sessions) == ids(sessions)
     }
 }
 
-/// Whether an entity is an order, and no data.
+/// Return whether an entity is an order, and no data.
 pub(crate) fn is_order(header: &EntityHeader) -> bool {
     matches!(header.content_type.as_str(), COMMIT | ABORT)
 }
 
 impl Order {
-    /// Reads an order that came from the client with this certificate. Names of sessions become names of folders, so
+    /// Read an order that came from the client with this certificate. Names of sessions become names of folders, so
     /// they are looked at closely.
     pub(crate) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
         let Some(key) = header.metadata.get(KEY) else {
@@ -129,7 +129,7 @@ impl Order {
         Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
     }
 
-    /// The sessions that it names.
+    /// Return the sessions that it names.
     pub(crate) fn sessions(&self) -> Option<&[String]> {
         match &self.act {
             Act::Commit { sessions, .. } => Some(sessions),
@@ -137,7 +137,7 @@ impl Order {
         }
     }
 
-    /// Refuses what names too little, whatever there is.
+    /// Refuse what names too little, whatever there is.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match (&self.act, &self.of.owner) {
             (Act::Commit { sessions, .. }, _) if sessions.is_empty() => {
@@ -169,7 +169,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// The folders among those that are prepared of the sessions that a commit names; or the first that has none.
+/// Return the folders among those that are prepared of the sessions that a commit names; or the first that has none.
 pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
     let prepared = Prepared::new(prepared);
     let mut folders = Vec::with_capacity(sessions.len());
@@ -228,7 +228,7 @@ pub(crate) enum Membership {
 }
 
 impl Membership {
-    /// Takes an entity in, or says why it cannot be one of this session's.
+    /// Take an entity in, or say why it cannot be one of this session's.
     pub(crate) fn admit(&mut self, key: EntityKey, header: &EntityHeader) -> Result<(), Reason> {
         if is_order(header) {
             return Ok(());
@@ -260,7 +260,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The transaction that the session of a client with this certificate belongs to.
+    /// Return the transaction that the session of a client with this certificate belongs to.
     pub(crate) fn transaction(&self, certificate: Option<[u8; 32]>) -> Option<Transaction> {
         match self {
             Self::Unknown | Self::None => None,
@@ -353,7 +353,7 @@ impl Refusal {
     }
 }
 
-/// Why a first commit is refused.
+/// Return why a first commit is refused.
 pub(crate) fn others_have_committed(record: &Record) -> Refusal {
     Refusal::NotYours(if record.has_no_owner() {
         "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
@@ -364,7 +364,7 @@ pub(crate) fn others_have_committed(record: &Record) -> Refusal {
     })
 }
 
-/// Why an order about another owner's session is refused.
+/// Return why an order about another owner's session is refused.
 pub(crate) fn prepared_by_another(session: &str) -> Refusal {
     Refusal::NotYours(format!("the session {session} was prepared by another owner"))
 }

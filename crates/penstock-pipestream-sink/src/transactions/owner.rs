@@ -32,7 +32,7 @@ pub(crate) enum Owner {
 }
 
 impl PartialEq for Owner {
-    /// Compares in a time that tells nothing of where the difference is.
+    /// Compare in a time that tells nothing of where the difference is.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Anyone, Self::Anyone) => true,
@@ -48,7 +48,7 @@ impl PartialEq for Owner {
 impl Eq for Owner {}
 
 impl Owner {
-    /// The owner by what was said, else by the certificate.
+    /// Return the owner by what was said, else by the certificate.
     pub(crate) fn of(token: Option<[u8; 32]>, certificate: Option<[u8; 32]>) -> Self {
         match (token, certificate) {
             (Some(token), _) => Self::Token(token),
@@ -66,7 +66,7 @@ impl Owner {
         }
     }
 
-    /// The folder of its sessions below that of the transaction's name; none of its own for anyone's.
+    /// Return the folder of its sessions below that of the transaction's name; none of its own for anyone's.
     pub(crate) fn folder(&self) -> Option<String> {
         let digest = match self {
             Self::Anyone => return None,
@@ -76,7 +76,7 @@ impl Owner {
     }
 }
 
-/// Whether a folder below that of a transaction's name is an owner's.
+/// Return whether a folder below that of a transaction's name is an owner's.
 pub(crate) fn is_owner_folder(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
@@ -89,7 +89,7 @@ pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     }
 }
 
-/// The hash of the token that an order shows.
+/// Return the hash of the token that an order shows.
 pub(crate) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(PROOF) {
         None => Ok(None),

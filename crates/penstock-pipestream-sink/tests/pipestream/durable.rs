@@ -30,7 +30,7 @@ pub(crate) struct Home {
     client: Client,
 }
 
-/// Tries again while what was dropped is still there.
+/// Try again while what was dropped is still there.
 pub(crate) fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     let since = Instant::now();
     loop {
@@ -95,7 +95,7 @@ impl Home {
         self.dir.path().join("sink")
     }
 
-    /// The folders of sessions that the server has.
+    /// Return the folders of sessions that the server has.
     pub(crate) fn sessions(&self) -> usize {
         let entries = fs::read_dir(self.dir.path().join("state")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
@@ -177,7 +177,7 @@ fn a_server_that_is_started_again_goes_on_and_nothing_is_stored_twice() {
     assert!(!client.resumed().unwrap());
 }
 
-/// Sends the whole again, as every process does, and waits for so many parts.
+/// Send the whole again, as every process does, and waits for so many parts.
 pub(crate) fn send_again(client: &SessionHandle, wait_for: usize) -> (SentEntity, Vec<SentEntity>) {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     let parts = (0..PARTS).map(|number| part(&parent, number)).collect();

@@ -16,7 +16,7 @@ const ROOT: ScopeKey = ScopeKey { scope: 0, scope_use: 0 };
 /// Parts of the whole.
 const PARTS: usize = 5;
 
-/// Sends the whole, all of which is COMPLETE then.
+/// Send the whole, all of which is COMPLETE then.
 fn deliver(client: &SessionHandle) -> SentEntity {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     for number in 0..PARTS {
@@ -180,7 +180,7 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     assert_eq!(lines.len(), 6, "{lines:?}");
 }
 
-/// Appends the beginning of a record, as a process does that dies while it writes.
+/// Append the beginning of a record, as a process does that dies while it writes.
 fn tear(file: &Path, bytes: &[u8]) {
     OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }

@@ -43,7 +43,7 @@ fn both() -> (Pair, SessionHandle, SessionHandle) {
     (pair, client, server)
 }
 
-/// One more try, without delay; nothing takes too long.
+/// Return one more try, without delay; nothing takes too long.
 fn policy(mode: CompletionMode, on_failure: FailureAction) -> CompletionPolicy {
     CompletionPolicy {
         mode: Some(mode.into()),
@@ -80,7 +80,7 @@ fn status(client: &SessionHandle, sent: &SentEntity) -> Status {
     block(client.wait_resolved(sent.key)).unwrap().status
 }
 
-/// The next event of this kind.
+/// Return the next event of this kind.
 fn event<T>(session: &SessionHandle, find: impl Fn(&Layer2Event) -> Option<T>) -> T {
     loop {
         let events = block(session.events(1)).unwrap().events;
@@ -176,7 +176,7 @@ fn every_mode_makes_of_a_part_that_fails_what_it_says() {
     close(&client);
 }
 
-/// Completes an entity, or fails it.
+/// Complete an entity, or fail it.
 fn decide(entity: IncomingEntity, fails: bool) {
     let decided = if fails { block(entity.fail(bad())) } else { block(entity.complete()) };
     decided.unwrap();
@@ -543,7 +543,7 @@ fn the_claim_check_of_a_container_tells_of_its_children() {
     close(&client);
 }
 
-/// The files of a folder as a crash would leave them, in another one.
+/// Return the files of a folder as a crash would leave them, in another one.
 fn copied(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

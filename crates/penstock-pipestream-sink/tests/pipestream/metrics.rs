@@ -18,7 +18,7 @@ fn get(pair: &Pair, path: &str) -> String {
     text
 }
 
-/// The value of a line of the metrics.
+/// Return the value of a line of the metrics.
 fn value(pair: &Pair, series: &str) -> f64 {
     let text = get(pair, "/metrics");
     let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series));
@@ -49,7 +49,7 @@ fn drive(name: &str, change: impl FnOnce(&mut ServerOptions), client: impl Async
     assert_eq!(moved, 1, "{text}");
 }
 
-/// A root entity with children in scope 2.
+/// Return a root entity with children in scope 2.
 fn parent(entity: u32) -> EntityHeader {
     let mut header = header(entity, b"");
     header.metadata.insert("pipestream.dehydrated".into(), "1".into());

@@ -29,7 +29,7 @@ fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
     )
 }
 
-/// Writes a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
+/// Write a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
 fn session(sink: &Path, name: &str, entities: u32, bytes: usize, last: &str) {
     fs::create_dir_all(sink.join(name).join("0")).unwrap();
     let mut list = String::new();
@@ -331,7 +331,7 @@ fn nobody_reads_without_the_key() {
     );
 }
 
-/// Asks one thing on a stream of its own, as no reader of ours would.
+/// Ask one thing on a stream of its own, as no reader of ours would.
 async fn ask(connection: &quinn::Connection, request: &[u8]) -> std::result::Result<Vec<u8>, quinn::ReadToEndError> {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let _ = send.write_all(request).await;
@@ -390,7 +390,7 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
     });
 }
 
-/// A request for a session of 32 MiB, which is made for it.
+/// Return a request for a session of 32 MiB, which is made for it.
 fn large_request(pair: &Pair) -> String {
     session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
     let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;

@@ -45,7 +45,7 @@ fn secret_draft() -> EntityDraft {
     }
 }
 
-/// A server of bare quinn, which answers CAPABILITIES and keeps the bytes of `count` entity streams.
+/// Return a server of bare quinn, which answers CAPABILITIES and keeps the bytes of `count` entity streams.
 async fn streams_of(endpoint: &Endpoint, count: usize) -> Vec<Vec<u8>> {
     let connection = endpoint.accept().await.unwrap().await.unwrap();
     let (mut send, mut receive) = connection.accept_bi().await.unwrap();

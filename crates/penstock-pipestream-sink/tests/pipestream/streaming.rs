@@ -6,7 +6,7 @@ use penstock_pipestream_net::{EntityDraft, Error, ErrorCode, Payload, Reason, St
 
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
-/// A file that does not compress into one page.
+/// Return a file that does not compress into one page.
 fn file(dir: &std::path::Path, bytes: usize) -> std::path::PathBuf {
     let path = dir.join("source");
     let mut file = File::create(&path).unwrap();

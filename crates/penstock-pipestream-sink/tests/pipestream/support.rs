@@ -35,7 +35,7 @@ impl Pair {
     }
 }
 
-/// The lines of a session's log, once it is closed.
+/// Return the lines of a session's log, once it is closed.
 pub(crate) fn log(sink: &Path, session: &str) -> Vec<Value> {
     let path = sink.join(session).join("entities.jsonl");
     let since = Instant::now();

@@ -102,7 +102,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claim check as the wire has it.
+    /// Return the claim check as the wire has it.
     pub fn check(&self) -> ClaimCheck {
         ClaimCheck {
             claim_id: Some(self.id),
@@ -113,12 +113,12 @@ impl Claim {
         }
     }
 
-    /// The claim check, and what has become of its entity.
+    /// Return the claim check, and what has become of its entity.
     pub fn found(&self) -> FoundClaim {
         FoundClaim { check: self.check(), status: self.status(), file: None }
     }
 
-    /// The stopping point of an entity that nobody had begun with (section 9.6).
+    /// Return the stopping point of an entity that nobody had begun with (section 9.6).
     pub fn untouched() -> StoppingPointValidation {
         StoppingPointValidation {
             bytes_processed: Some(0),
@@ -138,12 +138,12 @@ impl Claim {
         }
     }
 
-    /// Whether it may be redeemed.
+    /// Return whether it may be redeemed.
     pub fn is_open(&self, now: Now) -> bool {
         self.state == ClaimState::Open && !self.is_expired(now)
     }
 
-    /// Whether that session has redeemed it.
+    /// Return whether that session has redeemed it.
     pub fn is_with(&self, session: SessionId) -> bool {
         match self.state {
             ClaimState::Open => false,
@@ -173,7 +173,7 @@ impl Default for ClaimBook {
 }
 
 impl ClaimBook {
-    /// An empty book.
+    /// Make an empty book.
     pub fn new(limits: ClaimLimits) -> Self {
         Self { limits, claims: FastMap::default(), ends: BTreeSet::new(), records: VecDeque::new() }
     }
@@ -208,7 +208,7 @@ impl ClaimBook {
         Ok(Some(claim))
     }
 
-    /// Takes a claim check back that nobody has heard of: its entity has come to another end meanwhile.
+    /// Take a claim check back that nobody has heard of: its entity has come to another end meanwhile.
     pub fn void(&mut self, id: u64) {
         if self.forget(id) {
             self.records.push_back(ClaimRecord::Voided { id });
@@ -236,8 +236,8 @@ impl ClaimBook {
         Ok(claim)
     }
 
-    /// Whether [`redeem`](Self::redeem) would be refused; changes nothing. For a store that several servers share, which
-    /// has the last word.
+    /// Return whether [`redeem`](Self::redeem) would be refused; changes nothing. For a store that several servers
+    /// share, which has the last word.
     ///
     /// # Errors
     ///
@@ -277,12 +277,12 @@ impl ClaimBook {
         }
     }
 
-    /// The next record to be stored, before anybody hears of the change.
+    /// Return the next record to be stored, before anybody hears of the change.
     pub fn poll_record(&mut self) -> Option<ClaimRecord> {
         self.records.pop_front()
     }
 
-    /// Takes a stored record back. One that has outlived its use, or whose claim check is not known any more, changes
+    /// Take a stored record back. One that has outlived its use, or whose claim check is not known any more, changes
     /// nothing.
     pub fn restore(&mut self, now: Now, record: ClaimRecord) {
         match record {
@@ -305,7 +305,7 @@ impl ClaimBook {
         }
     }
 
-    /// The fewest records that say what the book knows: what a store writes when it starts a file anew.
+    /// Return the fewest records that say what the book knows: what a store writes when it starts a file anew.
     pub fn snapshot(&self) -> impl Iterator<Item = ClaimRecord> + '_ {
         // `Issued` has the state too.
         self.claims.values().cloned().map(ClaimRecord::Issued)
@@ -316,7 +316,7 @@ impl ClaimBook {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Forgets what expired long ago, and says how many that were: their records may go.
+    /// Forget what expired long ago, and says how many that were: their records may go.
     pub fn handle_timeout(&mut self, now: Now) -> usize {
         let mut forgotten = 0;
         while let Some((_, id)) = self.ends.first().copied().filter(|(at, _)| *at <= now.unix_micros) {
@@ -326,22 +326,22 @@ impl ClaimBook {
         forgotten
     }
 
-    /// A claim check that is known, an expired one that lingers included.
+    /// Return a claim check that is known, an expired one that lingers included.
     pub fn get(&self, id: u64) -> Option<&Claim> {
         self.claims.get(&id)
     }
 
-    /// The claim checks of an end, in no order.
+    /// Return the claim checks of an end, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.claims.values()
     }
 
-    /// How many are known.
+    /// Return how many are known.
     pub fn len(&self) -> usize {
         self.claims.len()
     }
 
-    /// Whether none is known.
+    /// Return whether none is known.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty()
     }

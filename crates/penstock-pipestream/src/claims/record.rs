@@ -57,7 +57,7 @@ pub enum ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// The bytes to be stored.
+    /// Return the bytes to be stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
         let mut writer = Writer::new(&mut out);
@@ -95,7 +95,7 @@ impl ClaimRecord {
         out.into()
     }
 
-    /// Reads a whole record.
+    /// Read a whole record.
     ///
     /// # Errors
     ///

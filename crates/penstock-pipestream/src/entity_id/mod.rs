@@ -30,12 +30,12 @@ const ASSIGNABLE: u64 = MODULUS as u64 - 1;
 /// IDs in one word of the set of resolved IDs.
 const WORD_BITS: u32 = u64::BITS;
 
-/// Whether the ID can name an entity: neither reserved nor skipped by the modulus.
+/// Return whether the ID can name an entity: neither reserved nor skipped by the modulus.
 pub const fn is_assignable(id: u32) -> bool {
     id != NULL_ENTITY && id < MODULUS
 }
 
-/// The ID after `last` (rules 1 and 2 of section 9.1).
+/// Return the ID after `last` (rules 1 and 2 of section 9.1).
 pub const fn next_id(last: u32) -> u32 {
     match (last as u64 + 1) % MODULUS as u64 {
         0 => 1,
@@ -49,17 +49,17 @@ pub const fn distance(from: u32, to: u32) -> u32 {
     ((to as u64 % modulus + modulus - from as u64 % modulus) % modulus) as u32
 }
 
-/// How many steps of [`next_id`] lead from `from` to `to`, both of them assignable.
+/// Return how many steps of [`next_id`] lead from `from` to `to`, both of them assignable.
 pub const fn ordinal_distance(from: u32, to: u32) -> u32 {
     ((to as u64 % ASSIGNABLE + ASSIGNABLE - from as u64 % ASSIGNABLE) % ASSIGNABLE) as u32
 }
 
-/// Whether `a` comes before `b` or is `b`: the formula of section 9.3, in 64 bits and inclusive (decision 13).
+/// Return whether `a` comes before `b` or is `b`: the formula of section 9.3, in 64 bits and inclusive (decision 13).
 pub const fn is_before(a: u32, b: u32) -> bool {
     2 * (distance(a, b) as u64) < MODULUS as u64
 }
 
-/// The ID that `steps` steps of [`next_id`] lead to.
+/// Return the ID that `steps` steps of [`next_id`] lead to.
 pub(crate) const fn id_after(id: u32, steps: u32) -> u32 {
     ((id as u64 + ASSIGNABLE - 1 + steps as u64) % ASSIGNABLE) as u32 + 1
 }
@@ -85,7 +85,7 @@ pub struct EntityIdSpace {
 }
 
 impl EntityIdSpace {
-    /// A space where nothing was assigned yet. A window above [`MAX_WINDOW`] is that.
+    /// Make a space where nothing was assigned yet. A window above [`MAX_WINDOW`] is that.
     pub fn new(max_window: u32) -> Self {
         Self {
             max_window: max_window.min(MAX_WINDOW),
@@ -97,7 +97,7 @@ impl EntityIdSpace {
         }
     }
 
-    /// A space in the midst of its life: every ID from `cursor` to `last_assigned` is in flight and unresolved.
+    /// Make a space in the midst of its life: every ID from `cursor` to `last_assigned` is in flight and unresolved.
     pub fn with_start(max_window: u32, last_assigned: u32, cursor: u32) -> Result<Self> {
         let mut space = Self::new(max_window);
         if !is_assignable(cursor) || !(last_assigned == 0 || is_assignable(last_assigned)) {
@@ -114,7 +114,7 @@ impl EntityIdSpace {
         Ok(space)
     }
 
-    /// Takes the next ID, or `None` for back-pressure (rules 1 to 3).
+    /// Take the next ID, or `None` for back-pressure (rules 1 to 3).
     pub fn assign(&mut self) -> Option<u32> {
         if self.is_full() {
             return None;
@@ -136,12 +136,12 @@ impl EntityIdSpace {
         self.settle()
     }
 
-    /// Whether the ID is assigned and not resolved.
+    /// Return whether the ID is assigned and not resolved.
     pub fn is_unresolved(&self, id: u32) -> bool {
         self.place(id).and_then(|(word, bit)| self.resolved.get(word).map(|word| word & bit == 0)).unwrap_or(false)
     }
 
-    /// Whether a peer may name `value` as this space's cursor: neither behind the cursor nor beyond the next
+    /// Return whether a peer may name `value` as this space's cursor: neither behind the cursor nor beyond the next
     /// unassigned ID (decision 8).
     pub fn check_cursor(&self, value: u32) -> Result<()> {
         if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
@@ -150,7 +150,7 @@ impl EntityIdSpace {
         Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())
     }
 
-    /// Moves the cursor to where the peer says it is, which resolves every ID before it, and says whether it moved.
+    /// Move the cursor to where the peer says it is, which resolves every ID before it, and says whether it moved.
     pub fn advance_to(&mut self, value: u32) -> Result<bool> {
         self.check_cursor(value)?;
         let steps = ordinal_distance(self.cursor, value);
@@ -158,37 +158,37 @@ impl EntityIdSpace {
         Ok(self.settle() || steps > 0)
     }
 
-    /// The lowest unresolved ID or, if there is none, the next unassigned one.
+    /// Return the lowest unresolved ID or, if there is none, the next unassigned one.
     pub fn cursor(&self) -> u32 {
         self.cursor
     }
 
-    /// The ID assigned last; 0 at the start.
+    /// Return the ID assigned last; 0 at the start.
     pub fn last_assigned(&self) -> u32 {
         self.last_assigned
     }
 
-    /// The ID that would be assigned next if the window allowed it.
+    /// Return the ID that would be assigned next if the window allowed it.
     pub fn next_id(&self) -> u32 {
         next_id(self.last_assigned)
     }
 
-    /// How many IDs lie from the cursor to the last assigned one, resolved ones between them included.
+    /// Return how many IDs lie from the cursor to the last assigned one, resolved ones between them included.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// The window as it is kept.
+    /// Return the window as it is kept.
     pub fn max_window(&self) -> u32 {
         self.max_window
     }
 
-    /// Whether the window allows no further ID (rule 3).
+    /// Return whether the window allows no further ID (rule 3).
     pub fn is_full(&self) -> bool {
         distance(self.cursor, self.next_id()) >= self.max_window
     }
 
-    /// Where the bit of an ID in flight is.
+    /// Return where the bit of an ID in flight is.
     fn place(&self, id: u32) -> Option<(usize, u64)> {
         let ordinal = ordinal_distance(self.cursor, id);
         if !is_assignable(id) || ordinal >= self.in_flight {
@@ -198,7 +198,7 @@ impl EntityIdSpace {
         Some(((bit / WORD_BITS) as usize, 1 << (bit % WORD_BITS)))
     }
 
-    /// Moves the cursor over what is resolved, a word at a time.
+    /// Move the cursor over what is resolved, a word at a time.
     fn settle(&mut self) -> bool {
         let before = self.cursor;
         while let Some(word) = self.resolved.front() {

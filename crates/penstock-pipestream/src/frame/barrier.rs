@@ -29,7 +29,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut writer = Writer::new(out);
         writer.u8(TYPE);
@@ -38,12 +38,12 @@ impl Barrier {
         writer.u32(self.parent_id);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a whole frame.
+    /// Parse a whole frame.
     pub(super) fn parse(whole: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(whole);
         reader.u8()?;

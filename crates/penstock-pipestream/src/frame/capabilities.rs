@@ -84,7 +84,7 @@ impl Capabilities {
         })
     }
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = CapabilitiesMessage {
             layer0_core: Some(self.layer0),
@@ -97,12 +97,12 @@ impl Capabilities {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: CapabilitiesMessage = decode_message(payload)?;
         Ok(Self {

@@ -31,7 +31,7 @@ impl Checkpoint {
     /// In an answer: the time was over first.
     pub const FLAG_TIMED_OUT: u32 = 2;
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = CheckpointMessage {
             checkpoint_id: Some(self.checkpoint_id.clone()),
@@ -44,12 +44,12 @@ impl Checkpoint {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: CheckpointMessage = decode_message(payload)?;
         Ok(Self {

@@ -18,7 +18,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder at the start of the stream.
+    /// Make a decoder at the start of the stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -28,7 +28,7 @@ impl FrameDecoder {
         self.layers = Layers::UpTo2;
     }
 
-    /// Takes the next bytes of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
+    /// Take the next bytes of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
     pub fn push(&mut self, mut bytes: Bytes) {
         let skipped = self.skip.min(bytes.len());
         bytes.advance(skipped);
@@ -36,7 +36,7 @@ impl FrameDecoder {
         self.buffer.extend_from_slice(&bytes);
     }
 
-    /// The next frame; `None` until more bytes come. A private frame is given as soon as its length is known. An
+    /// Return the next frame; `None` until more bytes come. A private frame is given as soon as its length is known. An
     /// error is final: the stream cannot be read beyond it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         if let Some((frame, length)) = StatusFrame::parse_plain(&self.buffer)? {
@@ -63,7 +63,7 @@ impl FrameDecoder {
         self.buffer.len()
     }
 
-    /// Whether the stream would end inside a frame, if it ended here: ENTITY_INVALID then (decision 4).
+    /// Return whether the stream would end inside a frame, if it ended here: ENTITY_INVALID then (decision 4).
     pub fn is_mid_frame(&self) -> bool {
         self.skip > 0 || !self.buffer.is_empty()
     }

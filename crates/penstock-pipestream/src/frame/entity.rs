@@ -67,7 +67,7 @@ impl EntityHeader {
     /// The bytes of the length before a header.
     pub(crate) const LENGTH_FIELD: usize = 4;
 
-    /// The header with its length before it. The same header always gives the same bytes.
+    /// Return the header with its length before it. The same header always gives the same bytes.
     pub fn encode(&self) -> Bytes {
         self.clone().into_bytes()
     }
@@ -103,13 +103,13 @@ impl EntityHeader {
         256 + self.content_type.len() + self.checksum.len() + metadata
     }
 
-    /// Whether it says that its entity has children (decision 9).
+    /// Return whether it says that its entity has children (decision 9).
     pub(crate) fn is_dehydrated(&self) -> bool {
         self.metadata.get(DEHYDRATED).is_some_and(|value| value == "1")
     }
 
-    /// The scope of its entity's children (decision 9): `None` where none is named, `Some(None)` where the name is none,
-    /// because it is not decimal, or has a sign, blanks or leading zeros.
+    /// Return the scope of its entity's children (decision 9): `None` where none is named, `Some(None)` where the name
+    /// is none, because it is not decimal, or has a sign, blanks or leading zeros.
     pub(crate) fn child_scope(&self) -> Option<Option<u16>> {
         self.metadata.get(CHILD_SCOPE).map(|value| decimal_scope(value))
     }
@@ -119,7 +119,7 @@ impl EntityHeader {
         self.metadata.get(DOC).map(|entry| PipeDoc::from_entry(entry, self.entity_id)).transpose()
     }
 
-    /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
+    /// Refuse what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
     /// checksum that is not 32 bytes, a payload above `max_payload`, a chunk that cannot be, a PipeDoc that is not
     /// valid, metadata that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
@@ -140,8 +140,8 @@ impl EntityHeader {
         self.document().map_or_else(refused, |_| Ok(()))
     }
 
-    /// Refuses metadata whose names and values have more than `max_metadata` bytes together, which fails the entity alone
-    /// too.
+    /// Refuse metadata whose names and values have more than `max_metadata` bytes together, which fails the entity
+    /// alone too.
     pub fn check_metadata(&self, max_metadata: usize) -> Result<()> {
         let bytes: usize = self.metadata.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
         if bytes > max_metadata {
@@ -172,7 +172,7 @@ impl EntityHeader {
     }
 }
 
-/// A scope ID in decimal, without sign, blanks or leading zeros.
+/// Return a scope ID in decimal, without sign, blanks or leading zeros.
 pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
     value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
 }
@@ -213,18 +213,18 @@ impl Default for HeaderDecoder {
 }
 
 impl HeaderDecoder {
-    /// A decoder at the start of a stream.
+    /// Make a decoder at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, for headers of at most so many bytes; never more than 1 MiB (decision 14).
+    /// Return the same, for headers of at most so many bytes; never more than 1 MiB (decision 14).
     pub fn with_limit(max_length: u32) -> Self {
         let max_length = max_length.min(MAX_HEADER_LENGTH);
         Self { buffer: BytesMut::new(), rest: Bytes::new(), complete: false, max_length }
     }
 
-    /// Takes the next bytes of the stream and gives the header once it is complete. What comes after it is payload:
+    /// Take the next bytes of the stream and return the header once it is complete. What comes after it is payload:
     /// [`take_rest`](Self::take_rest) has what came of that, and no further push is allowed. An error is final.
     pub fn push(&mut self, mut bytes: Bytes) -> Result<Option<EntityHeader>> {
         if self.complete {
@@ -258,18 +258,18 @@ impl HeaderDecoder {
         Ok(Some(header))
     }
 
-    /// Whether the header has been given; a stream that ends before is ENTITY_INVALID (decision 14).
+    /// Return whether the header has been given; a stream that ends before is ENTITY_INVALID (decision 14).
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The payload bytes that came with the end of the header.
+    /// Return the payload bytes that came with the end of the header.
     pub fn take_rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest)
     }
 }
 
-/// How many bytes the header at the start of `bytes` takes, with its length; 4 while that is not there. A length
+/// Return how many bytes the header at the start of `bytes` takes, with its length; 4 while that is not there. A length
 /// above the limit is refused at once.
 fn header_length(bytes: &[u8], max_length: u32) -> Result<usize> {
     let Ok(length) = Reader::new(bytes).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };

@@ -21,7 +21,7 @@ pub struct ErrorFrame {
 }
 
 impl ErrorFrame {
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = ErrorMessage {
             error_code: Some(self.code),
@@ -32,12 +32,12 @@ impl ErrorFrame {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: ErrorMessage = decode_message(payload)?;
         Ok(Self {

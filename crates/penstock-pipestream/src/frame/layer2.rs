@@ -65,7 +65,7 @@ pub struct SessionFrame {
 }
 
 impl SessionFrame {
-    /// The name alone: the session ends with its connection.
+    /// Return the name alone: the session ends with its connection.
     pub const fn named(session: SessionId) -> Self {
         Self { session, received: None, sent: None, policy: None }
     }
@@ -92,7 +92,7 @@ pub struct FoundClaim {
 }
 
 impl Layer2Frame {
-    /// The frame's type byte.
+    /// Return the frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::ClaimQuery { .. } => CLAIM_QUERY,
@@ -103,12 +103,12 @@ impl Layer2Frame {
         }
     }
 
-    /// Whether a type byte belongs to layer 2.
+    /// Return whether a type byte belongs to layer 2.
     pub const fn has_type(frame_type: u8) -> bool {
         matches!(frame_type, CLAIM_QUERY..=SESSION)
     }
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let frame_type = self.frame_type();
         match self {
@@ -147,7 +147,7 @@ impl Layer2Frame {
         }
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(frame_type: u8, payload: &[u8]) -> Result<Self> {
         match frame_type {
             CLAIM_QUERY => {

@@ -84,7 +84,7 @@ impl Frame {
         })
     }
 
-    /// The frame's type byte.
+    /// Return the frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::Status(_) => status::TYPE,
@@ -98,7 +98,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame, from its type byte on. A private frame is written without payload.
+    /// Append the frame, from its type byte on. A private frame is written without payload.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Status(frame) => frame.encode(out),
@@ -112,12 +112,12 @@ impl Frame {
         }
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }
 
-    /// The first frame of `bytes` and how many of them it takes; `None` while it is incomplete.
+    /// Return the first frame of `bytes` and how many of them it takes; `None` while it is incomplete.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         Self::decode_at(bytes, Layers::UpTo1)
     }
@@ -159,8 +159,8 @@ enum Extent {
     Skipped { frame_type: u8, payload: usize },
 }
 
-/// How long the first frame of `bytes` is; `None` while too little of it is there to know. What can be refused by the
-/// head is refused here, before anything is buffered.
+/// Return how long the first frame of `bytes` is; `None` while too little of it is there to know. What can be refused
+/// by the head is refused here, before anything is buffered.
 fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     let Some(frame_type) = bytes.first().copied() else { return Ok(None) };
     let whole = |payload: usize| Extent::Whole(VARIABLE_HEAD.saturating_add(payload));
@@ -176,7 +176,7 @@ fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     }
 }
 
-/// The payload's length from the head of a variable frame (section 6.1).
+/// Return the payload's length from the head of a variable frame (section 6.1).
 fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
     let mut head = Reader::new(bytes);
     let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
@@ -186,7 +186,7 @@ fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
     Ok(usize::try_from(length).ok())
 }
 
-/// Parses a whole frame, as [`measure`] cut it out.
+/// Parse a whole frame, as [`measure`] cut it out.
 fn parse(whole: &Bytes) -> Result<Frame> {
     let payload = || whole.get(VARIABLE_HEAD..).unwrap_or_default();
     match whole.first().copied() {
@@ -203,7 +203,7 @@ fn parse(whole: &Bytes) -> Result<Frame> {
     }
 }
 
-/// Appends a variable frame.
+/// Append a variable frame.
 fn encode_variable(frame_type: u8, message: &impl Message, out: &mut BytesMut) {
     let payload = message.encode_to_vec();
     let mut writer = Writer::new(out);

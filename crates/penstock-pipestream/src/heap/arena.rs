@@ -53,7 +53,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Self { nodes: Vec::with_capacity(capacity), free: NIL }
     }
 
-    /// A new root without children; refused only where there are 2^32 - 1 nodes.
+    /// Return a new root without children; refused only where there are 2^32 - 1 nodes.
     #[inline]
     pub(super) fn add(&mut self, key: K, value: V) -> Result<Handle> {
         let new = |generation| Node {
@@ -78,7 +78,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Ok(Handle { index, generation: 1 })
     }
 
-    /// Frees a node, whose handle is stale from now on. A node that has had every generation is not used again: its next
+    /// Free a node, whose handle is stale from now on. A node that has had every generation is not used again: its next
     /// handle would equal its first.
     #[inline]
     pub(super) fn release(&mut self, index: u32) -> Option<(K, V)> {
@@ -100,13 +100,13 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         self.nodes.get_mut(index as usize)
     }
 
-    /// The node of an item; `None` for a stale handle.
+    /// Return the node of an item; `None` for a stale handle.
     #[inline]
     pub(super) fn find(&self, handle: Handle) -> Option<&Node<K, V>> {
         self.get(handle.index).filter(|node| node.generation == handle.generation)
     }
 
-    /// The node of an item; `None` for a stale handle.
+    /// Return the node of an item; `None` for a stale handle.
     #[inline]
     pub(super) fn find_mut(&mut self, handle: Handle) -> Option<&mut Node<K, V>> {
         self.get_mut(handle.index).filter(|node| node.generation == handle.generation)

@@ -40,7 +40,7 @@ impl Children {
         if rank > INLINE { blocks.get(self.block) } else { &self.links }.get(..rank).unwrap_or(&[])
     }
 
-    /// Adds a link to those of a node, whose rank is that before.
+    /// Add a link to those of a node, whose rank is that before.
     #[inline]
     pub(super) fn push(&mut self, rank: u8, link: u32, blocks: &mut Blocks) {
         let rank = usize::from(rank);
@@ -56,7 +56,7 @@ impl Children {
         }
     }
 
-    /// Takes a link out; the last one takes its place. Gives that last one where it was moved.
+    /// Take a link out; the last one takes its place. Gives that last one where it was moved.
     pub(super) fn swap_remove(&mut self, rank: u8, place: u8, blocks: &mut Blocks) -> Option<u32> {
         let (last, place) = (usize::from(rank).checked_sub(1)?, usize::from(place));
         let links = if last >= INLINE { blocks.get_mut(self.block) } else { &mut self.links };
@@ -71,7 +71,7 @@ impl Children {
         moved
     }
 
-    /// Frees the block of a node, where its rank says that it has one.
+    /// Free the block of a node, where its rank says that it has one.
     #[inline]
     pub(super) fn release(&self, rank: u8, blocks: &mut Blocks) {
         if usize::from(rank) > INLINE {
@@ -100,7 +100,7 @@ impl Blocks {
         self.blocks.get_mut(index as usize).map_or(&mut [], |block| &mut block.0)
     }
 
-    /// A block that begins with these links. There are never more blocks than nodes, so a u32 counts them.
+    /// Return a block that begins with these links. There are never more blocks than nodes, so a u32 counts them.
     #[cold]
     fn add(&mut self, links: &[u32]) -> u32 {
         let mut index = self.free;

@@ -66,12 +66,12 @@ impl<K: Ord + Copy, V: Copy> Default for FibonacciHeap<K, V> {
 }
 
 impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
-    /// An empty heap.
+    /// Make an empty heap.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty heap with room for that many items.
+    /// Make an empty heap with room for that many items.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             arena: Arena::with_capacity(capacity),
@@ -82,17 +82,17 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// How many items are in the heap.
+    /// Return how many items are in the heap.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Return whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an item; refused only where 2^32 - 1 items are in the heap already.
+    /// Add an item; refused only where 2^32 - 1 items are in the heap already.
     pub fn insert(&mut self, key: K, value: V) -> Result<Handle> {
         let handle = self.arena.add(key, value)?;
         self.roots.loose.push(handle.index());
@@ -101,7 +101,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Ok(handle)
     }
 
-    /// Lowers an item's key. A stale handle and a key above the item's own are refused, and nothing changes.
+    /// Lower an item's key. A stale handle and a key above the item's own are refused, and nothing changes.
     pub fn decrease_key(&mut self, handle: Handle, key: K) -> Result<()> {
         let node = self.arena.find_mut(handle).ok_or(Misuse::StaleHandle)?;
         if key > node.key {
@@ -121,12 +121,12 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Ok(())
     }
 
-    /// Takes the item with the least key.
+    /// Take the item with the least key.
     pub fn extract_min(&mut self) -> Option<(K, V)> {
         self.take_root(self.least?.node)
     }
 
-    /// Takes an item from wherever it is; `None` for a stale handle.
+    /// Take an item from wherever it is; `None` for a stale handle.
     pub fn remove(&mut self, handle: Handle) -> Option<(K, V)> {
         let parent = self.arena.find(handle)?.parent;
         if parent != NIL {
@@ -135,13 +135,13 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.take_root(handle.index())
     }
 
-    /// The item with the least key.
+    /// Return the item with the least key.
     pub fn peek_min(&self) -> Option<(K, V)> {
         let Root { key, node } = self.least?;
         Some((key, self.arena.value(node)?))
     }
 
-    /// An item's key; `None` for a stale handle.
+    /// Return an item's key; `None` for a stale handle.
     pub fn key(&self, handle: Handle) -> Option<K> {
         self.arena.find(handle).map(|node| node.key)
     }
@@ -154,7 +154,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Makes a child a root, and with it every marked ancestor up to the first that is not: that one is marked.
+    /// Make a child a root, and with it every marked ancestor up to the first that is not: that one is marked.
     fn cut(&mut self, mut node: u32, mut parent: u32) {
         while let Some(above) = self.detach(node, parent) {
             match self.arena.get_mut(parent) {
@@ -168,7 +168,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Makes a child a loose root; gives the parent's own parent.
+    /// Make a child a loose root; return the parent's own parent.
     fn detach(&mut self, index: u32, parent: u32) -> Option<u32> {
         let node = self.arena.get_mut(index)?;
         node.parent = NIL;
@@ -191,7 +191,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Some(above)
     }
 
-    /// Takes a root's item, and consolidates.
+    /// Take a root's item, and consolidates.
     fn take_root(&mut self, index: u32) -> Option<(K, V)> {
         let rank = self.arena.get(index)?.rank;
         if self.roots.has(rank, index) {
@@ -212,7 +212,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.arena.release(index)
     }
 
-    /// Makes the children of a node roots. Several are read before the first is linked: these reads wait for memory
+    /// Make the children of a node roots. Several are read before the first is linked: these reads wait for memory
     /// together.
     #[inline]
     fn settle_children(&mut self, index: u32, rank: u8) {
@@ -246,7 +246,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.roots.put(rank, winner);
     }
 
-    /// Makes a root the last child of another one of the same rank.
+    /// Make a root the last child of another one of the same rank.
     #[inline]
     fn link(&mut self, loser: u32, winner: Root<K>, rank: u8) {
         if let Some(above) = self.arena.get_mut(winner.node) {

@@ -36,7 +36,7 @@ impl<K: Ord + Copy> Roots<K> {
         Self { by_rank: [None; RANKS], ranks: 0, loose: Vec::with_capacity(capacity) }
     }
 
-    /// Takes the root of a rank out of the table.
+    /// Take the root of a rank out of the table.
     #[inline]
     pub(super) fn take(&mut self, rank: u8) -> Option<Root<K>> {
         if self.ranks >> rank & 1 == 0 {
@@ -46,7 +46,7 @@ impl<K: Ord + Copy> Roots<K> {
         self.by_rank.get(usize::from(rank)).copied().flatten()
     }
 
-    /// Puts a root into the table, where none of its rank is.
+    /// Put a root into the table, where none of its rank is.
     #[inline]
     pub(super) fn put(&mut self, rank: u8, root: Root<K>) {
         if let Some(place) = self.by_rank.get_mut(usize::from(rank)) {
@@ -55,7 +55,7 @@ impl<K: Ord + Copy> Roots<K> {
         }
     }
 
-    /// Whether the table has this node as the root of a rank; the other roots are loose.
+    /// Return whether the table has this node as the root of a rank; the other roots are loose.
     #[inline]
     pub(super) fn has(&self, rank: u8, node: u32) -> bool {
         self.ranks >> rank & 1 == 1
@@ -70,7 +70,7 @@ impl<K: Ord + Copy> Roots<K> {
         }
     }
 
-    /// The root in the table with the least key.
+    /// Return the root in the table with the least key.
     #[inline]
     pub(super) fn least(&self) -> Option<Root<K>> {
         let root = |ranks: u64| self.by_rank.get(ranks.trailing_zeros() as usize).copied().flatten();

@@ -60,7 +60,7 @@ fn a_node_whose_generations_are_used_up_is_not_used_again() {
     assert_eq!(heap.extract_min(), Some((2, 'b')));
 }
 
-/// Ranks above 9 have their links in blocks, and only a heap of more than 2^9 items has such ranks.
+/// Rank above 9 have their links in blocks, and only a heap of more than 2^9 items has such ranks.
 #[test]
 fn a_root_of_eighteen_children_loses_them_one_by_one() {
     const ITEMS: u32 = 1 << 18;
@@ -198,7 +198,7 @@ fn check<K: Ord + Copy + std::fmt::Debug, V: Copy>(heap: &FibonacciHeap<K, V>) {
     heap.blocks.check(blocks);
 }
 
-/// How many nodes a tree has.
+/// Return how many nodes a tree has.
 fn tree<K: Ord + Copy + std::fmt::Debug, V: Copy>(
     heap: &FibonacciHeap<K, V>,
     index: u32,
@@ -254,7 +254,7 @@ fn a_node_that_loses_a_second_child_is_cut_too() {
     );
 }
 
-/// The value of one of the items above: its index, in the order in which they were inserted.
+/// Return the value of one of the items above: its index, in the order in which they were inserted.
 fn value(handles: &[Handle], at: usize) -> u32 {
     handles[at].index()
 }

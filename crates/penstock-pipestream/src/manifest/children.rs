@@ -55,7 +55,7 @@ impl Children {
             }
     }
 
-    /// Adds a child or records the status of one. A terminal status stands.
+    /// Add a child or records the status of one. A terminal status stands.
     pub(super) fn set(&mut self, child: u32, status: Option<Status>) -> Result<Change> {
         if !is_assignable(child) {
             return Err(Misuse::ReservedChild(child).into());

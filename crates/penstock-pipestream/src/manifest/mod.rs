@@ -121,7 +121,7 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// An empty manifest.
+    /// Make an empty manifest.
     pub fn new(limits: ManifestLimits) -> Self {
         Self {
             limits,
@@ -137,7 +137,7 @@ impl Manifest {
         }
     }
 
-    /// Opens the entry of a parent and takes in the completions that came before it. WINDOW_EXCEEDED at
+    /// Open the entry of a parent and take in the completions that came before it. WINDOW_EXCEEDED at
     /// `max_entries`; a misuse if it is open already.
     pub fn open(&mut self, now: Now, key: EntryKey) -> Result<()> {
         if self.by_key.contains_key(&key) {
@@ -169,7 +169,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Adds a child, or records a known one's status. It is idempotent, and a terminal status stands. A new child
+    /// Add a child, or record a known one's status. It is idempotent, and a terminal status stands. A new child
     /// of a sealed entry is a misuse.
     pub fn add_child(&mut self, key: EntryKey, child: u32, status: Option<Status>) -> Result<()> {
         let slot = self.slot(key);
@@ -230,7 +230,7 @@ impl Manifest {
         }
     }
 
-    /// Takes out an entry all of whose children are terminal, if there is one.
+    /// Take out an entry all of whose children are terminal, if there is one.
     pub fn pop_resolved(&mut self) -> Option<Resolution> {
         let (order, slot) = self.heap.peek_min()?;
         if order.unresolved > 0 {
@@ -241,44 +241,44 @@ impl Manifest {
         Some(entry.resolution())
     }
 
-    /// Takes out an entry, resolved or not, and says whether there was one.
+    /// Take out an entry, resolved or not, and say whether there was one.
     pub fn remove(&mut self, key: EntryKey) -> bool {
         let found = self.slot(key).and_then(|slot| self.unlink(slot)).is_some();
         self.counters.removed += u64::from(found);
         found
     }
 
-    /// Whether the parent has an entry.
+    /// Return whether the parent has an entry.
     pub fn contains(&self, key: EntryKey) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// How many entries are open.
+    /// Return how many entries are open.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether none is open.
+    /// Return whether none is open.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// How many completions wait for their parent's entry.
+    /// Return how many completions wait for their parent's entry.
     pub fn orphan_count(&self) -> usize {
         self.orphans.len()
     }
 
-    /// The children of an entry in the order of their IDs, each with its latest status; none without an entry.
+    /// Return the children of an entry in the order of their IDs, each with its latest status; none without an entry.
     pub fn children(&self, key: EntryKey) -> impl Iterator<Item = (u32, Option<Status>)> + '_ {
         self.lookup(key).into_iter().flat_map(|entry| entry.children.iter())
     }
 
-    /// How many children of the entry are not terminal; 0 without an entry.
+    /// Return how many children of the entry are not terminal; 0 without an entry.
     pub fn unresolved_count(&self, key: EntryKey) -> usize {
         self.lookup(key).map_or(0, |entry| entry.unresolved as usize)
     }
 
-    /// The entry as section 9.2 describes it.
+    /// Return the entry as section 9.2 describes it.
     pub fn entry(&self, key: EntryKey) -> Option<AssemblyManifestEntry> {
         self.lookup(key).map(|entry| AssemblyManifestEntry {
             parent_id: key.entity,
@@ -295,14 +295,14 @@ impl Manifest {
         self.counters
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Return when [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let entry = self.entry_at(self.oldest).and_then(|oldest| oldest.created.checked_add(self.limits.max_age));
         let orphan = self.orphans.oldest().and_then(|kept| kept.checked_add(self.limits.orphan_age));
         entry.into_iter().chain(orphan).min()
     }
 
-    /// Drops orphans that have waited too long, and takes out and names the entries that were open too long, the
+    /// Drop orphans that have waited too long, and takes out and names the entries that were open too long, the
     /// oldest first.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<EntryKey> {
         self.counters.orphans_dropped += self.orphans.expire(now.instant, self.limits.orphan_age);
@@ -318,7 +318,7 @@ impl Manifest {
         expired
     }
 
-    /// The same entries under other limits.
+    /// Return the same entries under other limits.
     pub(crate) fn with_limits(self, limits: ManifestLimits) -> Self {
         Self { limits, ..self }
     }
@@ -353,7 +353,7 @@ impl Manifest {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// Puts an entry into a slot and at the end of the list; `open` has seen to it that there are fewer than NIL.
+    /// Put an entry into a slot and at the end of the list; `open` has seen to it that there are fewer than NIL.
     fn link(&mut self, entry: Entry) {
         let (key, older) = (entry.key, entry.older);
         self.next_order += 1;
@@ -370,7 +370,7 @@ impl Manifest {
         self.by_key.insert(key, slot);
     }
 
-    /// Takes an entry out of its slot, the list, the index and the heap.
+    /// Take an entry out of its slot, the list, the index and the heap.
     fn unlink(&mut self, slot: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
@@ -448,7 +448,7 @@ written_as! {
     Manifest as StoredManifest: Self::stored, Self::restored;
 }
 
-/// Borrows the slots only, so that the heap and the counters stay free.
+/// Borrow the slots only, so that the heap and the counters stay free.
 fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entry> {
     slots.get_mut(slot? as usize)?.as_mut()
 }

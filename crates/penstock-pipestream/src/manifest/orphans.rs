@@ -33,7 +33,7 @@ impl Orphans {
         self.by_parent.contains_key(&(parent, child))
     }
 
-    /// Keeps an orphan; the caller knows that it is not kept yet, and that time does not run backwards.
+    /// Keep an orphan; the caller knows that it is not kept yet, and that time does not run backwards.
     pub(super) fn keep(&mut self, parent: EntryKey, child: u32, status: Status, now: Instant) {
         self.by_parent.insert((parent, child), Orphan { status, kept: now });
         self.expiry.push_back((now, parent, child));
@@ -52,7 +52,7 @@ impl Orphans {
         adopted
     }
 
-    /// Drops what has expired and says how many that were.
+    /// Drop what has expired and says how many that were.
     pub(super) fn expire(&mut self, now: Instant, age: Duration) -> u64 {
         let mut dropped = 0;
         while let Some((kept, parent, child)) = self.expiry.front().copied() {
@@ -69,12 +69,12 @@ impl Orphans {
         dropped
     }
 
-    /// When the one that expires next was kept.
+    /// Return when the one that expires next was kept.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.expiry.front().map(|(kept, ..)| *kept)
     }
 
-    /// Keeps the front live, for [`Self::oldest`], and the queue as short as what it is for.
+    /// Keep the front live, for [`Self::oldest`], and the queue as short as what it is for.
     fn trim(&mut self) {
         if self.expiry.len() > 2 * self.by_parent.len() + 16 {
             let mut expiry = std::mem::take(&mut self.expiry);

@@ -62,12 +62,12 @@ pub enum ResolutionState {
 }
 
 impl ResolutionState {
-    /// The number in the protobuf message.
+    /// Return the number in the protobuf message.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The status that it gives the parent: COMPLETE, or FAILED while it is not resolved.
+    /// Return the status that it gives the parent: COMPLETE, or FAILED while it is not resolved.
     pub const fn status(self) -> Status {
         match self {
             Self::Resolved | Self::Partial => Status::Complete,

@@ -61,12 +61,12 @@ pub struct MerkleTree {
 }
 
 impl MerkleTree {
-    /// A tree without leaves.
+    /// Make a tree without leaves.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the next entity in the order of their IDs, which the caller keeps.
+    /// Add the next entity in the order of their IDs, which the caller keeps.
     pub fn push(&mut self, entity_id: u32, status: Status) {
         self.pending.push((entity_id, status));
         if let Some(batch) = self.pending.first_chunk() {
@@ -77,17 +77,17 @@ impl MerkleTree {
         }
     }
 
-    /// How many entities were added.
+    /// Return how many entities were added.
     pub fn len(&self) -> u64 {
         self.peaks.len * LEAVES as u64 + self.pending.len() as u64
     }
 
-    /// Whether none was added.
+    /// Return whether none was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The root over all entities added so far; more may be added afterwards.
+    /// Return the root over all entities added so far; more may be added afterwards.
     pub fn root(&self) -> [u8; 32] {
         let mut last = Peaks::default();
         for (entity_id, status) in &self.pending {
@@ -98,7 +98,7 @@ impl MerkleTree {
     }
 }
 
-/// The root over entities in any order: they are sorted by ID first.
+/// Return the root over entities in any order: they are sorted by ID first.
 pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32] {
     let mut entities: Vec<_> = entities.into_iter().collect();
     entities.sort_by_key(|(entity_id, _)| *entity_id);
@@ -118,7 +118,7 @@ pub(crate) struct Peaks {
 }
 
 impl Peaks {
-    /// Adds a leaf's digest. It allocates only where the tree grows by levels, so at most a few times in its life.
+    /// Add a leaf's digest. It allocates only where the tree grows by levels, so at most a few times in its life.
     pub(crate) fn push(&mut self, mut digest: Digest, join: impl Fn(&Digest, &Digest) -> Digest) {
         for _ in 0..self.len.trailing_ones() {
             if let Some(left) = self.nodes.pop() {
@@ -138,7 +138,7 @@ impl Peaks {
     }
 }
 
-/// The roots over the subtrees of a batch, in order.
+/// Return the roots over the subtrees of a batch, in order.
 fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     #[cfg(target_arch = "x86_64")]
     if let Some(roots) = wide::roots(leaves) {
@@ -147,7 +147,7 @@ fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     narrow_roots(leaves)
 }
 
-/// The same with the block function alone.
+/// Return the same with the block function alone.
 fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     // All messages are written before the first is hashed: a block that was stored in small pieces just now is slow to
     // load.
@@ -183,7 +183,7 @@ fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     roots
 }
 
-/// The message of a leaf with its padding: its length is 40 bits.
+/// Return the message of a leaf with its padding: its length is 40 bits.
 fn leaf_block(entity_id: u32, status: Status) -> [u8; 64] {
     let [a, b, c, d] = entity_id.to_be_bytes();
     let mut block = [0; 64];
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// The construction word for word, level by level.
+    /// Return the construction word for word, level by level.
     fn plain_root(entities: &[(u32, Status)]) -> Vec<u8> {
         let mut level: Vec<Vec<u8>> = entities
             .iter()

@@ -89,7 +89,7 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// The roots over each sixteen leaves of a batch, in order; `None` on a CPU without AVX-512.
+/// Return the roots over each sixteen leaves of a batch, in order; `None` on a CPU without AVX-512.
 pub(super) fn roots(leaves: &[(u32, Status); BATCH]) -> Option<[Digest; LANES]> {
     let simd = V4::try_new()?;
     let words = simd.vectorize(Roots { lanes: Lanes(simd), leaves }).map(cast::<Word, [u32; LANES]>);
@@ -154,7 +154,7 @@ impl Lanes {
         self.0.avx512f._mm512_ror_epi32::<BY>(word)
     }
 
-    /// The digests of sixteen leaves, one block each: ID, status, end mark, and the length of 40 bits.
+    /// Return the digests of sixteen leaves, one block each: ID, status, end mark, and the length of 40 bits.
     #[inline(always)]
     fn leaves<'a>(self, leaves: impl Iterator<Item = &'a (u32, Status)>) -> State {
         let (mut ids, mut statuses) = ([0; LANES], [0; LANES]);
@@ -216,7 +216,7 @@ impl Lanes {
         self.xor(self.rotate::<17>(word), self.rotate::<19>(word), shifted)
     }
 
-    /// A round; `scheduled` is the message's word and the round's constant.
+    /// Return a round; `scheduled` is the message's word and the round's constant.
     #[inline(always)]
     fn round(self, [a, b, c, d, e, f, g, h]: State, scheduled: Word) -> State {
         let sum_1 = self.xor(self.rotate::<6>(e), self.rotate::<11>(e), self.rotate::<25>(e));

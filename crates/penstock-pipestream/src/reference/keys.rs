@@ -19,7 +19,7 @@ const MAX_KEY_ID: usize = 2048;
 pub struct KeyProviders(Vec<(String, Option<String>)>);
 
 impl KeyProviders {
-    /// Reads entries; a misuse where one is none.
+    /// Read entries; a misuse where one is none.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self> {
         let parse = |entry: S| {
             let entry = entry.as_ref();
@@ -32,7 +32,7 @@ impl KeyProviders {
         entries.into_iter().map(parse).collect::<Result<_>>().map(Self)
     }
 
-    /// Refuses what section 10.9 does not allow: ENTITY_INVALID. Nothing of the key material is in the error.
+    /// Refuse what section 10.9 does not allow: ENTITY_INVALID. Nothing of the key material is in the error.
     pub fn check(&self, encryption: &EncryptionMetadata) -> Result<()> {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let (provider, key_id) = (text(&encryption.key_provider), text(&encryption.key_id));
@@ -98,13 +98,13 @@ fn provider_of(key_id: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether `key_id` is `key`, one of its versions, or below it.
+/// Return whether `key_id` is `key`, one of its versions, or below it.
 fn is_version_of(key_id: &str, key: &str) -> bool {
     let key = key.strip_suffix('/').unwrap_or(key);
     key_id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@', '#']))
 }
 
-/// A key ID without its version, and the version where it names one: `KEY/cryptoKeyVersions/V` (GCP),
+/// Return a key ID without its version, and the version where it names one: `KEY/cryptoKeyVersions/V` (GCP),
 /// `https://VAULT.vault.azure.net/keys/KEY/V` (Azure), `KEY#V`, `KEY@V` or `KEY:vN`.
 pub fn split_key_id(key_id: &str) -> (&str, Option<&str>) {
     let found = key_id.rsplit_once("/cryptoKeyVersions/").or_else(|| {

@@ -66,7 +66,7 @@ impl Location {
         if location.key.is_empty() { Err(ReferenceError::Missing { field: "key" }.into()) } else { Ok(location) }
     }
 
-    /// Reads a URL: of an object, or of a prefix, which may end with a slash and may be all of a bucket.
+    /// Read a URL: of an object, or of a prefix, which may end with a slash and may be all of a bucket.
     ///
     /// ```text
     ///  s3://BUCKET/KEY  gs://BUCKET/KEY  az://CONTAINER/KEY  abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY
@@ -105,14 +105,15 @@ impl Location {
         if self.key.is_empty() { Ok(()) } else { check_key(&self.key) }
     }
 
-    /// Whether this is `prefix`, or lies below it: segment by segment, so that `s3://b/in` is not before `s3://b/inner`.
+    /// Return whether this is `prefix`, or lies below it: segment by segment, so that `s3://b/in` is not before
+    /// `s3://b/inner`.
     pub fn is_below(&self, prefix: &Self) -> bool {
         let same = (self.provider, &self.bucket) == (prefix.provider, &prefix.bucket);
         let rest = self.key.strip_prefix(prefix.key.as_str());
         same && rest.is_some_and(|rest| prefix.key.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The URL of the bucket alone.
+    /// Return the URL of the bucket alone.
     pub fn bucket_url(&self) -> String {
         match (self.provider, self.bucket.split_once('@')) {
             (Provider::S3, _) => format!("s3://{}", self.bucket),
@@ -123,7 +124,7 @@ impl Location {
         }
     }
 
-    /// The fields of a message that refers to it.
+    /// Return the fields of a message that refers to it.
     pub fn to_message(&self) -> FileStorageReference {
         let (bucket, account) = self.bucket.split_once('@').unwrap_or((&self.bucket, ""));
         let mut message = FileStorageReference {
@@ -145,7 +146,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A bucket's name becomes part of a host's name, so nothing may be in it that would make it another host's.
+/// Return a bucket's name becomes part of a host's name, so nothing may be in it that would make it another host's.
 fn check_bucket(bucket: &str) -> Result<()> {
     let plain = |character: char| character.is_ascii_alphanumeric() || "._-$".contains(character);
     let dots = bucket.starts_with('.') || bucket.ends_with('.') || bucket.contains("..");

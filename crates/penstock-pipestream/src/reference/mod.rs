@@ -60,7 +60,7 @@ pub struct Expected {
 }
 
 impl Reference {
-    /// Parses the payload of an entity. One that does not parse is ENTITY_INVALID, one above [`MAX_MESSAGE`]
+    /// Parse the payload of an entity. One that does not parse is ENTITY_INVALID, one above [`MAX_MESSAGE`]
     /// ENTITY_TOO_LARGE.
     pub fn decode(bytes: impl Buf) -> Result<Self> {
         let length = bytes.remaining();
@@ -70,7 +70,7 @@ impl Reference {
         Self::new(decode_message(bytes)?)
     }
 
-    /// Takes a message: ENTITY_INVALID where it names nothing, or an attribute is not what it must be.
+    /// Take a message: ENTITY_INVALID where it names nothing, or an attribute is not what it must be.
     pub fn new(message: FileStorageReference) -> Result<Self> {
         for (field, value) in [("provider", &message.provider), ("key", &message.key)] {
             if value.as_deref().is_none_or(str::is_empty) {
@@ -89,7 +89,7 @@ impl Reference {
         Ok(Self { message, expected: Expected { size, sha256, etag, version, content_type } })
     }
 
-    /// The message.
+    /// Return the message.
     pub fn message(&self) -> &FileStorageReference {
         &self.message
     }
@@ -99,22 +99,22 @@ impl Reference {
         &self.expected
     }
 
-    /// How the object is encrypted, if it is.
+    /// Return how the object is encrypted, if it is.
     pub fn encryption(&self) -> Option<&EncryptionMetadata> {
         self.message.encryption.as_ref()
     }
 
-    /// Where the object is: ENTITY_INVALID where nobody could go there.
+    /// Return where the object is: ENTITY_INVALID where nobody could go there.
     pub fn location(&self) -> Result<Location> {
         Location::of(&self.message)
     }
 
-    /// Refuses an encryption that section 10.9 does not allow: ENTITY_INVALID.
+    /// Refuse an encryption that section 10.9 does not allow: ENTITY_INVALID.
     pub fn check_keys(&self, approved: &KeyProviders) -> Result<()> {
         self.encryption().map_or(Ok(()), |encryption| approved.check(encryption))
     }
 
-    /// The payload of its entity: ENTITY_TOO_LARGE above [`MAX_MESSAGE`].
+    /// Return the payload of its entity: ENTITY_TOO_LARGE above [`MAX_MESSAGE`].
     pub fn encode(&self) -> Result<Bytes> {
         let length = self.message.encoded_len();
         if length > MAX_MESSAGE {

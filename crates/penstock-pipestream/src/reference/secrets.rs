@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::location::cut;
 use crate::error::{ReferenceError, Result};
 
-/// Refuses metadata with a data encryption key that is not wrapped (section 10.9): an entry whose name says so and
+/// Refuse metadata with a data encryption key that is not wrapped (section 10.9): an entry whose name says so and
 /// whose value has the form of a key of 256 bits, as the approved algorithms have, in hex or base64; and any private
 /// key in PEM.
 ///
@@ -28,7 +28,7 @@ fn has_key_form(value: &str) -> bool {
     (digits && value.len() == 64) || (letters && base.len() == 43)
 }
 
-/// Whether a name says that its value is a key for data, and not that it is a wrapped one or only names one.
+/// Return whether a name says that its value is a key for data, and not that it is a wrapped one or only names one.
 fn names_data_key(name: &str) -> bool {
     let words = words(name);
     let word = |at: usize| words.get(at).map_or("", String::as_str);
@@ -42,7 +42,7 @@ fn names_data_key(name: &str) -> bool {
         .any(|at| alone.contains(&word(at)) || (word(at) == "key" && at > 0 && kinds.contains(&word(at - 1))))
 }
 
-/// The words of `dataKey`, `data-key` and `data.key`, in lower case.
+/// Return the words of `dataKey`, `data-key` and `data.key`, in lower case.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut lower = false;

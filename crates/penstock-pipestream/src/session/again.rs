@@ -72,7 +72,7 @@ impl Sent {
         owed.into_iter().map(Event::Layer2).collect()
     }
 
-    /// Whether it is known when it is sent again, or somebody is to say whether it is.
+    /// Return whether it is known when it is sent again, or somebody is to say whether it is.
     pub(super) fn waits(&self) -> bool {
         self.failed || self.due.is_some()
     }
@@ -89,7 +89,7 @@ impl Outbound {
 }
 
 impl Session {
-    /// Sends a failed entity again: STATUS RETRYING at once, [`Layer2Event::SendAgain`] when its policy's delay is over.
+    /// Send a failed entity again: STATUS RETRYING at once, [`Layer2Event::SendAgain`] when its policy's delay is over.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Whether the receiver's FAILED is not its last word on an entity; then its owner has been told.
+    /// Return whether the receiver's FAILED is not its last word on an entity; then its owner has been told.
     pub(super) fn comes_again(&mut self, key: EntityKey) -> bool {
         let Some(scope) = self.outbound.get(&key.scope) else { return false };
         let Some(policy) = scope.policy.as_deref().copied() else { return false };
@@ -164,7 +164,7 @@ impl Session {
         true
     }
 
-    /// The status that gives an entity of ours up without being mistaken.
+    /// Return the status that gives an entity of ours up without being mistaken.
     pub(super) fn giving_up(&mut self, key: EntityKey) -> Status {
         let policy = self.outbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).copied();
         let Some(policy) = policy else { return Status::Failed };

@@ -178,8 +178,8 @@ impl Unbound {
         }
     }
 
-    /// Whether scopes that are known by their depths and scopes that are known by their parents' IDs want more parents
-    /// together than there are for them.
+    /// Return whether scopes that are known by their depths and scopes that are known by their parents' IDs want more
+    /// parents together than there are for them.
     fn is_short_together(&self) -> bool {
         if self.lacking.iter().all(|lacking| *lacking == 0) {
             return false;
@@ -188,8 +188,8 @@ impl Unbound {
         by_depth.iter().zip(&self.lacking).any(|(by_depth, by_id)| by_depth + by_id > 0)
     }
 
-    /// Whether every scope that is like the one that has changed can still be bound, or a parent of this ID and this
-    /// depth below it is not missed now that it is bound.
+    /// Return whether every scope that is like the one that has changed can still be bound, or a parent of this ID and
+    /// this depth below it is not missed now that it is bound.
     pub(super) fn check(&self, depth: Option<u8>, id: Option<u32>) -> Result<()> {
         let of_id = id.and_then(|id| self.by_id.get(&id));
         if self.all.is_short() || of_id.is_some_and(|of_id| of_id.all.is_short()) {
@@ -207,7 +207,7 @@ impl Unbound {
         Ok(())
     }
 
-    /// The same, where a scope has changed.
+    /// Return the same, where a scope has changed.
     pub(super) fn check_scope(&self, Clues { depth, parent_id }: Clues) -> Result<()> {
         self.check(depth, parent_id)
     }
@@ -299,7 +299,7 @@ mod tests {
         assert!(unbound.by_id.is_empty() && unbound.all.parents == 0 && unbound.all.scopes == 0);
     }
 
-    /// Whether each scope can have a parent of its own, by trying all ways.
+    /// Return whether each scope can have a parent of its own, by trying all ways.
     fn fits(scopes: &[Clues], parents: &[(u32, u8)]) -> bool {
         let Some((scope, rest)) = scopes.split_first() else { return true };
         (0..parents.len()).any(|at| {

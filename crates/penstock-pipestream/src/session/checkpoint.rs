@@ -95,7 +95,7 @@ pub(super) struct LevelZero {
 }
 
 impl Session {
-    /// Asks the peer to answer when all that lies before `entity` in `scope` is terminal; 0 means all announced so
+    /// Ask the peer to answer when all that lies before `entity` in `scope` is terminal; 0 means all announced so
     /// far. `timeout` defaults to 30 s. The answer is [`Event::Checkpoint`] with the sequence number given here.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Session {
             && !self.checkpoints.open.iter().take(index).any(|earlier| self.is_below(earlier.scope_id, open.scope_id))
     }
 
-    /// Whether a scope lies somewhere below another one.
+    /// Return whether a scope lies somewhere below another one.
     fn is_below(&self, scope_id: u16, ancestor: u16) -> bool {
         let parent = |scope_id: u16| match self.role.owns(scope_id) {
             true => self.outbound.get(&scope_id).and_then(|scope| scope.parent),
@@ -261,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Completes the parents at layer 0 that a CHECKPOINT covers and whose children are all terminal, before the
+    /// Complete the parents at layer 0 that a CHECKPOINT covers and whose children are all terminal, before the
     /// CHECKPOINT itself is evaluated (decision 12). Whose child an entity is stands in its header, so a parent is
     /// closed only when the headers of all that is covered have come.
     pub(super) fn advance_level_zero(&mut self, now: Now) {
@@ -282,7 +282,7 @@ impl Session {
             self.gather_level_zero(now, &resolution);
         }
     }
-    /// Seals the entry of a parent that a CHECKPOINT covers once none of its children is open. Not before: a sender
+    /// Seal the entry of a parent that a CHECKPOINT covers once none of its children is open. Not before: a sender
     /// may still announce children of a parent while another one's CHECKPOINT goes by.
     pub(super) fn close_level_zero(&mut self, key: EntryKey) {
         if !self.level_zero.closing.contains(&key) || self.gathering.unresolved_count(key) > 0 {

@@ -56,7 +56,7 @@ impl Resilience {
         [self.deadlines.first(), self.resends.first()].into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// The session's name, which one end at least knows.
+    /// Return the session's name, which one end at least knows.
     pub(super) fn name(&self) -> Option<SessionId> {
         self.name
     }
@@ -66,12 +66,12 @@ impl Resilience {
         self.asking.iter().filter(|open| open.answer.is_none()).map(|open| (open.request, open.ask)).collect()
     }
 
-    /// Whether a question of either end has no answer yet.
+    /// Return whether a question of either end has no answer yet.
     pub(super) fn has_open_questions(&self) -> bool {
         !self.asked.is_empty() || !self.asking.is_empty()
     }
 
-    /// Whether the peer has asked anything in this session.
+    /// Return whether the peer has asked anything in this session.
     pub(super) fn has_been_asked(&self) -> bool {
         self.next_request > 0
     }
@@ -85,12 +85,12 @@ impl Resilience {
 }
 
 impl Session {
-    /// The session's name at layer 2, once both ends know it.
+    /// Return the session's name at layer 2, once both ends know it.
     pub fn id(&self) -> Option<SessionId> {
         self.resilience.name.filter(|_| self.resilience.heard)
     }
 
-    /// The name that goes into tokens, and with it whether frames of layer 2 may be sent.
+    /// Return the name that goes into tokens, and with it whether frames of layer 2 may be sent.
     pub(super) fn named(&self) -> Result<SessionId> {
         let name = self.resilience.name.filter(|_| self.state != State::Closed);
         name.ok_or(Misuse::NotNamed.into())
@@ -106,8 +106,8 @@ impl Session {
         }
     }
 
-    /// Whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so one may have
-    /// overtaken it.
+    /// Return whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so
+    /// one may have overtaken it.
     pub(super) fn awaits_name(&self) -> bool {
         self.layer() == 2 && !self.resilience.heard
     }
@@ -197,7 +197,8 @@ impl Session {
         self.outbound.get(&self.role.root_scope()).and_then(|scope| scope.policy.as_deref())
     }
 
-    /// Asks the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the questions.
+    /// Ask the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the
+    /// questions.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::time::Now;
 
 impl Session {
-    /// Closes gracefully. A client announces nothing more and closes with NO_ERROR once every entity, the peer's
+    /// Close gracefully. A client announces nothing more and closes with NO_ERROR once every entity, the peer's
     /// included, is terminal; if it has received entities, a CHECKPOINT makes sure that its last statuses arrived. A
     /// server, whose clients do that, closes at once: with NO_ERROR only if nothing is open, so that nobody takes a
     /// session that was cut off for one that ended well.
@@ -48,7 +48,7 @@ impl Session {
         self.state != State::Open
     }
 
-    /// Closes at once with an error of ours.
+    /// Close at once with an error of ours.
     pub fn abort(&mut self, _now: Now, reason: Reason) {
         self.finish(reason, false, true);
     }

@@ -16,12 +16,13 @@ use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 /// Bytes of a peer's error message that are kept: it is for people.
 const MAX_MESSAGE: usize = 4_096;
 
-/// A STATUS that says that the connection lives (section 5.1.3).
+/// Return a STATUS that says that the connection lives (section 5.1.3).
 pub(super) fn is_heartbeat(frame: &StatusFrame) -> bool {
     frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0
 }
 
-/// Whether its owner says why there is nothing of an entity: the FAILED that follows is its end, and not too late.
+/// Return whether its owner says why there is nothing of an entity: the FAILED that follows is its end, and not too
+/// late.
 fn is_about(frame: &Frame, key: EntityKey) -> bool {
     matches!(frame, Frame::Error(error) if (error.scope_id, error.entity_id) == (u32::from(key.scope), key.entity))
 }

@@ -57,7 +57,7 @@ impl Orphans {
         self.look_again(key.entity);
     }
 
-    /// Forgets what a header has bound meanwhile.
+    /// Forget what a header has bound meanwhile.
     fn keep(&mut self, entity_id: u32, parents: Vec<EntityKey>, scopes: Vec<u16>) {
         match parents.is_empty() {
             true => drop(self.parents.remove(&entity_id)),
@@ -71,7 +71,7 @@ impl Orphans {
 }
 
 impl Session {
-    /// Binds a child scope to its parent, once: one scope for each parent, one parent for each scope (decision 10).
+    /// Bind a child scope to its parent, once: one scope for each parent, one parent for each scope (decision 10).
     pub(super) fn bind_scope(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
         let invalid = |violation: Violation| Err(Error::from(violation).at(u32::from(scope_id), parent.entity));
         if scope_id < 2 || self.role.owns(scope_id) {
@@ -140,7 +140,8 @@ impl Session {
             .map_err(|error| error.at(u32::from(scope_id), scope.awaited_barrier.unwrap_or(0)))
     }
 
-    /// A child of a bound parent: into the manifest, and counted against amplification (section 10.5, decision 11).
+    /// Return a child of a bound parent: into the manifest, and counted against amplification (section 10.5, decision
+    /// 11).
     pub(super) fn track_child(&mut self, now: Now, parent: EntityKey, child: EntityKey) -> Result<()> {
         let Some(entity) = self.inbound_mut(parent) else { return Ok(()) };
         entity.children += 1;
@@ -193,7 +194,7 @@ impl Session {
         Ok(())
     }
 
-    /// Applies a BARRIER that has come, now that its scope is bound.
+    /// Apply a BARRIER that has come, now that its scope is bound.
     fn end_bound_scope(&mut self, now: Now, scope_id: u16) -> Result<()> {
         let Some(scope) = self.inbound.get_mut(&scope_id) else { return Ok(()) };
         let Some(named) = scope.awaited_barrier.take() else { return Ok(()) };
@@ -218,8 +219,8 @@ impl Session {
         self.adopt_orphaned_scopes(now)
     }
 
-    /// A scope whose parent failed before its header came is bound by its BARRIER, and its entities fail with the
-    /// parent (decision 10). A child that fails so may itself be a parent without a header, hence the loop.
+    /// Return a scope whose parent failed before its header came is bound by its BARRIER, and its entities fail with
+    /// the parent (decision 10). A child that fails so may itself be a parent without a header, hence the loop.
     fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
         while let Some(entity_id) = self.orphans.fresh.pop() {
             while let Some((scope_id, parent)) = self.orphaned_pair(entity_id) {
@@ -238,8 +239,8 @@ impl Session {
         Ok(())
     }
 
-    /// The header of a parent that had failed before it came. A BARRIER names its parent by the entity ID alone, so
-    /// that of two such parents each may have got the other's scope: all of them fail alike, and a header that comes
+    /// Return the header of a parent that had failed before it came. A BARRIER names its parent by the entity ID alone,
+    /// so that of two such parents each may have got the other's scope: all of them fail alike, and a header that comes
     /// too late to tell is no fault of the peer's.
     pub(super) fn bind_late(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
         let bound = self.inbound(parent).is_none_or(|entity| entity.child.is_some());
@@ -250,7 +251,7 @@ impl Session {
         if bound || taken { Ok(()) } else { self.bind_scope(now, parent, scope_id) }
     }
 
-    /// A scope that waits for a parent of this ID, and the dehydrated entity that failed without a header.
+    /// Return a scope that waits for a parent of this ID, and the dehydrated entity that failed without a header.
     fn orphaned_pair(&mut self, entity_id: u32) -> Option<(u16, EntityKey)> {
         let parents: Vec<EntityKey> = self
             .orphans
@@ -271,8 +272,8 @@ impl Session {
         pair
     }
 
-    /// The parent of a scope by its BARRIER. The BARRIER names it by the entity ID alone: while one of those that it
-    /// may mean has not failed, its header is still to come, and tells.
+    /// Return the parent of a scope by its BARRIER. The BARRIER names it by the entity ID alone: while one of those
+    /// that it may mean has not failed, its header is still to come, and tells.
     fn failed_parent(&self, scope_id: u16, parents: &[EntityKey]) -> Option<EntityKey> {
         let depth = self.inbound.get(&scope_id)?.depth;
         let may_be_meant = |key: &&EntityKey| {
@@ -323,7 +324,7 @@ impl Session {
         self.gather(now, key.scope);
     }
 
-    /// Releases a scope whose announcements have ended and whose entities are all terminal: SCOPE_DIGEST, BARRIER
+    /// Release a scope whose announcements have ended and whose entities are all terminal: SCOPE_DIGEST, BARRIER
     /// S=1, and then it is the parent's turn (decision 11).
     pub(super) fn gather(&mut self, now: Now, scope_id: u16) {
         let Some(scope) = self.inbound.get_mut(&scope_id) else { return };

@@ -185,8 +185,8 @@ impl Session {
         Some(record.into())
     }
 
-    /// A record that stands for all before it, which may be removed once it is stored. `None` while there are events, and
-    /// where nothing is stored.
+    /// Return a record that stands for all before it, which may be removed once it is stored. `None` while there are
+    /// events, and where nothing is stored.
     pub fn snapshot(&mut self) -> Option<Bytes> {
         if !self.events.is_empty() || self.is_closed() {
             return None;
@@ -202,14 +202,14 @@ impl Session {
         Some(record.bytes.into())
     }
 
-    /// Whether there is a record that must be stored first.
+    /// Return whether there is a record that must be stored first.
     pub(super) fn owes_record(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| {
             journal.named && (journal.anew && !self.is_closed() || !journal.inputs.bytes.is_empty())
         })
     }
 
-    /// Writes an input down.
+    /// Write an input down.
     pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.anew) else { return };
         let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
@@ -229,7 +229,7 @@ impl Session {
         });
     }
 
-    /// The session that has written these records, in their order. It is suspended: a client
+    /// Return the session that has written these records, in their order. It is suspended: a client
     /// [`reconnect`](Self::reconnect)s, a server [`adopt`](Self::adopt)s its client's new connection. `whole` is that of
     /// [`suspend`](Self::suspend). `config` is what it was, the key of the tokens included.
     ///
@@ -402,8 +402,8 @@ impl Session {
         }
     }
 
-    /// The entities of ours without a terminal status, in the order of their IDs: what a restarted owner looks for its
-    /// sources by.
+    /// Return the entities of ours without a terminal status, in the order of their IDs: what a restarted owner looks
+    /// for its sources by.
     pub fn sent_open(&self) -> Vec<SentOpen> {
         let mut open: Vec<SentOpen> = Vec::with_capacity(self.open_owned);
         for scope in self.outbound.values() {
@@ -424,7 +424,7 @@ impl Session {
         open
     }
 
-    /// The received entities without a terminal status, in the order of their IDs.
+    /// Return the received entities without a terminal status, in the order of their IDs.
     pub fn received_open(&self) -> Vec<EntityKey> {
         let mut open: Vec<EntityKey> =
             self.inbound.values().flat_map(|scope| scope.iter_open().map(|(key, _)| key)).collect();
@@ -432,15 +432,15 @@ impl Session {
         open
     }
 
-    /// How the entities of the peer's root scope ended, once the peer has ended it and all of them are terminal: nothing
-    /// more can come of the session.
+    /// Return how the entities of the peer's root scope ended, once the peer has ended it and all of them are terminal:
+    /// nothing more can come of the session.
     pub fn received_all(&self) -> Option<Status> {
         let root = self.inbound.get(&(1 - self.role.root_scope()))?;
         // A root scope stays, and this says that its BARRIER has been answered.
         (root.ended && root.digest_agreed).then(|| root.outcome().status())
     }
 
-    /// Whether our root scope's announcements have been ended.
+    /// Return whether our root scope's announcements have been ended.
     pub fn root_ended(&self) -> bool {
         self.outbound.get(&self.role.root_scope()).is_some_and(|root| root.ended)
     }
@@ -460,7 +460,7 @@ impl Session {
         record.bytes
     }
 
-    /// How many frames of the peer's the session has taken.
+    /// Return how many frames of the peer's the session has taken.
     #[doc(hidden)]
     pub fn taken(&self) -> u64 {
         self.survival.received

@@ -134,7 +134,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new session. A client's CAPABILITIES are ready to be sent at once (decision 1).
+    /// Make a new session. A client's CAPABILITIES are ready to be sent at once (decision 1).
     pub fn new(role: Role, config: SessionConfig, now: Now) -> Result<Self> {
         config.check()?;
         let unnamed = config.layer2.as_ref().is_some_and(|layer2| layer2.session.is_none());
@@ -192,12 +192,12 @@ impl Session {
         self.agreement
     }
 
-    /// Whether the session is over.
+    /// Return whether the session is over.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Why the session is over, if it is, before its last events are polled.
+    /// Return why the session is over, if it is, before its last events are polled.
     pub fn end(&self) -> Option<&Reason> {
         self.ended.as_ref()
     }
@@ -229,17 +229,17 @@ impl Session {
         }
     }
 
-    /// The longest header taken, in bytes.
+    /// Return the longest header taken, in bytes.
     pub fn max_header(&self) -> u32 {
         self.config.max_header
     }
 
-    /// The largest payload taken, in bytes.
+    /// Return the largest payload taken, in bytes.
     pub fn max_payload(&self) -> u64 {
         self.config.max_payload
     }
 
-    /// The next thing to know, or `None`.
+    /// Return the next thing to know, or `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -263,7 +263,7 @@ impl Session {
         self.transmits.pop_front()
     }
 
-    /// When [`Session::handle_timeout`] wants to be called.
+    /// Return when [`Session::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
             return None;
@@ -322,7 +322,7 @@ impl Session {
         self.follow_up(now)
     }
 
-    /// Runs what a peer caused; its error closes the connection.
+    /// Run what a peer caused; its error closes the connection.
     fn guard<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome {
             self.close_with(error);
@@ -421,7 +421,7 @@ impl Session {
         self.guard(acknowledged)
     }
 
-    /// Handles the frames that are whole.
+    /// Handle the frames that are whole.
     fn take_frames(&mut self, now: Now) -> Result<()> {
         loop {
             let aside = self.sets_bytes_aside();

@@ -69,19 +69,20 @@ impl Outbound {
         self.child
     }
 
-    /// Whether its stream is to be opened again on a new connection: not if it is given up, or waits to be sent again.
+    /// Return whether its stream is to be opened again on a new connection: not if it is given up, or waits to be sent
+    /// again.
     pub(super) fn is_to_be_sent(&self) -> bool {
         !self.gave_up && !self.layer2.as_ref().is_some_and(|layer2| layer2.waits())
     }
 }
 
-/// The key of a manifest's entry.
+/// Return the key of a manifest's entry.
 pub(super) fn entry(key: EntityKey) -> EntryKey {
     EntryKey { scope: key.scope, entity: key.entity }
 }
 
 impl Session {
-    /// Assigns the next ID and queues its PENDING, and DEHYDRATING with it (decisions 7 and 9). `None` is
+    /// Assign the next ID and queues its PENDING, and DEHYDRATING with it (decisions 7 and 9). `None` is
     /// back-pressure: [`Event::Capacity`] says when to try again.
     ///
     /// A child goes into its parent's scope at layer 1, and into the root scope at layer 0.
@@ -187,7 +188,7 @@ impl Session {
         None
     }
 
-    /// The scope that a child is announced in, and its parent's ID on the wire.
+    /// Return the scope that a child is announced in, and its parent's ID on the wire.
     fn place_of_child(&self, parent: Option<EntityKey>, dehydrate: bool) -> Result<(u16, u32)> {
         let root = self.role.root_scope();
         let Some(key) = parent else { return Ok((root, 0)) };
@@ -249,7 +250,7 @@ impl Session {
         Ok(Ticket { key, parent_id, depth, child_scope: child })
     }
 
-    /// Writes into a header what the session knows: the IDs, and the metadata of decisions 9 and 10.
+    /// Write into a header what the session knows: the IDs, and the metadata of decisions 9 and 10.
     pub fn bind_header(&self, ticket: &Ticket, header: &mut EntityHeader) {
         header.entity_id = ticket.key.entity;
         header.parent_id = ticket.parent_id;
@@ -314,7 +315,7 @@ impl Session {
         }
     }
 
-    /// Ends the announcements of our root scope by a BARRIER with parent 0, which is allowed and never required
+    /// End the announcements of our root scope by a BARRIER with parent 0, which is allowed and never required
     /// (decision 11); [`Event::Released`] brings the digest.
     ///
     /// # Errors
@@ -364,7 +365,7 @@ impl Session {
         true
     }
 
-    /// A STATUS of the receiver about an entity of ours.
+    /// Return a STATUS of the receiver about an entity of ours.
     pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         if matches!(frame.status, Status::Pending | Status::Dehydrating) {
             return Err(Violation::ForeignStatus { status: frame.status, scope: frame.scope_id }.into());

@@ -39,7 +39,7 @@ impl Pace {
         self.due = false;
     }
 
-    /// Ticks that were missed are left out, so that two blocks never go together.
+    /// Tick that were missed are left out, so that two blocks never go together.
     fn tick(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.next).as_nanos();
         let missed = u32::try_from(late / self.interval.as_nanos().max(1)).unwrap_or(u32::MAX - 1);
@@ -54,7 +54,7 @@ impl Session {
         self.control.len()
     }
 
-    /// Whether stream 0 is written to at fixed intervals.
+    /// Return whether stream 0 is written to at fixed intervals.
     pub fn is_paced(&self) -> bool {
         self.pace.is_some() && self.state != State::Closed
     }
@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// The next bytes for stream 0 of a session that sends at fixed intervals.
+    /// Return the next bytes for stream 0 of a session that sends at fixed intervals.
     pub(super) fn poll_block(&mut self, max: usize) -> Option<Bytes> {
         if self.greeting > 0 {
             let length = self.greeting.min(self.control.len()).min(max.max(1));

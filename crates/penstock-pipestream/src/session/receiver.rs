@@ -100,7 +100,7 @@ impl Session {
         scope.get_mut(key.entity)
     }
 
-    /// A STATUS of the owner about an entity in a scope of its own.
+    /// Return a STATUS of the owner about an entity in a scope of its own.
     pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         let opens = !self.inbound.contains_key(&frame.scope_id);
         if opens {
@@ -161,7 +161,7 @@ impl Session {
         self.inbound.insert(scope_id, Scope::child(key, None, None));
     }
 
-    /// The scope, opened without a parent if nothing has named it yet.
+    /// Return the scope, opened without a parent if nothing has named it yet.
     pub(super) fn scope_or_unbound(&mut self, scope_id: u16) -> Option<&mut Scope<Inbound>> {
         if !self.inbound.contains_key(&scope_id) {
             self.open_unbound(scope_id);
@@ -359,7 +359,7 @@ impl Session {
         }
     }
 
-    /// Stops what an entity's payload comes by.
+    /// Stop what an entity's payload comes by.
     pub(super) fn drop_streams(&mut self, key: EntityKey, code: ErrorCode) {
         let Some(entity) = self.inbound_mut(key) else { return };
         let streams = match std::mem::take(&mut entity.streams) {

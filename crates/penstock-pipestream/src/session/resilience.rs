@@ -121,7 +121,7 @@ impl Session {
         policy.fate(code, entity.layer2.as_ref().map_or(0, |layer2| layer2.failures), again)
     }
 
-    /// Whether a failure is not the last word; then the entity has been set aside until its owner says RETRYING.
+    /// Return whether a failure is not the last word; then the entity has been set aside until its owner says RETRYING.
     pub(super) fn sets_aside(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
         if self.fate_of_theirs(key, reason.code, false) != Fate::Retry {
             return false;
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// The owner sends an entity again: RETRYING.
+    /// Return the owner sends an entity again: RETRYING.
     pub(super) fn handle_retrying(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {
@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Starts an entity's time anew, if its policy has one.
+    /// Start an entity's time anew, if its policy has one.
     pub(super) fn start_timer(&mut self, now: Now, key: EntityKey, more: std::time::Duration) {
         let timeout =
             self.inbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).and_then(|policy| policy.timeout);
@@ -283,9 +283,9 @@ impl Session {
         Ok(())
     }
 
-    /// A stopping point of a received entity with what the session knows (section 9.6): how many of the entity's children are
-    /// COMPLETE and how many were announced so far, and the last checkpoint that was satisfied in the entity's scope or, where
-    /// none was, in the session. The rest is left as the caller gives it.
+    /// Return a stopping point of a received entity with what the session knows (section 9.6): how many of the entity's
+    /// children are COMPLETE and how many were announced so far, and the last checkpoint that was satisfied in the
+    /// entity's scope or, where none was, in the session. The rest is left as the caller gives it.
     pub fn stopping_point(&self, key: EntityKey, validation: StoppingPointValidation) -> StoppingPointValidation {
         let entity = self.inbound(key);
         let gathered = entity.and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.children);
@@ -347,7 +347,7 @@ impl Session {
         Ok(())
     }
 
-    /// Uses a token up. `None` when it is good, and its state is not what it was.
+    /// Use a token up. `None` when it is good, and its state is not what it was.
     fn open_token(&mut self, key: EntityKey, token: &Bytes) -> Result<Option<StoppingPoint>> {
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
@@ -364,7 +364,7 @@ impl Session {
         Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
     }
 
-    /// Sets a received entity aside for good under a claim check: STATUS DEFERRED, which is terminal. The claim check
+    /// Set a received entity aside for good under a claim check: STATUS DEFERRED, which is terminal. The claim check
     /// must be stored before. Says whether the entity was still open; if not, the claim check is void.
     ///
     /// # Errors
@@ -390,7 +390,7 @@ impl Session {
         }
     }
 
-    /// Leaves an entity out: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Says
+    /// Leave an entity out: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Says
     /// whether the entity was still open.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl Session {
         Ok(true)
     }
 
-    /// The reason known so far of an entity that may be given its terminal status now; `None` when it has one.
+    /// Return the reason known so far of an entity that may be given its terminal status now; `None` when it has one.
     fn ready_to_end(&self, key: EntityKey) -> Result<Option<Option<Reason>>> {
         let Some(entity) = self.inbound(key).filter(|_| self.state != State::Closed) else { return Ok(None) };
         if entity.dehydrated && entity.gathered.is_none() {
@@ -419,7 +419,7 @@ impl Session {
         Ok(Some(entity.reason.as_deref().cloned()))
     }
 
-    /// The policy that a header carries for the entity's children, at layer 2.
+    /// Return the policy that a header carries for the entity's children, at layer 2.
     pub(super) fn policy_of_header(&self, header: &EntityHeader) -> Result<Option<Policy>> {
         match header.completion_policy.as_ref().filter(|_| self.layer() == 2) {
             Some(message) => Policy::of(message).map(Some),

@@ -35,7 +35,7 @@ impl OwnScopes {
         Self { first: role.root_scope() + 2, taken: 0, uses: FastMap::default() }
     }
 
-    /// The next free scope, or `None` until one of those that come next is free.
+    /// Return the next free scope, or `None` until one of those that come next is free.
     pub(super) fn take(&mut self, in_use: impl Fn(u16) -> bool) -> Option<ScopeKey> {
         let (position, scope) = (self.taken..self.taken + HALF)
             .map(|position| (position, self.first + (position % ROUND) as u16 * 2))
@@ -47,7 +47,7 @@ impl OwnScopes {
         Some(key)
     }
 
-    /// Whether the ID was ever taken.
+    /// Return whether the ID was ever taken.
     pub(super) fn was_used(&self, scope: u16) -> bool {
         self.uses.contains_key(&scope)
     }
@@ -73,18 +73,18 @@ pub(super) struct PeerScopes {
     used: FastMap<u16, Used>,
 }
 
-/// The place of an ID in the ring.
+/// Return the place of an ID in the ring.
 fn place(scope: u16) -> u64 {
     u64::from((scope / 2).saturating_sub(1)) % ROUND
 }
 
-/// The first position from one on that an ID has.
+/// Return the first position from one on that an ID has.
 fn position_from(scope: u16, from: u64) -> u64 {
     from + (place(scope) + ROUND - from % ROUND) % ROUND
 }
 
 impl PeerScopes {
-    /// The child scope that a peer which takes its scopes upwards takes next.
+    /// Return the child scope that a peer which takes its scopes upwards takes next.
     pub(super) fn expected(&self, root: u16) -> u16 {
         root + 2 + (self.dehydrated % ROUND) as u16 * 2
     }
@@ -109,7 +109,7 @@ impl PeerScopes {
         key
     }
 
-    /// The latest use of an ID.
+    /// Return the latest use of an ID.
     pub(super) fn latest(&self, scope: u16) -> ScopeKey {
         let uses = self.used.get(&scope).map_or(0, |used| used.uses);
         ScopeKey { scope, scope_use: uses.saturating_sub(1) }
@@ -121,12 +121,12 @@ impl PeerScopes {
         used.released_at = Some(position_from(scope, self.reached.saturating_sub(ROUND)));
     }
 
-    /// Whether the ID was ever used and is released.
+    /// Return whether the ID was ever used and is released.
     pub(super) fn was_released(&self, scope: u16) -> bool {
         self.used.get(&scope).is_some_and(|used| used.released_at.is_some())
     }
 
-    /// Whether what names the scope is late: it was released, and the peer cannot have come round to it since.
+    /// Return whether what names the scope is late: it was released, and the peer cannot have come round to it since.
     pub(super) fn is_released(&self, scope: u16) -> bool {
         let released = self.used.get(&scope).and_then(|used| used.released_at);
         released.is_some_and(|at| at + ROUND >= self.reached + HALF)

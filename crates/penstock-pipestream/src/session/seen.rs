@@ -56,7 +56,7 @@ impl Limit {
         Self::OpenParents,
     ];
 
-    /// Its name in metrics.
+    /// Return its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Window => "window",
@@ -85,7 +85,7 @@ const STORED: usize = 11;
 pub struct LimitCounts([u64; Limit::ALL.len()]);
 
 impl LimitCounts {
-    /// The counts.
+    /// Return the counts.
     pub fn values(&self) -> std::slice::Iter<'_, u64> {
         self.0.iter()
     }
@@ -146,7 +146,7 @@ impl Counters {
         }
     }
 
-    /// How often a limit was exceeded.
+    /// Return how often a limit was exceeded.
     pub fn limit(&self, limit: Limit) -> u64 {
         self.limits.0.get(limit as usize).copied().unwrap_or_default()
     }

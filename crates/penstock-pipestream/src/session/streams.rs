@@ -44,7 +44,7 @@ impl HeldStreams {
         taken
     }
 
-    /// Whether a header that waits says that the entity has children.
+    /// Return whether a header that waits says that the entity has children.
     pub(super) fn is_dehydrated(&self, scope: u16, entity: u32) -> bool {
         let held = self.by_entity.get(&(scope, entity));
         held.is_some_and(|held| held.iter().any(|(_, header)| header.is_dehydrated()))
@@ -52,7 +52,7 @@ impl HeldStreams {
 }
 
 impl Session {
-    /// The peer opened a unidirectional stream; its header is still to come.
+    /// Return the peer opened a unidirectional stream; its header is still to come.
     pub fn handle_stream_opened(&mut self, _now: Now) -> Result<()> {
         if self.role == Role::Server && self.agreement.is_none() && self.state != State::Closed {
             let error = Error::from(Violation::EarlyStream);
@@ -61,7 +61,7 @@ impl Session {
         Ok(())
     }
 
-    /// The peer opened a bidirectional stream other than stream 0 (decision 4).
+    /// Return the peer opened a bidirectional stream other than stream 0 (decision 4).
     pub fn handle_bidirectional(&mut self, _now: Now) -> Result<()> {
         let error = Error::from(Violation::BidirectionalStream);
         self.guard(Err(error))
@@ -204,7 +204,7 @@ impl Session {
         }
     }
 
-    /// A stream of an announced entity in a bound scope.
+    /// Return a stream of an announced entity in a bound scope.
     fn admit(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         if entity.header_seen {
@@ -280,7 +280,8 @@ impl Session {
         })
     }
 
-    /// A second stream: another chunk of the same payload, or a peer that breaks the rule of one stream (decision 14).
+    /// Return a second stream: another chunk of the same payload, or a peer that breaks the rule of one stream
+    /// (decision 14).
     fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         let outcome = match (&mut entity.streams, header.chunk_info) {
@@ -416,7 +417,7 @@ impl Session {
         self.fail(now, key, Reason { code, message: "its stream was reset by the peer".to_owned() });
     }
 
-    /// The open entity that a held stream belongs to; a stream that overtook its PENDING is forgotten, and the
+    /// Return the open entity that a held stream belongs to; a stream that overtook its PENDING is forgotten, and the
     /// owner's FAILED resolves the entity.
     fn held_key(&mut self, stream: u64) -> Option<EntityKey> {
         let place = self

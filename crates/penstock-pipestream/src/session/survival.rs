@@ -76,7 +76,7 @@ impl Kept {
         self.first + self.lengths.len() as u64
     }
 
-    /// Forgets what was taken; `false` if the peer cannot have taken so many.
+    /// Forget what was taken; `false` if the peer cannot have taken so many.
     fn forget(&mut self, taken: u64) -> bool {
         if !(self.first..=self.sent()).contains(&taken) {
             return false;
@@ -139,7 +139,7 @@ impl Survival {
     }
 }
 
-/// Whether a frame belongs to its connection alone, and is not counted.
+/// Return whether a frame belongs to its connection alone, and is not counted.
 fn is_of_connection(frame: &Frame) -> bool {
     match frame {
         Frame::Capabilities(_) | Frame::Layer2(Layer2Frame::Session(_)) => true,
@@ -154,24 +154,25 @@ fn is_of_connection(frame: &Frame) -> bool {
 }
 
 impl Session {
-    /// Whether both ends can go on with the session after its connection is lost.
+    /// Return whether both ends can go on with the session after its connection is lost.
     pub fn survives(&self) -> bool {
         self.survival.agreed && self.state != State::Closed
     }
 
-    /// Whether the session waits for another connection.
+    /// Return whether the session waits for another connection.
     pub fn is_suspended(&self) -> bool {
         self.survival.link == Link::Down && self.state != State::Closed
     }
 
-    /// Whether a client has a new connection, over which the server has not answered yet that the session goes on.
+    /// Return whether a client has a new connection, over which the server has not answered yet that the session goes
+    /// on.
     pub fn is_returning(&self) -> bool {
         matches!(self.survival.link, Link::Greeting { .. }) && self.state != State::Closed
     }
 
-    /// Whether entity streams may be opened: not from [`suspend`](Self::suspend) until [`Layer2Event::Reconnected`],
-    /// after which a [`Layer2Event::SendAgain`] comes for every open entity of ours, also for those that were announced
-    /// meanwhile.
+    /// Return whether entity streams may be opened: not from [`suspend`](Self::suspend) until
+    /// [`Layer2Event::Reconnected`], after which a [`Layer2Event::SendAgain`] comes for every open entity of ours, also
+    /// for those that were announced meanwhile.
     pub fn may_send(&self) -> bool {
         self.survival.is_up() && !self.survival.behind && self.state != State::Closed
     }
@@ -363,7 +364,7 @@ impl Session {
         Ok(())
     }
 
-    /// A client hears on a later connection that the session goes on.
+    /// Return a client hears on a later connection that the session goes on.
     pub(super) fn handle_session_again(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         if self.resilience.name() != Some(frame.session) {
             return Err(Violation::OtherSession.into());
@@ -472,7 +473,7 @@ impl Session {
         }
     }
 
-    /// Whether so much waits to be acknowledged that nothing new is announced.
+    /// Return whether so much waits to be acknowledged that nothing new is announced.
     pub(super) fn is_unacknowledged(&self) -> bool {
         let limit = self.config.layer2.as_ref().map_or(usize::MAX, |layer2| layer2.max_unacknowledged / 2);
         self.survival.kept_bytes() > limit

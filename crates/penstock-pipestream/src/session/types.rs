@@ -25,7 +25,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The scope that this end owns from the start.
+    /// Return the scope that this end owns from the start.
     pub const fn root_scope(self) -> u16 {
         match self {
             Self::Client => 0,
@@ -33,7 +33,7 @@ impl Role {
         }
     }
 
-    /// Whether this end owns `scope` (decision 6).
+    /// Return whether this end owns `scope` (decision 6).
     pub const fn owns(self, scope: u16) -> bool {
         scope % 2 == self.root_scope()
     }
@@ -102,7 +102,8 @@ pub struct Layer2Config {
 }
 
 impl Layer2Config {
-    /// A client's under this name, a server's without one; 1,024 open questions, and the session ends with its connection.
+    /// Make a client's under this name, a server's without one; 1,024 open questions, and the session ends with its
+    /// connection.
     pub const fn new(session: Option<SessionId>, token_key: TokenKey) -> Self {
         Self {
             session,
@@ -168,7 +169,7 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
-    /// The scope that the entity is in.
+    /// Return the scope that the entity is in.
     pub const fn scope_key(self) -> ScopeKey {
         ScopeKey { scope: self.scope, scope_use: self.scope_use }
     }
@@ -388,7 +389,7 @@ pub enum ClaimAsk {
 }
 
 impl ClaimAsk {
-    /// The claim check's ID.
+    /// Return the claim check's ID.
     pub const fn claim_id(&self) -> u64 {
         match self {
             Self::Query { claim_id } | Self::Redeem { claim_id, .. } => *claim_id,
@@ -509,7 +510,7 @@ pub enum Transmit {
 }
 
 impl SessionConfig {
-    /// Refuses settings that no session could work with.
+    /// Refuse settings that no session could work with.
     pub fn check(&self) -> Result<()> {
         if !self.capabilities.layer0 {
             return Err(Misuse::Layer0Offer.into());

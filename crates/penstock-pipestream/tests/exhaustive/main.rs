@@ -36,7 +36,7 @@ impl Drop for Where {
     }
 }
 
-/// Walks every path of a world.
+/// Walk every path of a world.
 fn explore(world: World, seen: &Rc<RefCell<Seen>>) {
     let hasher = RandomState::new();
     let mut known = HashSet::new();

@@ -124,7 +124,7 @@ fn session(role: Role, now: Now) -> Session {
     Session::new(role, config(), now).unwrap()
 }
 
-/// The session of a process that has died, in its next one.
+/// Return the session of a process that has died, in its next one.
 fn restore(role: Role, records: &Records, now: Now) -> Session {
     let restored = Session::restore(role, config(), records.iter().map(|record| record.as_ref()), now, |_| false);
     restored.unwrap().session
@@ -332,7 +332,7 @@ fn label(scope: u16, entity: u32) -> String {
     format!("part {entity} of scope {scope}")
 }
 
-/// Takes an end's bytes apart into frames, so that each arrives on its own.
+/// Take an end's bytes apart into frames, so that each arrives on its own.
 fn frames(session: &mut Session, link: &mut VecDeque<Bytes>) {
     while let Some(transmit) = session.poll_transmit(usize::MAX) {
         match transmit {

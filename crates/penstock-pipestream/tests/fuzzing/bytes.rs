@@ -19,7 +19,7 @@ pub fn frames(input: &[u8]) {
     }
 }
 
-/// The frames up to the first error, the error, and whether the stream ended inside a frame.
+/// Return the frames up to the first error, the error, and whether the stream ended inside a frame.
 fn decode_frames(bytes: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();
@@ -53,7 +53,7 @@ pub fn headers(input: &[u8]) {
 
 type Decoded = Result<Option<(EntityHeader, Vec<u8>)>>;
 
-/// The header and the payload after it, if the header is whole.
+/// Return the header and the payload after it, if the header is whole.
 fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     let mut decoder = HeaderDecoder::new();
     let mut header = None;
@@ -69,7 +69,7 @@ fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     Ok(header.map(|header| (header, payload)))
 }
 
-/// The same with the header in bytes: a ratio that is not a number is not equal to itself.
+/// Return the same with the header in bytes: a ratio that is not a number is not equal to itself.
 fn written(decoded: &Decoded) -> std::result::Result<Option<(Bytes, &[u8])>, &Error> {
     decoded.as_ref().map(|decoded| decoded.as_ref().map(|(header, payload)| (header.encode(), payload.as_slice())))
 }

@@ -155,7 +155,7 @@ pub(super) fn with_extension(mut frame: StatusFrame) -> StatusFrame {
     frame
 }
 
-/// A policy that may be sent.
+/// Return a policy that may be sent.
 pub(super) fn policy(choices: &mut Choices<'_>) -> CompletionPolicy {
     CompletionPolicy {
         mode: Some((choices.small() % 5) as i32),
@@ -168,7 +168,7 @@ pub(super) fn policy(choices: &mut Choices<'_>) -> CompletionPolicy {
     }
 }
 
-/// An action, RETRY in half of the cases: it has the most to it.
+/// Return an action, RETRY in half of the cases: it has the most to it.
 fn action(choices: &mut Choices<'_>) -> i32 {
     let choice = (choices.small() % 8) as i32;
     if choice > 4 { FailureAction::Retry.into() } else { choice }

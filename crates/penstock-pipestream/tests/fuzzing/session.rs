@@ -59,7 +59,7 @@ fn config(layer: u8) -> SessionConfig {
     }
 }
 
-/// The layer that the first byte of an input chooses.
+/// Return the layer that the first byte of an input chooses.
 fn layer(first: u8) -> u8 {
     [0, 1, 1, 2][usize::from(first % 4)]
 }
@@ -171,7 +171,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// Moves what an end has to say onto the link.
+    /// Move what an end has to say onto the link.
     fn collect(&mut self) {
         for from in [CLIENT, SERVER] {
             self.ends[from].learn();
@@ -194,7 +194,7 @@ impl Dialogue {
         }
     }
 
-    /// Delivers a piece of the control stream to an end.
+    /// Deliver a piece of the control stream to an end.
     fn carry(&mut self, to: usize) -> bool {
         let Some(bytes) = self.ends[to].control.pop_front() else { return false };
         match self.fresh.as_mut().filter(|_| to == SERVER) {
@@ -227,7 +227,7 @@ impl Dialogue {
         self.send(from, &ticket);
     }
 
-    /// Puts an entity's stream on the link, for the first time or again.
+    /// Put an entity's stream on the link, for the first time or again.
     fn send(&mut self, from: usize, ticket: &Ticket) {
         if !self.ends[from].session.may_send() {
             // It is told to send it again.

@@ -31,7 +31,7 @@ impl Content {
         Ok(bytes.into())
     }
 
-    /// How many bytes there are.
+    /// Return how many bytes there are.
     fn size(&self) -> PyResult<u64> {
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))?)
     }

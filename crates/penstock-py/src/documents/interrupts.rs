@@ -34,7 +34,7 @@ impl Interrupts {
         Self { state: Arc::default(), stop }
     }
 
-    /// Looks for signals, at most every 100 ms. Reading and writing call it, so that even a huge part can be stopped.
+    /// Look for signals, at most every 100 ms. Reading and writing call it, so that even a huge part can be stopped.
     pub(crate) fn poll(&self) -> io::Result<()> {
         if self.pending() {
             return Err(interrupted());
@@ -53,12 +53,12 @@ impl Interrupts {
         })
     }
 
-    /// Keeps an error that is no matter of one part.
+    /// Keep an error that is no matter of one part.
     pub(crate) fn keep(&self, error: PyErr) {
         self.state().error.get_or_insert(error);
     }
 
-    /// Whether an error is kept.
+    /// Return whether an error is kept.
     pub(crate) fn pending(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.keep(penstock_pipestream_net::Error::misuse("whoever sent this has stopped".into()).into_py_err());
@@ -66,7 +66,7 @@ impl Interrupts {
         self.state().error.is_some()
     }
 
-    /// The error that was kept.
+    /// Return the error that was kept.
     pub(crate) fn result(&self) -> PyResult<()> {
         self.state().error.take().map_or(Ok(()), Err)
     }

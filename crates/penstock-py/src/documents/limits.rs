@@ -64,7 +64,7 @@ impl From<Limits> for LimitFields {
     }
 }
 
-/// The limits of the Rust core, which the dataclass repeats; a test compares the two.
+/// Return the limits of the Rust core, which the dataclass repeats; a test compares the two.
 #[pyfunction]
 pub(crate) fn default_limits() -> LimitFields {
     Limits::default().into()

@@ -70,7 +70,7 @@ impl PyDehydrator {
 }
 
 impl PyDehydrator {
-    /// The next part; the ends of containers show in the depths, so they are left out.
+    /// Return the next part; the ends of containers show in the depths, so they are left out.
     fn next_part(&self) -> Option<PartFields> {
         let mut dehydrator: MutexGuard<'_, _> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

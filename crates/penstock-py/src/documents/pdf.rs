@@ -15,7 +15,7 @@ mod python {
     pyo3::import_exception!(penstock._pdf, PdfError);
 }
 
-/// Opens the PDF in `source`, or says why not.
+/// Open the PDF in `source`, or say why not.
 pub(crate) fn open(
     source: &mut dyn Source,
     limits: &PdfLimits,
@@ -40,7 +40,7 @@ fn named_copy(source: &mut dyn Source) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// The text of a `PdfError`. Any other error is kept, to be raised: Ctrl-C, or a bug.
+/// Return the text of a `PdfError`. Any other error is kept, to be raised: Ctrl-C, or a bug.
 fn reason(error: PyErr, interrupts: &Interrupts) -> String {
     Python::attach(|py| {
         let text = error.value(py).to_string();

@@ -59,7 +59,7 @@ impl PythonFile {
         })
     }
 
-    /// The same file from its first position on, with nothing read yet.
+    /// Return the same file from its first position on, with nothing read yet.
     pub(super) fn again(&self) -> Self {
         Self {
             file: Python::attach(|py| self.file.clone_ref(py)),
@@ -140,7 +140,7 @@ impl Seek for PythonFile {
     }
 }
 
-/// One read of a Python file, of at most so many bytes.
+/// Return one read of a Python file, of at most so many bytes.
 pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io::Result<Bytes> {
     interrupts.poll()?;
     Python::attach(|py| {

@@ -44,7 +44,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SourceArgument {
 }
 
 impl SourceArgument {
-    /// Opens it. What cannot be opened becomes a source whose reading fails: the document then is a FAILED part with
+    /// Open it. What cannot be opened becomes a source whose reading fails: the document then is a FAILED part with
     /// that reason, and other documents go on.
     pub(crate) fn open(self, interrupts: &Interrupts) -> Payload {
         let opened: io::Result<Payload> = match self {
@@ -60,7 +60,7 @@ impl SourceArgument {
 type Reopen = Box<dyn Fn() -> io::Result<Payload> + Send>;
 
 impl SourceArgument {
-    /// Opens a file that is read here and there, and not from end to end: nothing is copied, so that what lies in a
+    /// Open a file that is read here and there, and not from end to end: nothing is copied, so that what lies in a
     /// store is not fetched for the sake of a small part.
     pub(crate) fn open_in_place(self, interrupts: &Interrupts) -> Payload {
         match self.reopen(interrupts) {
@@ -70,7 +70,7 @@ impl SourceArgument {
         }
     }
 
-    /// How to open it as often as need be; `None` if it is not a file in which one can seek.
+    /// Return how to open it as often as need be; `None` if it is not a file in which one can seek.
     pub(crate) fn reopen(self, interrupts: &Interrupts) -> io::Result<Option<Reopen>> {
         let interrupts = interrupts.clone();
         Ok(match self {
@@ -93,7 +93,7 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Reads a Python file, from its position to its end. A large one is read in place, so that nothing is as large as it;
+/// Read a Python file, from its position to its end. A large one is read in place, so that nothing is as large as it;
 /// any other is copied, because all of it is read twice: for its digest, and for its parts.
 fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     if let Some(seekable) = PythonFile::new(file, interrupts)?

@@ -37,7 +37,7 @@ impl Workspace for PythonWorkspace {
     }
 }
 
-/// A fresh spool whose filling can be stopped by Ctrl-C.
+/// Return a fresh spool whose filling can be stopped by Ctrl-C.
 pub(crate) fn spool(interrupts: &Interrupts) -> WatchedSpool {
     WatchedSpool { inner: SpooledTempFile::new(IN_MEMORY), interrupts: interrupts.clone() }
 }

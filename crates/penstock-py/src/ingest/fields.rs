@@ -43,7 +43,7 @@ impl TryFrom<PrivacyFields> for Privacy {
     }
 }
 
-/// Reads a `penstock.pipestream.CompletionPolicy`, whose text is what receipts have.
+/// Read a `penstock.pipestream.CompletionPolicy`, whose text is what receipts have.
 pub(super) fn document_policy(policy: &Bound<'_, PyAny>) -> PyResult<DocumentPolicy> {
     let text = policy.str()?.extract()?;
     let message = CompletionPolicy::from(policy.extract::<PolicyFields>()?);

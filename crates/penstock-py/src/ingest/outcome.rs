@@ -29,7 +29,7 @@ impl DocumentOutcome {
         self.0.content_root()
     }
 
-    /// The receipt, as JSON; without its scopes and parts if it is not to be whole.
+    /// Return the receipt, as JSON; without its scopes and parts if it is not to be whole.
     fn receipt(&self, py: Python<'_>, whole: bool) -> PyResult<String> {
         py.detach(|| self.0.receipt(whole)).map_err(IntoPyErr::into_py_err)
     }
@@ -57,13 +57,13 @@ impl DocumentOutcome {
         Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
     }
 
-    /// How many parts there are at all, and how many of them are COMPLETE.
+    /// Return how many parts there are at all, and how many of them are COMPLETE.
     fn counts(&self) -> (u64, u64) {
         self.0.counts()
     }
 }
 
-/// The schema of rows; with the column of claim checks, or all columns that a receipt needs.
+/// Return the schema of rows; with the column of claim checks, or all columns that a receipt needs.
 #[pyfunction]
 #[pyo3(signature = (*, placed = false, claims = false))]
 pub(crate) fn part_schema(py: Python<'_>, placed: bool, claims: bool) -> PyResult<Py<PyAny>> {

@@ -97,7 +97,7 @@ impl From<Division> for DivisionFields {
     }
 }
 
-/// Divides the children of the document in `source`, a file, into groups of about `group_bytes` bytes; `None` if it is
+/// Divide the children of the document in `source`, a file, into groups of about `group_bytes` bytes; `None` if it is
 /// better sent as one. A container that holds nothing but another one is passed, down to the one that is worth
 /// dividing.
 #[pyfunction]

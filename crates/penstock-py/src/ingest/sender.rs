@@ -53,7 +53,7 @@ impl DocumentSender {
         Ok(Self { sender: sender.map_err(IntoPyErr::into_py_err)?, stop: Arc::default() })
     }
 
-    /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
+    /// Take a document apart and send it. Returns when every part was announced and handed over. What the receipt
     /// `previous` has already stays where it is.
     #[pyo3(signature = (name, source, previous = None, identity = None))]
     fn send(
@@ -72,7 +72,7 @@ impl DocumentSender {
         })
     }
 
-    /// Sends some children of a container that lies in the document, below an entity that stands for the container.
+    /// Send some children of a container that lies in the document, below an entity that stands for the container.
     #[pyo3(signature = (name, source, some, previous = None, identity = None))]
     fn send_some(
         &self,
@@ -91,7 +91,7 @@ impl DocumentSender {
         })
     }
 
-    /// Sends the containers of a document whose innermost one has its children elsewhere: `children` of them, and
+    /// Send the containers of a document whose innermost one has its children elsewhere: `children` of them, and
     /// `incomplete` that are not COMPLETE.
     #[pyo3(signature = (name, chain, children, incomplete, previous = None, identity = None))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
@@ -111,14 +111,14 @@ impl DocumentSender {
         self.run(py, |interrupts| self.sender.send_containers(document, chain, elsewhere, interrupts))
     }
 
-    /// Ends what other threads are sending; they raise.
+    /// End what other threads are sending; they raise.
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl DocumentSender {
-    /// Runs without the interpreter's lock. What Python has raised meanwhile goes before the error that it caused.
+    /// Run without the interpreter's lock. What Python has raised meanwhile goes before the error that it caused.
     fn run(
         &self,
         py: Python<'_>,
@@ -143,7 +143,7 @@ pub(crate) struct SentDocument(penstock_ingest::SentDocument);
 
 #[pymethods]
 impl SentDocument {
-    /// Waits until every part has ended; `None` when the time is over.
+    /// Wait until every part has ended; `None` when the time is over.
     fn wait(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<DocumentOutcome>> {
         let interrupts = Interrupts::default();
         let waited = py.detach(|| self.0.wait(timeout.deadline(), &interrupts));

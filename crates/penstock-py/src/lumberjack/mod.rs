@@ -16,12 +16,12 @@ mod python {
     pyo3::import_exception!(penstock.errors, LumberjackError);
 }
 
-/// The exception of an error. The protocol has no numbers for errors; whose fault it is stands for one.
+/// Return the exception of an error. The protocol has no numbers for errors; whose fault it is stands for one.
 pub(crate) fn raised(error: &Error) -> PyErr {
     python::LumberjackError::new_err((error.to_string(), error.kind().name()))
 }
 
-/// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
+/// Wait for a result without the interpreter's lock. A time-out is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

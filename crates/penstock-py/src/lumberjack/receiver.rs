@@ -104,19 +104,19 @@ impl LumberjackReceiver {
         })
     }
 
-    /// The next batch; `None` when the receiver is closed.
+    /// Return the next batch; `None` when the receiver is closed.
     fn next_batch(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<LumberjackBatch>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || raised(&Error::deadline("no batch has come within the time-out".into()));
         next.ok_or_else(late)?.map_err(|error| raised(&error))
     }
 
-    /// Reads the certificate again if its files have changed; says whether they had.
+    /// Read the certificate again if its files have changed; say whether they had.
     fn reload(&self, py: Python<'_>) -> PyResult<bool> {
         py.detach(|| self.receiver.reload()).map_err(|error| raised(&error))
     }
 
-    /// Takes nothing more, has what came acknowledged for so many seconds, then closes.
+    /// Take nothing more, has what came acknowledged for so many seconds, then closes.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }

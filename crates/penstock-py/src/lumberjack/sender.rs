@@ -43,7 +43,7 @@ impl LumberjackSender {
         self.send(py, &maps(&events), wait, timeout)
     }
 
-    /// The rows of a column of strings or bytes, each an event of JSON as it is; nulls are left out.
+    /// Return the rows of a column of strings or bytes, each an event of JSON as it is; nulls are left out.
     fn send_column(
         &self,
         py: Python<'_>,
@@ -89,12 +89,12 @@ impl LumberjackSender {
         wait(py, Timeout::NEVER, sending)
     }
 
-    /// Whether it has given up: nothing more will be acknowledged.
+    /// Return whether it has given up: nothing more will be acknowledged.
     fn has_failed(&self) -> bool {
         self.sender.watermark().is_err()
     }
 
-    /// Waits until so many events since the beginning are acknowledged; without a number, all that were given.
+    /// Wait until so many events since the beginning are acknowledged; without a number, all that were given.
     fn flush(&self, py: Python<'_>, events: Option<u64>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, async {
             match events {
@@ -104,17 +104,17 @@ impl LumberjackSender {
         })
     }
 
-    /// How many events are acknowledged without a gap.
+    /// Return how many events are acknowledged without a gap.
     fn acknowledged(&self) -> PyResult<u64> {
         self.sender.watermark().map_err(|error| raised(&error))
     }
 
-    /// Ends now, whatever is not acknowledged.
+    /// End now, whatever is not acknowledged.
     fn abandon(&self) {
         self.sender.abandon();
     }
 
-    /// Waits for the acknowledgements for so many seconds, and ends.
+    /// Wait for the acknowledgements for so many seconds, and end.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.sender.close(grace_of(grace)))
     }
@@ -130,7 +130,7 @@ impl LumberjackSender {
     }
 }
 
-/// Resolves when Python says so.
+/// Resolve when Python says so.
 async fn told(stop: &Py<PyAny>) {
     let asked = || Python::attach(|py| stop.call0(py).and_then(|told| told.is_truthy(py)).unwrap_or(true));
     while !asked() {

@@ -15,7 +15,7 @@ use super::sender::{PieceArgument, PimpSender};
 use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
 
-/// Begins to listen.
+/// Begin to listen.
 #[pyfunction]
 pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
     let bound =
@@ -23,13 +23,13 @@ pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptio
     Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
-/// Takes no more connections, and ends.
+/// Take no more connections, and end.
 #[pyfunction]
 pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) -> Operation {
     futures.start(async move { buffer.get().shutdown(grace).await.map_err(|error| raised(&error)) })
 }
 
-/// Reads the trust.
+/// Read the trust.
 #[pyfunction]
 pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
     let opened =
@@ -37,7 +37,7 @@ pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -
     Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
-/// Makes a job.
+/// Make a job.
 #[pyfunction]
 #[pyo3(signature = (futures, job, key, ttl, read_key))]
 pub(crate) fn pimp_create(
@@ -51,7 +51,7 @@ pub(crate) fn pimp_create(
         .start(async move { job.get().created(&key, ttl, read_key.as_deref()).await.map_err(|error| raised(&error)) })
 }
 
-/// Takes a job over.
+/// Take a job over.
 #[pyfunction]
 pub(crate) fn pimp_take_over(
     futures: &Futures,
@@ -63,7 +63,7 @@ pub(crate) fn pimp_take_over(
     futures.start(async move { job.get().taken_over(&etag, &key, &new_key).await.map_err(|error| raised(&error)) })
 }
 
-/// Where it is in its life.
+/// Return where it is in its life.
 #[pyfunction]
 #[pyo3(signature = (futures, job, key))]
 pub(crate) fn pimp_status(futures: &Futures, job: Py<PimpJob>, key: Option<String>) -> Operation {
@@ -84,7 +84,7 @@ pub(crate) fn pimp_delete(futures: &Futures, job: &PimpJob, key: String) -> Oper
     futures.start(async move { client.delete(&key).await.map_err(|error| raised(&error)) })
 }
 
-/// Sends a piece.
+/// Send a piece.
 #[pyfunction]
 pub(crate) fn pimp_send(futures: &Futures, sender: Py<PimpSender>, piece: PieceArgument) -> Operation {
     let piece = piece.piece();
@@ -97,13 +97,13 @@ pub(crate) fn pimp_describe(futures: &Futures, sender: Py<PimpSender>, content_t
     futures.start(async move { sender.get().sender.describe(content_type).await.map_err(|error| raised(&error)) })
 }
 
-/// Waits until the buffer has what was sent.
+/// Wait until the buffer has what was sent.
 #[pyfunction]
 pub(crate) fn pimp_flush(futures: &Futures, sender: Py<PimpSender>) -> Operation {
     futures.start(async move { sender.get().sender.flush().await.map_err(|error| raised(&error)) })
 }
 
-/// Ends the job, with an error where there is one.
+/// End the job, with an error where there is one.
 #[pyfunction]
 #[pyo3(signature = (futures, sender, why))]
 pub(crate) fn pimp_end(futures: &Futures, sender: Py<PimpSender>, why: Option<String>) -> Operation {
@@ -117,13 +117,13 @@ pub(crate) fn pimp_end(futures: &Futures, sender: Py<PimpSender>, why: Option<St
     })
 }
 
-/// Waits for chunk 0.
+/// Wait for chunk 0.
 #[pyfunction]
 pub(crate) fn pimp_metadata(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
     futures.start(async move { consumer.get().described().await.map_err(|error| raised(&error)) })
 }
 
-/// The next bytes.
+/// Return the next bytes.
 #[pyfunction]
 pub(crate) fn pimp_next(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
     futures.start(async move {

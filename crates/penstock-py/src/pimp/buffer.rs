@@ -36,7 +36,7 @@ impl PimpBuffer {
         self.buffer.metrics_address().map(|address| address.to_string())
     }
 
-    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    /// Take no more connections, and wait for the requests that run, so many seconds at most.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }

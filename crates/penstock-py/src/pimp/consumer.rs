@@ -57,17 +57,17 @@ impl PimpConsumer {
         self.position.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     fn next_index(&self) -> u32 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Waits for chunk 0.
+    /// Wait for chunk 0.
     fn metadata(&self, py: Python<'_>, timeout: Timeout) -> PyResult<MetadataTuple> {
         wait(py, timeout, self.described())
     }
 
-    /// The next bytes; `None` when the payload is whole.
+    /// Return the next bytes; `None` when the payload is whole.
     fn next_data<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(wait(py, timeout, self.received())?.map(|data| PyBytes::new(py, &data)))
     }

@@ -135,7 +135,8 @@ impl PimpJob {
     }
 }
 
-/// Reads a trigger request, and checks where its chunks would go: the jobId, the writeUrl, the writeKey, the payload in JSON.
+/// Read a trigger request, and checks where its chunks would go: the jobId, the writeUrl, the writeKey, the payload in
+/// JSON.
 #[pyfunction]
 pub(crate) fn pimp_trigger(body: &[u8], allowed_hosts: Vec<String>) -> PyResult<(String, String, String, String)> {
     let trigger = Trigger::decode(body).map_err(|error| raised(&error.into()))?;
@@ -143,7 +144,7 @@ pub(crate) fn pimp_trigger(body: &[u8], allowed_hosts: Vec<String>) -> PyResult<
     Ok((trigger.job_id, trigger.write_url, trigger.write_key, trigger.payload.get().to_owned()))
 }
 
-/// Asks a sender for a job.
+/// Ask a sender for a job.
 #[pyfunction]
 #[pyo3(signature = (url, options, token, body, timeout))]
 pub(crate) fn pimp_ask(

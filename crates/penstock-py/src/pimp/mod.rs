@@ -22,7 +22,7 @@ mod python {
     pyo3::import_exception!(penstock.errors, PimpError);
 }
 
-/// The exception of an error, with its code's name; what has no code has its kind's.
+/// Return the exception of an error, with its code's name; what has no code has its kind's.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let kind = error.kind().name();
     let code = match error {
@@ -32,7 +32,7 @@ pub(crate) fn raised(error: &Error) -> PyErr {
     python::PimpError::new_err((error.to_string(), kind, code))
 }
 
-/// Ends what listens: what still runs after so many seconds is cut. It blocks, so it has a thread of its own.
+/// End what listens: what still runs after so many seconds is cut. It blocks, so it has a thread of its own.
 pub(crate) async fn closed(
     grace: f64,
     close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,
@@ -41,7 +41,7 @@ pub(crate) async fn closed(
     joined(runtime::spawn_blocking(move || close(grace))?).await
 }
 
-/// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
+/// Wait for a result without the interpreter's lock. A time-out is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -101,7 +101,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
     }
 }
 
-/// The first address of `HOST:PORT`. Blocks on the resolver.
+/// Return the first address of `HOST:PORT`. Blocks on the resolver.
 pub(crate) fn first(address: &str) -> Result<SocketAddr> {
     let nowhere = || Error::misuse(format!("{address} has no address"));
     address::resolve(address)?.0.first().copied().ok_or_else(nowhere)

@@ -51,7 +51,7 @@ impl PimpSender {
         Self::open(job, key, options).map_err(|error| raised(&error))
     }
 
-    /// The highest index that the buffer has, and how many bytes of the payload.
+    /// Return the highest index that the buffer has, and how many bytes of the payload.
     fn progress(&self) -> (Option<u32>, u64) {
         let progress = self.sender.progress();
         (progress.written, progress.bytes)
@@ -79,7 +79,7 @@ impl PimpSender {
     }
 }
 
-/// Refuses options that do not fit, before there is a job.
+/// Refuse options that do not fit, before there is a job.
 #[pyfunction]
 pub(crate) fn pimp_check_sender(options: WriteOptions) -> PyResult<()> {
     let checked = options.net().and_then(|mut config| {

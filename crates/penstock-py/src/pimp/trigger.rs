@@ -40,13 +40,13 @@ impl PimpTriggerServer {
         self.server.fingerprint().map(|fingerprint| fingerprint.to_string())
     }
 
-    /// A trigger serves no metrics.
+    /// Return a trigger serves no metrics.
     #[expect(clippy::unused_self, reason = "whatever listens is asked")]
     const fn metrics_address(&self) -> Option<String> {
         None
     }
 
-    /// The next request; `None` when the server is closed.
+    /// Return the next request; `None` when the server is closed.
     fn next_request(&self, py: Python<'_>) -> PyResult<Option<PimpAsked>> {
         let mut closed = self.closed.subscribe();
         let next = wait(py, Timeout::NEVER, async {
@@ -60,7 +60,7 @@ impl PimpTriggerServer {
         Ok(next.map(|asked| PimpAsked { asked: Mutex::new(Some(asked)) }))
     }
 
-    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    /// Take no more connections, and wait for the requests that run, so many seconds at most.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let server = Arc::clone(&self.server);
         wait(py, Timeout::NEVER, async {
@@ -80,7 +80,7 @@ impl PimpTriggerServer {
 
 #[pymethods]
 impl PimpAsked {
-    /// The method, the body, its type, the authorization.
+    /// Return the method, the body, its type, the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let Asked { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;

@@ -99,13 +99,13 @@ pub(crate) struct Operation {
 
 #[pymethods]
 impl Operation {
-    /// Its number among what `Futures.ready` gives.
+    /// Return its number among what `Futures.ready` gives.
     #[getter]
     fn id(&self) -> u64 {
         self.id
     }
 
-    /// The result in a tuple of one; `None`: not yet, and `Futures.ready` will tell.
+    /// Return the result in a tuple of one; `None`: not yet, and `Futures.ready` will tell.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
         if self.process != std::process::id() {
             return Err(penstock_io::Error::Forked.into_py_err());
@@ -157,7 +157,7 @@ impl Futures {
         self.heard.as_raw_fd()
     }
 
-    /// The operations that are worth a poll.
+    /// Return the operations that are worth a poll.
     fn ready(&self) -> Vec<u64> {
         while matches!((&self.heard).read(&mut [0; 64]), Ok(read) if read > 0) {}
         std::mem::take(&mut *lock(&self.bell.ready))
@@ -272,7 +272,7 @@ impl Futures {
         self.start(async move { handle.end_root().await.map_err(IntoPyErr::into_py_err) })
     }
 
-    /// Takes the outcome of an entity of ours.
+    /// Take the outcome of an entity of ours.
     fn wait_resolved(&self, session: &Session, key: KeyTuple) -> Operation {
         let handle = session.handle.clone();
         self.start(
@@ -280,7 +280,7 @@ impl Futures {
         )
     }
 
-    /// Takes the digest of a scope of ours.
+    /// Take the digest of a scope of ours.
     fn wait_released(&self, session: &Session, scope: ScopeTuple) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -308,7 +308,7 @@ impl Futures {
         })
     }
 
-    /// The peer's next entity; `None` when the session is over.
+    /// Return the peer's next entity; `None` when the session is over.
     fn receive(&self, session: &Session) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -322,19 +322,19 @@ impl Futures {
         self.start(async move { handle.close().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
     }
 
-    /// Waits for the end of the session.
+    /// Wait for the end of the session.
     fn closed(&self, session: &Session) -> Operation {
         let handle = session.handle.clone();
         self.start(async move { handle.closed().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
     }
 
-    /// The next bytes of a payload; `None` once it is whole and its checksum holds.
+    /// Return the next bytes of a payload; `None` once it is whole and its checksum holds.
     fn chunk(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move { entity.chunk().await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Reads what is left, then tells the peer COMPLETE.
+    /// Read what is left, then tells the peer COMPLETE.
     fn complete(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move {
@@ -358,14 +358,14 @@ impl Futures {
         Ok(self.start(async move { entity.resumed().await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Sets it aside under a claim check.
+    /// Set it aside under a claim check.
     fn defer(&self, entity: &IncomingEntity, message: String, life: Option<f64>) -> PyResult<Operation> {
         let ((why, life), entity) = (deferring(message, life)?, entity.take_to_defer()?);
         Ok(self
             .start(async move { entity.defer(why, life).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Waits for claim checks that are open and were not given before; `None`: the server is closed.
+    /// Wait for claim checks that are open and were not given before; `None`: the server is closed.
     fn wait_claims(&self, server: Py<Server>) -> Operation {
         self.start(async move {
             let rows = server.get().fresh_claims().await.map_err(IntoPyErr::into_py_err)?;
@@ -373,7 +373,7 @@ impl Futures {
         })
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it.
+    /// End what a claim check stands for, if nobody has redeemed it.
     fn settle(&self, server: Py<Server>, id: u64, status: u8) -> PyResult<Operation> {
         let status = status_of(status)?;
         Ok(self.start(async move { server.get().net().settle(id, status).await.map_err(IntoPyErr::into_py_err) }))
@@ -385,12 +385,12 @@ impl Futures {
         Ok(self.start(async move { joined(bound).await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` when the server is closed.
     fn accept(&self, server: Py<Server>) -> Operation {
         self.start(async move { Ok(server.get().next().await?.map(|handle| Session { handle, on_disk: false })) })
     }
 
-    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    /// Take no more connections, lets the sessions end for so many seconds, then close.
     fn shutdown(&self, server: Py<Server>, grace: f64) -> Operation {
         self.start(async move { server.get().shutdown(grace).await.map_err(IntoPyErr::into_py_err) })
     }
@@ -418,7 +418,7 @@ enum Prepared {
     Coming(tokio::task::JoinHandle<PyResult<Payload>>),
 }
 
-/// Reads and hashes a payload where it blocks nobody.
+/// Read and hashes a payload where it blocks nobody.
 fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
     if let SourceArgument::Bytes(bytes) = &source
         && bytes.len() <= HASHED_HERE

@@ -31,7 +31,7 @@ impl EntityIdSpace {
         self.space().resolve(entity_id)
     }
 
-    /// Whether the ID is assigned and not resolved.
+    /// Return whether the ID is assigned and not resolved.
     fn is_unresolved(&self, entity_id: u32) -> bool {
         self.space().is_unresolved(entity_id)
     }
@@ -41,37 +41,37 @@ impl EntityIdSpace {
         self.space().advance_to(cursor).map_err(IntoPyErr::into_py_err)
     }
 
-    /// The lowest unresolved ID or, if there is none, the next unassigned one.
+    /// Return the lowest unresolved ID or, if there is none, the next unassigned one.
     #[getter]
     fn cursor(&self) -> u32 {
         self.space().cursor()
     }
 
-    /// The ID assigned last; 0 at the start.
+    /// Return the ID assigned last; 0 at the start.
     #[getter]
     fn last_assigned(&self) -> u32 {
         self.space().last_assigned()
     }
 
-    /// The ID that would be assigned next if the window allowed it.
+    /// Return the ID that would be assigned next if the window allowed it.
     #[getter]
     fn next_id(&self) -> u32 {
         self.space().next_id()
     }
 
-    /// How many IDs lie from the cursor to the last assigned one.
+    /// Return how many IDs lie from the cursor to the last assigned one.
     #[getter]
     fn in_flight(&self) -> u32 {
         self.space().in_flight()
     }
 
-    /// The window as it is kept.
+    /// Return the window as it is kept.
     #[getter]
     fn max_window(&self) -> u32 {
         self.space().max_window()
     }
 
-    /// Whether the window allows no further ID.
+    /// Return whether the window allows no further ID.
     #[getter]
     fn is_full(&self) -> bool {
         self.space().is_full()
@@ -83,13 +83,13 @@ impl EntityIdSpace {
         distance(start, to)
     }
 
-    /// How many assignments lead from one assignable ID to the other.
+    /// Return how many assignments lead from one assignable ID to the other.
     #[staticmethod]
     fn ordinal_distance(start: u32, to: u32) -> u32 {
         ordinal_distance(start, to)
     }
 
-    /// Whether `first` comes before `second` in circular order, or is it (section 9.3).
+    /// Return whether `first` comes before `second` in circular order, or is it (section 9.3).
     #[staticmethod]
     fn is_before(first: u32, second: u32) -> bool {
         is_before(first, second)

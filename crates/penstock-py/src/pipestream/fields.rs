@@ -327,7 +327,7 @@ impl From<&Claim> for ClaimFields {
 }
 
 impl ClaimFields {
-    /// A claim check of which more is known than its message says.
+    /// Make a claim check of which more is known than its message says.
     pub(crate) fn known(message: ClaimCheck, session: Option<SessionId>, status: Status) -> Self {
         let ClaimCheck { claim_id, entity_id, scope_id, expiry_timestamp, validation } = message;
         Self {

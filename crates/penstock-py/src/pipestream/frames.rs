@@ -23,7 +23,7 @@ pub(crate) fn encode_status(frame: StatusFields) -> PyResult<Bytes> {
     Ok(frame.encode_to_vec().into())
 }
 
-/// The STATUS frame at the start of `data`, and how many bytes it takes.
+/// Return the STATUS frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_status(data: &[u8]) -> PyResult<(StatusFields, usize)> {
     decode("STATUS", data, |frame| if let Frame::Status(frame) = frame { Some(frame.into()) } else { None })
@@ -35,7 +35,7 @@ pub(crate) fn encode_scope_digest(frame: DigestFields) -> Bytes {
     ScopeDigest::from(frame).encode_to_vec().into()
 }
 
-/// The SCOPE_DIGEST frame at the start of `data`, and how many bytes it takes.
+/// Return the SCOPE_DIGEST frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_scope_digest(data: &[u8]) -> PyResult<(DigestFields, usize)> {
     decode("SCOPE_DIGEST", data, |frame| if let Frame::ScopeDigest(frame) = frame { Some(frame.into()) } else { None })
@@ -47,7 +47,7 @@ pub(crate) fn encode_barrier(frame: BarrierFields) -> Bytes {
     Barrier::from(frame).encode_to_vec().into()
 }
 
-/// The BARRIER frame at the start of `data`, and how many bytes it takes.
+/// Return the BARRIER frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_barrier(data: &[u8]) -> PyResult<(BarrierFields, usize)> {
     decode("BARRIER", data, |frame| if let Frame::Barrier(frame) = frame { Some(frame.into()) } else { None })
@@ -59,7 +59,7 @@ pub(crate) fn encode_capabilities(frame: CapabilitiesFields) -> Bytes {
     Capabilities::from(frame).encode_to_vec().into()
 }
 
-/// The CAPABILITIES frame at the start of `data`, and how many bytes it takes.
+/// Return the CAPABILITIES frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_capabilities(data: &[u8]) -> PyResult<(CapabilitiesFields, usize)> {
     decode("CAPABILITIES", data, |frame| if let Frame::Capabilities(frame) = frame { Some(frame.into()) } else { None })
@@ -78,7 +78,7 @@ pub(crate) fn encode_checkpoint(frame: CheckpointFields) -> Bytes {
     Checkpoint::from(frame).encode_to_vec().into()
 }
 
-/// The CHECKPOINT frame at the start of `data`, and how many bytes it takes.
+/// Return the CHECKPOINT frame at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_checkpoint(data: &[u8]) -> PyResult<(CheckpointFields, usize)> {
     decode("CHECKPOINT", data, |frame| if let Frame::Checkpoint(frame) = frame { Some(frame.into()) } else { None })
@@ -90,7 +90,7 @@ pub(crate) fn encode_header(header: HeaderFields) -> Bytes {
     EntityHeader::from(header).encode()
 }
 
-/// The entity header at the start of `data`, and how many bytes it takes.
+/// Return the entity header at the start of `data`, and how many bytes it takes.
 #[pyfunction]
 pub(crate) fn decode_header(data: Bytes) -> PyResult<(HeaderFields, usize)> {
     let length = data.len();
@@ -109,7 +109,7 @@ pub(crate) fn encode_policy(message: PolicyFields) -> PyResult<Bytes> {
     Ok(message.encode_to_vec().into())
 }
 
-/// The CompletionPolicy message that `data` is.
+/// Return the CompletionPolicy message that `data` is.
 #[pyfunction]
 pub(crate) fn decode_policy(data: &[u8]) -> PyResult<PolicyFields> {
     decode_message::<CompletionPolicy>(data).map(Into::into).map_err(IntoPyErr::into_py_err)
@@ -121,13 +121,13 @@ pub(crate) fn encode_claim(message: ClaimFields) -> Bytes {
     ClaimCheck::from(message).encode_to_vec().into()
 }
 
-/// The ClaimCheck message that `data` is.
+/// Return the ClaimCheck message that `data` is.
 #[pyfunction]
 pub(crate) fn decode_claim(data: Bytes) -> PyResult<ClaimFields> {
     decode_message::<ClaimCheck>(data).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// The Merkle root over entity IDs and status codes in any order (section 9.4).
+/// Return the Merkle root over entity IDs and status codes in any order (section 9.4).
 #[pyfunction]
 pub(crate) fn merkle_root(py: Python<'_>, leaves: Vec<(u32, u8)>) -> PyResult<[u8; 32]> {
     py.detach(|| {

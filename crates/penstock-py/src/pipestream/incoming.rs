@@ -32,7 +32,7 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// The next bytes of the payload.
+    /// Return the next bytes of the payload.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match &mut self.entity {
             Some(entity) => entity.chunk().await,
@@ -63,7 +63,7 @@ impl Borrowed {
         }
     }
 
-    /// Takes it away for good.
+    /// Take it away for good.
     pub(crate) fn keep(mut self) -> PyResult<net::IncomingEntity> {
         self.entity.take().ok_or_else(|| taken().into_py_err())
     }
@@ -77,7 +77,7 @@ impl Drop for Borrowed {
     }
 }
 
-/// Why an entity is set aside, and for how long.
+/// Return why an entity is set aside, and for how long.
 pub(crate) fn deferring(message: String, life: Option<f64>) -> PyResult<(net::Reason, Option<std::time::Duration>)> {
     let life = life.map(net::claim_life).transpose().map_err(IntoPyErr::into_py_err)?;
     Ok((net::Reason { code: net::ErrorCode::NoError, message }, life))
@@ -117,13 +117,13 @@ impl IncomingEntity {
         self.accepted.parent.map(key_tuple)
     }
 
-    /// The next bytes of the payload; `None` once it is whole and its checksum holds.
+    /// Return the next bytes of the payload; `None` once it is whole and its checksum holds.
     fn chunk(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
         let mut entity = self.borrow()?;
         wait(py, timeout, entity.chunk())
     }
 
-    /// Reads what is left, then tells the peer COMPLETE.
+    /// Read what is left, then tells the peer COMPLETE.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
         // Piece by piece, so that Ctrl-C leaves the entity as it is.
         while self.chunk(py, Timeout::NEVER)?.is_some() {}
@@ -135,13 +135,13 @@ impl IncomingEntity {
         wait(py, Timeout::NEVER, self.take_aside()?.skip(reason(code, message)))
     }
 
-    /// Sets it aside under a claim check, which is good for so many seconds, or as long as the server allows.
+    /// Set it aside under a claim check, which is good for so many seconds, or as long as the server allows.
     fn defer(&self, py: Python<'_>, message: String, life: Option<f64>) -> PyResult<ClaimFields> {
         let (why, life) = deferring(message, life)?;
         wait(py, Timeout::NEVER, self.take_to_defer()?.defer(why, life)).map(Into::into)
     }
 
-    /// Takes bytes back that nobody has looked at; they come next.
+    /// Take bytes back that nobody has looked at; they come next.
     fn unread(&self, data: Bytes) -> PyResult<()> {
         self.borrow()?.unread(data).map_err(IntoPyErr::into_py_err)
     }
@@ -175,12 +175,12 @@ impl IncomingEntity {
         }
     }
 
-    /// Takes it out to be read.
+    /// Take it out to be read.
     pub(crate) fn borrow(&self) -> PyResult<Borrowed> {
         Ok(Borrowed { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
     }
 
-    /// Takes it out to be left out or set aside; where that cannot be it stays.
+    /// Take it out to be left out or set aside; where that cannot be it stays.
     pub(crate) fn take_aside(&self) -> PyResult<net::IncomingEntity> {
         let mut entity = self.entity();
         let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
@@ -188,7 +188,7 @@ impl IncomingEntity {
         entity.take().ok_or_else(|| taken().into_py_err())
     }
 
-    /// The same, to be set aside under a claim check.
+    /// Return the same, to be set aside under a claim check.
     pub(crate) fn take_to_defer(&self) -> PyResult<net::IncomingEntity> {
         let mut entity = self.entity();
         let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;

@@ -47,7 +47,7 @@ impl Manifest {
         self.manifest().add_child(key(scope_id, parent_id), child_id, status).map_err(IntoPyErr::into_py_err)
     }
 
-    /// The name of what it did: applied, repeated, orphaned.
+    /// Return the name of what it did: applied, repeated, orphaned.
     fn complete_child(&self, scope_id: u16, parent_id: u32, child_id: u32, status: u8) -> PyResult<&'static str> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
         let done = self.manifest().complete_child(now(), key(scope_id, parent_id), child_id, status);
@@ -79,7 +79,7 @@ impl Manifest {
         self.manifest().remove(key(scope_id, parent_id))
     }
 
-    /// Drops orphans that waited too long, and takes out the entries that were open too long.
+    /// Drop orphans that waited too long, and takes out the entries that were open too long.
     fn expire(&self) -> Vec<(u16, u32)> {
         self.manifest().handle_timeout(now()).into_iter().map(|key| (key.scope, key.entity)).collect()
     }

@@ -162,7 +162,7 @@ impl ServeOptions {
         Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
     }
 
-    /// Where metrics are served. Blocks on the resolver.
+    /// Return where metrics are served. Blocks on the resolver.
     pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
         let Some(listen) = &self.metrics else { return Ok(None) };
         Ok(address::resolve(listen)?.0.first().copied())
@@ -173,7 +173,7 @@ impl ServeOptions {
         self.references.as_ref().map_or_else(|| Ok(References::keep()), |options| options.references(self.max_payload))
     }
 
-    /// The prefix, where the sink is one.
+    /// Return the prefix, where the sink is one.
     pub(crate) fn place(&self) -> Result<Option<Place>> {
         Ok(place(self.sink.as_deref(), &self.storage)?)
     }
@@ -251,7 +251,7 @@ fn header_keys(text: Option<&str>) -> Result<Option<HeaderKeys>> {
     text.map(|text| HeaderKeys::parse(text).map_err(Error::Protocol)).transpose()
 }
 
-/// How long a session goes on without a connection.
+/// Return how long a session goes on without a connection.
 fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     let Some(seconds) = seconds.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
     let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
@@ -262,7 +262,7 @@ fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     survives.map(Some).ok_or_else(wrong)
 }
 
-/// The certificate that a server shows: that of the files, or one for development.
+/// Return the certificate that a server shows: that of the files, or one for development.
 pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> Identity {
     match own {
         Some((cert, key)) => Identity::Files { cert, key },
@@ -282,7 +282,7 @@ pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: 
     }
 }
 
-/// Whether clients must have a certificate.
+/// Return whether clients must have a certificate.
 pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<ClientCertificates> {
     match value {
         "required" => Ok(ClientCertificates::Required),
@@ -291,7 +291,7 @@ pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<Clien
     }
 }
 
-/// The prefix in an object store that a sink is, unless it is a folder.
+/// Return the prefix in an object store that a sink is, unless it is a folder.
 pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<Place>> {
     let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
     if uri.is_none() && !storage.is_empty() {

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
-/// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed.
+/// Make a payload, which reads and hashes it, without the interpreter's lock where it is not needed.
 ///
 /// `bytes` are copied: their owner is Python, and the IO thread would give them back through a lock of pyo3's that a
 /// fork could leave locked in the child for ever. A copy costs a tenth of the hash.

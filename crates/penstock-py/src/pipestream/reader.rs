@@ -89,20 +89,20 @@ impl SinkReader {
         Ok(Self { sink })
     }
 
-    /// The closed sessions, the one that ended first at the front. Nothing is written.
+    /// Return the closed sessions, the one that ended first at the front. Nothing is written.
     fn sessions(&self, py: Python<'_>) -> PyResult<Vec<SessionTuple>> {
         let sink = self.sink.clone();
         wait(py, Timeout::NEVER, background(async move { sink.sessions().await }))
     }
 
-    /// The journal's name and length, and its sessions from a position on.
+    /// Return the journal's name and length, and its sessions from a position on.
     fn follow(&self, py: Python<'_>, after: u64, max: usize) -> PyResult<(String, u64, Vec<SessionTuple>)> {
         let sink = self.sink.clone();
         let followed = wait(py, Timeout::NEVER, background(async move { sink.follow(after, max).await }))?;
         Ok((followed.journal, followed.length, followed.sessions.into_iter().map(session_tuple).collect()))
     }
 
-    /// Divides a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
+    /// Divide a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
     #[pyo3(signature = (session, start, max_bytes, rows, pieces, documents=None, names=None))]
     #[allow(clippy::too_many_arguments)]
     fn plan(
@@ -134,7 +134,7 @@ impl SinkReader {
         Ok((tuples.collect(), planned.next))
     }
 
-    /// The rows of a piece. Without `max_content` no content is read.
+    /// Return the rows of a piece. Without `max_content` no content is read.
     #[pyo3(signature = (session, start, end, max_content, batch_bytes))]
     fn rows(&self, session: String, start: u64, end: u64, max_content: Option<u64>, batch_bytes: u64) -> SinkRows {
         let limits = BatchLimits {
@@ -147,14 +147,14 @@ impl SinkReader {
         SinkRows { state: Mutex::new(State { range, next: Some(start), ahead: None }) }
     }
 
-    /// The claim checks of the server that keeps the sink, by their expiry.
+    /// Return the claim checks of the server that keeps the sink, by their expiry.
     fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
         let sink = self.sink.clone();
         let rows = wait(py, Timeout::NEVER, background(async move { sink.claims().await }))?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// Removes a session of a folder.
+    /// Remove a session of a folder.
     fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
         match &self.sink {
             Sink::Here(here) => py.detach(|| here.store.remove(session)).map_err(IntoPyErr::into_py_err),
@@ -213,7 +213,7 @@ impl SinkRows {
 }
 
 impl State {
-    /// Begins to read the next batch.
+    /// Begin to read the next batch.
     fn read(&mut self) -> PyResult<Option<JoinHandle<Result<Rows>>>> {
         let Some(start) = self.next.take() else { return Ok(None) };
         let range = self.range.clone();
@@ -382,7 +382,7 @@ fn session_tuple(session: ClosedSession) -> SessionTuple {
     (session.id, session.rows, session.bytes)
 }
 
-/// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
+/// Run on the IO thread, so that it ends there even if the caller does not wait for it.
 async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     joined(runtime::spawn(work)?).await
 }

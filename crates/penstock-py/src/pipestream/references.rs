@@ -90,14 +90,14 @@ pub(crate) fn encode_reference(message: ReferenceFields) -> PyResult<Bytes> {
     Reference::new(message.into()).and_then(|reference| reference.encode()).map_err(IntoPyErr::into_py_err)
 }
 
-/// The FileStorageReference that `data` is.
+/// Return the FileStorageReference that `data` is.
 #[pyfunction]
 pub(crate) fn decode_reference(data: Bytes) -> PyResult<ReferenceFields> {
     let reference = Reference::decode(data).map_err(IntoPyErr::into_py_err)?;
     Ok(reference.message().clone().into())
 }
 
-/// Refuses a reference whose encryption section 10.9 does not allow, given the providers that are approved.
+/// Refuse a reference whose encryption section 10.9 does not allow, given the providers that are approved.
 #[pyfunction]
 pub(crate) fn check_reference(message: ReferenceFields, approved: Vec<String>) -> PyResult<()> {
     let checked = KeyProviders::parse(approved)
@@ -105,20 +105,20 @@ pub(crate) fn check_reference(message: ReferenceFields, approved: Vec<String>) -
     checked.map_err(IntoPyErr::into_py_err)
 }
 
-/// The reference that a URL of an object is.
+/// Return the reference that a URL of an object is.
 #[pyfunction]
 pub(crate) fn reference_of_url(url: &str) -> PyResult<ReferenceFields> {
     Location::parse(url).map(|location| location.to_message().into()).map_err(IntoPyErr::into_py_err)
 }
 
-/// The URL of the object.
+/// Return the URL of the object.
 #[pyfunction]
 pub(crate) fn reference_url(message: ReferenceFields) -> PyResult<String> {
     let location = Reference::new(message.into()).and_then(|reference| reference.location());
     location.map(|location| location.to_string()).map_err(IntoPyErr::into_py_err)
 }
 
-/// A key ID without its version, and the version.
+/// Return a key ID without its version, and the version.
 #[pyfunction]
 pub(crate) fn split_key(key_id: &str) -> (&str, Option<&str>) {
     split_key_id(key_id)

@@ -16,7 +16,7 @@ use penstock_pipestream_sink::read::{Batch, Line};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
-/// The columns of a row.
+/// Return the columns of a row.
 pub(super) fn schema() -> SchemaRef {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
     Arc::new(Schema::new(vec![
@@ -42,7 +42,7 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-/// The columns of a sink's rows, as a pyarrow schema.
+/// Return the columns of a sink's rows, as a pyarrow schema.
 #[pyfunction]
 pub(crate) fn row_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(schema()).into_pyarrow(py)
@@ -59,7 +59,7 @@ fn pairs() -> DataType {
     DataType::Map(Arc::new(entries), false)
 }
 
-/// Makes the rows of a batch. Contents are not copied. `max_content`: those beyond it were asked for and left out.
+/// Make the rows of a batch. Contents are not copied. `max_content`: those beyond it were asked for and left out.
 pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
     let mut columns = Columns::default();
     batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
@@ -167,7 +167,7 @@ impl Columns {
         self.path.append(segments.is_some());
     }
 
-    /// The rows; `content` are their contents behind one another.
+    /// Return the rows; `content` are their contents behind one another.
     pub(super) fn finish(self, content: Vec<u8>) -> Result<RecordBatch> {
         self.batch(content).map_err(|error| Error::misuse(error.to_string()))
     }
@@ -200,7 +200,7 @@ impl Columns {
     }
 }
 
-/// Why a row that has a payload has no content.
+/// Return why a row that has a payload has no content.
 fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
     (bytes > most)

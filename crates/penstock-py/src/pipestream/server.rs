@@ -98,14 +98,14 @@ impl Server {
         })
     }
 
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` when the server is closed.
     fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || Error::deadline("it has taken longer than the time-out".into()).into_py_err();
         Ok(next.ok_or_else(late)??.map(|handle| Session { handle, on_disk: false }))
     }
 
-    /// The claim checks that are known, by their expiry.
+    /// Return the claim checks that are known, by their expiry.
     fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
         let rows = py.detach(|| self.server.claims()).map_err(IntoPyErr::into_py_err)?;
         Ok(rows.into_iter().map(Into::into).collect())
@@ -117,7 +117,8 @@ impl Server {
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// Waits for claim checks that are open and were not given before; none: the time is over; `None`: the server is closed.
+    /// Wait for claim checks that are open and were not given before; none: the time is over; `None`: the server is
+    /// closed.
     fn wait_claims(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Vec<ClaimRowFields>>> {
         let fresh = wait_or_not(py, timeout, async { Ok(self.fresh_claims().await) })?;
         let Some(fresh) = fresh else { return Ok(Some(Vec::new())) };
@@ -125,20 +126,20 @@ impl Server {
         Ok(rows.map(|rows| rows.into_iter().map(Into::into).collect()))
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it.
+    /// End what a claim check stands for, if nobody has redeemed it.
     fn settle(&self, py: Python<'_>, id: u64, status: u8) -> PyResult<()> {
         let status = status_of(status)?;
         wait(py, Timeout::NEVER, self.server.settle(id, status))
     }
 
-    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    /// Take no more connections, lets the sessions end for so many seconds, then close.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }
 }
 
 impl Server {
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` when the server is closed.
     pub(crate) async fn next(&self) -> PyResult<Option<SessionHandle>> {
         let Some(sessions) = &self.sessions else {
             return Err(Error::misuse("the sink takes this server's sessions".into()).into_py_err());
@@ -215,12 +216,12 @@ impl Server {
     }
 }
 
-/// A status by its number.
+/// Return a status by its number.
 pub(crate) fn status_of(code: u8) -> PyResult<net::Status> {
     net::Status::try_from(code).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
-/// Writes ca.pem, cert.pem and key.pem for localhost, and gives the certificate's fingerprint.
+/// Write ca.pem, cert.pem and key.pem for localhost, and return the certificate's fingerprint.
 #[pyfunction]
 pub(crate) fn write_certificates(py: Python<'_>, directory: std::path::PathBuf) -> PyResult<String> {
     let written = py.detach(|| tls::write_certificates(&directory));

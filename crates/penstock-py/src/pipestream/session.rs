@@ -67,14 +67,14 @@ pub(crate) fn outcome(resolution: Resolution) -> Outcome {
     (status.code(), reason.map(Into::into), attempts, claim)
 }
 
-/// The session that is named by its 32 hex digits.
+/// Return the session that is named by its 32 hex digits.
 pub(crate) fn session_id(text: &str) -> PyResult<SessionId> {
     SessionId::parse(text).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
 #[pymethods]
 impl Session {
-    /// Connects and agrees on capabilities.
+    /// Connect and agrees on capabilities.
     #[staticmethod]
     fn connect(py: Python<'_>, address: &str, options: ConnectOptions) -> PyResult<Self> {
         let prepared = py.detach(|| {
@@ -95,12 +95,12 @@ impl Session {
         self.handle.id().map(|id| id.to_string()).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Whether an earlier process began it.
+    /// Return whether an earlier process began it.
     fn resumed(&self) -> PyResult<bool> {
         self.handle.resumed().map_err(IntoPyErr::into_py_err)
     }
 
-    /// Whether that one had begun to close it.
+    /// Return whether that one had begun to close it.
     fn closing(&self) -> PyResult<bool> {
         self.handle.closing().map_err(IntoPyErr::into_py_err)
     }
@@ -117,7 +117,7 @@ impl Session {
         self.handle.agreement().map(Into::into).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session is over, if it is.
     fn is_closed(&self) -> PyResult<Option<ReasonFields>> {
         self.handle.is_closed().map(|reason| reason.map(Into::into)).map_err(IntoPyErr::into_py_err)
     }
@@ -127,7 +127,7 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.send(draft.into(), payload)).map(Into::into)
     }
 
-    /// Announces an entity that cannot be delivered.
+    /// Announce an entity that cannot be delivered.
     fn announce_failed(
         &self,
         py: Python<'_>,
@@ -143,7 +143,7 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.fail(entity_key(key), reason(code, message)))
     }
 
-    /// Leaves an entity of ours out.
+    /// Leave an entity of ours out.
     fn skip(&self, py: Python<'_>, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.handle.skip(entity_key(key), reason(code, message)))
     }
@@ -158,7 +158,7 @@ impl Session {
         wait(py, timeout, self.handle.claim(id)).map(Into::into)
     }
 
-    /// Takes the entity over that the peer has set aside in another session.
+    /// Take the entity over that the peer has set aside in another session.
     fn redeem(&self, py: Python<'_>, id: u64, session: &str, timeout: Timeout) -> PyResult<ClaimFields> {
         wait(py, timeout, self.handle.redeem(id, session_id(session)?)).map(Into::into)
     }
@@ -171,18 +171,18 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.end_root())
     }
 
-    /// Takes the outcome of an entity of ours.
+    /// Take the outcome of an entity of ours.
     fn wait_resolved(&self, py: Python<'_>, key: KeyTuple, timeout: Timeout) -> PyResult<Option<Outcome>> {
         Ok(wait_or_not(py, timeout, self.handle.wait_resolved(entity_key(key)))?.map(outcome))
     }
 
-    /// Takes the digest of a scope of ours.
+    /// Take the digest of a scope of ours.
     fn wait_released(&self, py: Python<'_>, scope: ScopeTuple, timeout: Timeout) -> PyResult<Option<DigestFields>> {
         let released = wait_or_not(py, timeout, self.handle.wait_released(scope_key(scope)))?;
         Ok(released.map(|released| released.digest.into()))
     }
 
-    /// The answer to a CHECKPOINT.
+    /// Return the answer to a CHECKPOINT.
     fn checkpoint(&self, py: Python<'_>, scope: u32, entity: u32, timeout: Option<f64>) -> PyResult<CheckpointFields> {
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
         let timeout = timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(format!("timeout: {error}")))?;
@@ -195,12 +195,12 @@ impl Session {
         Ok(batch.map(|batch| (batch.events.into_iter().map(EventFields::from).collect(), batch.lost)))
     }
 
-    /// The peer's next entity; `None` when the session is over.
+    /// Return the peer's next entity; `None` when the session is over.
     fn next_entity(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<IncomingEntity>> {
         Ok(wait(py, timeout, self.handle.next_entity())?.map(IncomingEntity::new))
     }
 
-    /// Ends the session and gives the reason that it ended for.
+    /// End the session and return the reason that it ended for.
     fn close(&self, py: Python<'_>, timeout: Timeout) -> PyResult<ReasonFields> {
         wait(py, timeout, self.handle.close()).map(Into::into)
     }
@@ -210,7 +210,7 @@ impl Session {
         self.handle.give_up(entity_key(key), reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Ends the session for this process: the next one goes on with it where its state is on disk.
+    /// End the session for this process: the next one goes on with it where its state is on disk.
     fn leave(&self, code: u64, message: String) -> PyResult<()> {
         self.handle.leave(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
@@ -219,7 +219,7 @@ impl Session {
         self.handle.abort(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Waits for the end of the session; `None`: not yet.
+    /// Wait for the end of the session; `None`: not yet.
     fn closed(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<ReasonFields>> {
         Ok(wait_or_not(py, timeout, self.handle.closed())?.map(Into::into))
     }

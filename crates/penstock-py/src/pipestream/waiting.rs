@@ -49,7 +49,7 @@ impl Timeout {
     }
 }
 
-/// Waits for a result. A time-out is an error of kind "deadline".
+/// Wait for a result. A time-out is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -59,7 +59,7 @@ pub(crate) fn wait<T: Send>(
     wait_or_not(py, timeout, future)?.ok_or_else(late)
 }
 
-/// Waits for a result; `None` when the time is over.
+/// Wait for a result; `None` when the time is over.
 pub(crate) fn wait_or_not<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -61,7 +61,7 @@ impl QuicxDaemon {
         ]))
     }
 
-    /// Waits until a client asks it to stop; false when the time is over.
+    /// Wait until a client asks it to stop; false when the time is over.
     fn wait_for_stop(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
         wait_at_most(py, timeout, self.daemon.asked_to_stop()).map(|asked| asked.is_some())
     }

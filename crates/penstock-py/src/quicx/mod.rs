@@ -26,7 +26,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
     (queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total)
 }
 
-/// The exception of an error: with the protocol's code where the daemon has refused something.
+/// Return the exception of an error: with the protocol's code where the daemon has refused something.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let (message, code) = match error {
         Error::Refused(refused) => (refused.message.clone(), Some(refused.code.byte())),
@@ -35,12 +35,12 @@ pub(crate) fn raised(error: &Error) -> PyErr {
     python::QuicxError::new_err((message, error.kind().name(), code))
 }
 
-/// The exception of a limit of our own.
+/// Return the exception of a limit of our own.
 pub(crate) fn too_much(message: String) -> PyErr {
     python::QuicxError::new_err((message, "limit", None::<u8>))
 }
 
-/// Waits for a result without the interpreter's lock; `None` when the time is over.
+/// Wait for a result without the interpreter's lock; `None` when the time is over.
 pub(crate) fn wait_at_most<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -49,7 +49,7 @@ pub(crate) fn wait_at_most<T: Send>(
     wait_or_not(py, timeout, async { Ok(future.await) })?.transpose().map_err(|error| raised(&error))
 }
 
-/// The same. A time-out is an error of kind "deadline".
+/// Return the same. A time-out is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -31,7 +31,7 @@ impl QuicxPool {
         Ok(Self { pool: SharedPool::new(pool) })
     }
 
-    /// A block that holds these bytes.
+    /// Return a block that holds these bytes.
     fn store(&self, content: &[u8]) -> PyResult<QuicxBlock> {
         let stored = self.pool.store(content);
         stored.map(|block| QuicxBlock { block }).map_err(|error| too_much(error.to_string()))

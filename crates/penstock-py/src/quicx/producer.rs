@@ -64,7 +64,7 @@ impl QuicxProducer {
         wait(py, timeout, async { Ok(answers(self.producer.submit(batch).await?)) })
     }
 
-    /// Waits for an outcome: why it failed, or `None`.
+    /// Wait for an outcome: why it failed, or `None`.
     fn observe(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<Option<Vec<u8>>> {
         wait(py, timeout, async { self.producer.observe(TaskId(id)).await.map(Outcome::err) })
     }
@@ -83,7 +83,7 @@ impl QuicxProducer {
         watching.map(drop).map_err(|error| raised(&error.into()))
     }
 
-    /// The next outcome that was watched for; `None` when the time is over.
+    /// Return the next outcome that was watched for; `None` when the time is over.
     fn next_outcome(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<OutcomeTuple>> {
         let next = async { Ok(self.outcomes.lock().await.recv().await) };
         let found = wait_at_most(py, timeout, next)?.flatten();
@@ -112,7 +112,7 @@ impl QuicxProducer {
         wait(py, timeout, self.producer.dead_drop(TaskId(id)))
     }
 
-    /// Ends the connection, whoever still waits for something.
+    /// End the connection, whoever still waits for something.
     fn close(&self) {
         self.producer.close();
     }

@@ -27,7 +27,7 @@ impl QuicxWorker {
         wait(py, Timeout::NEVER, Self::connect(&options, types, prefetch, heartbeat))
     }
 
-    /// The next task; `None` when the time is over.
+    /// Return the next task; `None` when the time is over.
     fn next_task(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<TaskTuple>> {
         wait_at_most(py, timeout, self.next())
     }
@@ -46,17 +46,17 @@ impl QuicxWorker {
         wait(py, timeout, async { self.open()?.done_all(ids).await })
     }
 
-    /// Waits until all has come that the daemon has for us now.
+    /// Wait until all has come that the daemon has for us now.
     fn settle(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, async { self.open()?.settle().await })
     }
 
-    /// Takes no more tasks; those that came before are still given.
+    /// Take no more tasks; those that came before are still given.
     fn rest(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, self.pause())
     }
 
-    /// Ends the connection: what it holds goes to others.
+    /// End the connection: what it holds goes to others.
     fn close(&self) {
         drop(self.slot().take());
     }

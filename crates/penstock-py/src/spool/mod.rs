@@ -38,13 +38,13 @@ fn divide(
     Ok((tuples.collect(), (end.segment, end.row)))
 }
 
-/// The columns of the raw layout, as a pyarrow schema.
+/// Return the columns of the raw layout, as a pyarrow schema.
 #[pyfunction]
 pub(crate) fn event_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(Layout::raw().schema()).into_pyarrow(py)
 }
 
-/// The layout of a schema, or the raw one.
+/// Return the layout of a schema, or the raw one.
 pub(crate) fn layout(schema: Option<PySchema>) -> PyResult<Layout> {
     let Some(schema) = schema else { return Ok(Layout::raw()) };
     Layout::typed(schema.into_inner()).map_err(|error| raised(&error))

@@ -64,7 +64,7 @@ impl SpoolReader {
         Ok(Self { store: detached(py, || options.store())? })
     }
 
-    /// The spool's ID.
+    /// Return the spool's ID.
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         detached(py, || self.store.spool())
     }
@@ -86,7 +86,7 @@ impl SpoolReader {
         detached(py, || self.store.commit(reader, position(at)))
     }
 
-    /// The rows of a piece, in the columns of a schema; without one in those of the raw layout.
+    /// Return the rows of a piece, in the columns of a schema; without one in those of the raw layout.
     #[pyo3(signature = (piece, schema=None, skip_damaged=false))]
     fn rows(&self, piece: PieceTuple, schema: Option<PySchema>, skip_damaged: bool) -> PyResult<SpoolRows> {
         let (segment, header, start, end, skip, rows) = piece;

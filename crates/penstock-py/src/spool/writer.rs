@@ -75,7 +75,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Where a receiver delivers.
+    /// Return where a receiver delivers.
     pub(crate) fn destination(&self) -> Arc<NetSpool> {
         Arc::clone(&self.spool)
     }
@@ -89,7 +89,7 @@ impl Spool {
         Ok(Self { spool, service: Mutex::new(None) })
     }
 
-    /// The spool's ID.
+    /// Return the spool's ID.
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         detached(py, || self.spool.store()?.spool())
     }
@@ -154,7 +154,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Takes no more, and waits until what was taken is on disk.
+    /// Take no more, and wait until what was taken is on disk.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(service) = self.service.lock().unwrap_or_else(PoisonError::into_inner).take() {
             service.close();

@@ -35,7 +35,7 @@ fn import<'py>(
     import.bind(py).call1(to_array_pycapsules(py, Arc::new(field), array, None)?)
 }
 
-/// A batch as a `pa.RecordBatch`, with the schema that was declared.
+/// Return a batch as a `pa.RecordBatch`, with the schema that was declared.
 pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
     let array = StructArray::from(batch.to_record_batch().map_err(IntoVgiErr::into_vgi_err)?);
     let field =
@@ -43,7 +43,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'
     import(py, &IMPORT_BATCH, "RecordBatch", field, &array)
 }
 
-/// An array as a `pa.Array`.
+/// Return an array as a `pa.Array`.
 pub(crate) fn array_to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     let field = Field::new(field.name(), field.data_type().clone(), true);
     import(py, &IMPORT_ARRAY, "Array", field, array)
@@ -69,12 +69,12 @@ impl<'py> FromPyObject<'_, 'py> for PyBatch {
     }
 }
 
-/// A `pa.Schema`.
+/// Return a `pa.Schema`.
 pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     object.extract::<PySchema>().map(PySchema::into_inner)
 }
 
-/// The bytes of `pa.Schema.serialize()`.
+/// Return the bytes of `pa.Schema.serialize()`.
 pub(crate) fn serialized(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = object.py();
     object.call_method0(intern!(py, "serialize"))?.call_method0(intern!(py, "to_pybytes"))?.extract()
@@ -104,7 +104,7 @@ pub(crate) fn metadata_to_python<'py>(py: Python<'py>, metadata: &Metadata) -> P
 /// A batch with its metadata; `None` for no metadata.
 pub(crate) type Annotated = (Py<PyAny>, Option<Py<PyDict>>);
 
-/// A batch with its metadata.
+/// Return a batch with its metadata.
 pub(crate) fn annotated(py: Python<'_>, batch: &Batch) -> PyResult<Annotated> {
     let metadata = (!batch.metadata.is_empty()).then(|| metadata_to_python(py, &batch.metadata)).transpose()?;
     Ok((to_python(py, batch)?.unbind(), metadata.map(Bound::unbind)))

@@ -11,7 +11,7 @@ use pyo3_arrow::PySchema;
 use super::batches::{Annotated, PyBatch, annotated, metadata, schema as read_schema};
 use super::client::{IntoVgiErr, vgi_error};
 
-/// A whole IPC stream.
+/// Return a whole IPC stream.
 #[pyfunction]
 pub(crate) fn vgi_encode<'py>(
     py: Python<'py>,
@@ -29,7 +29,7 @@ pub(crate) fn vgi_encode<'py>(
     Ok(PyBytes::new(py, &out.concat()))
 }
 
-/// The first IPC stream of some bytes: its schema and its batches.
+/// Return the first IPC stream of some bytes: its schema and its batches.
 #[pyfunction]
 #[pyo3(signature = (data, max_message=None))]
 pub(crate) fn vgi_decode(
@@ -67,7 +67,7 @@ fn signer(key: Vec<u8>, dialect: &str, ttl: u64) -> PyResult<Signer> {
     Ok(Signer::new(key, Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?, ttl))
 }
 
-/// The bytes of a state token.
+/// Return the bytes of a state token.
 #[pyfunction]
 #[pyo3(signature = (key, dialect, fields, identity))]
 pub(crate) fn vgi_token_seal<'py>(

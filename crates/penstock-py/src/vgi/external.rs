@@ -103,13 +103,13 @@ impl VgiStore {
         Ok(Self { storage: storage.map_err(|error| refused(&error.to_string()))? })
     }
 
-    /// Puts an object, and gives the URL by which it is fetched.
+    /// Put an object, and return the URL by which it is fetched.
     fn upload(&self, py: Python<'_>, name: &str, data: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
         let (url, raised) = waiting(py, |check| self.storage.upload(name, data, coding, check));
         url.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 
-    /// A URL to which an object may be put, and one by which it is fetched.
+    /// Return a URL to which an object may be put, and one by which it is fetched.
     fn upload_url(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
         let (urls, raised) = waiting(py, |check| self.storage.upload_url(name, check));
         urls.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
@@ -183,13 +183,13 @@ impl Fault {
 }
 
 impl External {
-    /// Whether a batch is large enough to be stored.
+    /// Return whether a batch is large enough to be stored.
     pub(crate) fn takes(&self, batch: &Batch) -> bool {
         let large = |threshold| batch.rows > 0 && batch.memory() as u64 >= threshold;
         self.storage.is_some() && self.threshold.is_some_and(large)
     }
 
-    /// Stores a cycle, and gives the pointer to it.
+    /// Store a cycle, and return the pointer to it.
     pub(crate) fn store(&self, py: Python<'_>, schema: &SchemaRef, cycle: &[Batch]) -> PyResult<Batch> {
         let Some(storage) = &self.storage else { return Err(refused("there is no storage")) };
         let parcel = py.detach(|| Parcel::pack(schema, cycle, self.level)).map_err(IntoVgiErr::into_vgi_err)?;
@@ -211,7 +211,7 @@ impl External {
         }
     }
 
-    /// Whether a peer's URL may be used; a folder that was named allows its files.
+    /// Return whether a peer's URL may be used; a folder that was named allows its files.
     fn allowed(&self, py: Python<'_>, url: &str) -> PyResult<()> {
         match &self.validator {
             Some(validator) if !(self.files && url.starts_with("file:")) => validator.call1(py, (url,)).map(drop),
@@ -231,7 +231,7 @@ impl External {
         })
     }
 
-    /// A batch for a method; what its sender logged is nobody's here.
+    /// Return a batch for a method; what its sender logged is nobody's here.
     pub(crate) fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
         match self.resolve(py, &batch) {
             Ok(None) => Ok(Ok(batch)),
@@ -241,7 +241,7 @@ impl External {
         }
     }
 
-    /// A batch for a caller, once its messages were handed on.
+    /// Return a batch for a caller, once its messages were handed on.
     fn receive(&self, py: Python<'_>, batch: Batch, logger: &Logger) -> PyResult<Batch> {
         let Some(opened) = self.resolve(py, &batch).map_err(Fault::into_py_err)? else { return Ok(batch) };
         opened.logs.iter().try_for_each(|log| logger.log(py, log))?;
@@ -259,7 +259,7 @@ impl External {
     }
 }
 
-/// A batch for a caller: what a pointer leads to, where somebody follows it.
+/// Return a batch for a caller: what a pointer leads to, where somebody follows it.
 pub(crate) fn receive(
     py: Python<'_>,
     external: Option<&Arc<External>>,

@@ -64,7 +64,7 @@ impl VgiTls {
     }
 }
 
-/// A channel of two descriptors or two files. `writer` is `None` for a socket, which is both.
+/// Return a channel of two descriptors or two files. `writer` is `None` for a socket, which is both.
 pub(crate) fn channel(
     reader: &Bound<'_, PyAny>,
     writer: Option<&Bound<'_, PyAny>>,
@@ -138,7 +138,7 @@ impl Sink for PythonFile {
     }
 }
 
-/// Runs what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised, and so
+/// Run what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised, and so
 /// does a [`VgiStop`] that this thread watches.
 pub(crate) fn waiting<T: Send>(
     py: Python<'_>,

@@ -65,13 +65,13 @@ pub(crate) struct VgiHttpCall {
 }
 
 impl VgiHttpCall {
-    /// A call whose body is still to come, and whose answer is fetched.
+    /// Make a call whose body is still to come, and whose answer is fetched.
     pub(super) fn new(asked: Asked, stage: Stage, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
         let (stage, verdict) = (Mutex::new(stage), Mutex::default());
         Self { asked, stage, verdict, head: true, auth: None, counters, external }
     }
 
-    /// A call of our own server, which acts on the verdict.
+    /// Make a call of our own server, which acts on the verdict.
     pub(super) fn judged_by(self, judge: Judge, head: bool, auth: Option<Py<PyAny>>) -> Self {
         Self { verdict: Mutex::new(Some(judge)), head, auth, ..self }
     }
@@ -113,7 +113,7 @@ impl VgiHttpCall {
         }
     }
 
-    /// Looks at the call, or works on its answer.
+    /// Look at the call, or work on its answer.
     fn call<T>(&self, work: impl FnOnce(&mut Call) -> PyResult<T>) -> PyResult<T> {
         match &mut *self.stage() {
             Stage::Call(call) => work(call),
@@ -135,7 +135,7 @@ impl VgiHttpCall {
         Ok(())
     }
 
-    /// The batch, or a pointer to it and the messages in front of it.
+    /// Return the batch, or a pointer to it and the messages in front of it.
     fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
         let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
         let mut cycle = self.call(|call| Ok(call.waiting_logs(&batch.schema)))?;
@@ -155,7 +155,7 @@ impl VgiHttpCall {
 
 #[pymethods]
 impl VgiHttpCall {
-    /// Whether it was answered.
+    /// Return whether it was answered.
     #[getter]
     fn done(&self) -> bool {
         matches!(*self.stage(), Stage::Done(_))
@@ -213,7 +213,7 @@ impl VgiHttpCall {
         }
     }
 
-    /// Takes the body of a web server's request. One that is too large is answered.
+    /// Take the body of a web server's request. One that is too large is answered.
     fn receive(&self, body: Vec<u8>) -> PyResult<()> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
@@ -232,7 +232,7 @@ impl VgiHttpCall {
         Ok(())
     }
 
-    /// Whether a page is asked for, and no method; `"own"` where it is Python's to make.
+    /// Return whether a page is asked for, and no method; `"own"` where it is Python's to make.
     #[getter]
     fn page(&self) -> Option<&'static str> {
         match &*self.stage() {
@@ -337,7 +337,7 @@ impl VgiHttpCall {
         self.call(|call| metadata_to_python(py, &call.request.metadata))
     }
 
-    /// The parameters that came.
+    /// Return the parameters that came.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.call(|call| {
@@ -352,7 +352,7 @@ impl VgiHttpCall {
         })
     }
 
-    /// Appends a field to the answer.
+    /// Append a field to the answer.
     fn add_header(&self, name: &str, value: &str) -> PyResult<()> {
         self.call(|call| {
             call.add_header(name, value);
@@ -360,7 +360,7 @@ impl VgiHttpCall {
         })
     }
 
-    /// A message in front of the answer, or of the stream's next batch.
+    /// Return a message in front of the answer, or of the stream's next batch.
     fn log(&self, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
         self.call(|call| {
             call.log(Log::new(level, message, extra_json));
@@ -386,7 +386,7 @@ impl VgiHttpCall {
         self.end(py, |call| call.reply(&batch))
     }
 
-    /// How many URLs are asked for.
+    /// Return how many URLs are asked for.
     #[getter]
     fn urls(&self) -> PyResult<usize> {
         self.call(|call| Ok(call.urls))
@@ -413,7 +413,7 @@ impl VgiHttpCall {
         self.end(py, |call| call.fail(of_parameters, &failure))
     }
 
-    /// The state of the stream that goes on.
+    /// Return the state of the stream that goes on.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.resumed(|resumed| Ok(PyBytes::new(py, &resumed.state)))
@@ -431,18 +431,18 @@ impl VgiHttpCall {
         Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
     }
 
-    /// Whether the client has cancelled the stream.
+    /// Return whether the client has cancelled the stream.
     #[getter]
     fn cancelled(&self) -> PyResult<bool> {
         self.resumed(|resumed| Ok(resumed.cancelled))
     }
 
-    /// The stream's input.
+    /// Return the stream's input.
     fn input(&self, py: Python<'_>) -> PyResult<Annotated> {
         self.resumed(|resumed| annotated(py, &resumed.batch))
     }
 
-    /// Opens the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    /// Open the answer of a stream. A `producer` may emit any number of batches, an exchange one.
     fn open(
         &self,
         py: Python<'_>,
@@ -456,7 +456,7 @@ impl VgiHttpCall {
         self.call(|call| call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err))
     }
 
-    /// The next batch of the answer.
+    /// Return the next batch of the answer.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let mut batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
         if self.call(|call| Ok(call.produces()))? {
@@ -465,12 +465,12 @@ impl VgiHttpCall {
         self.call(|call| call.emit(batch).map_err(IntoVgiErr::into_vgi_err))
     }
 
-    /// Whether a producer may go on in this answer.
+    /// Return whether a producer may go on in this answer.
     fn room(&self) -> PyResult<bool> {
         self.call(|call| Ok(call.room()))
     }
 
-    /// Ends the answer; with a state the stream goes on.
+    /// End the answer; with a state the stream goes on.
     #[pyo3(signature = (state=None))]
     fn finish(&self, py: Python<'_>, state: Option<Vec<u8>>) -> PyResult<()> {
         if let Some(state) = state {
@@ -491,7 +491,7 @@ impl VgiHttpCall {
         self.end(py, Call::close)
     }
 
-    /// The answer, for who has begun it: status, fields, body.
+    /// Return the answer, for who has begun it: status, fields, body.
     fn response<'py>(&self, py: Python<'py>) -> PyResult<Answered<'py>> {
         let response = match &mut *self.stage() {
             Stage::Done(response) => response.take(),

@@ -107,7 +107,7 @@ impl Shared {
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
 
-    /// The answer behind the messages.
+    /// Return the answer behind the messages.
     fn answer(&self, py: Python<'_>, answered: Answered) -> PyResult<Batch> {
         for answer in answered.answers {
             match answer {
@@ -190,8 +190,8 @@ impl VgiHttpClient {
         *lock(&self.shared.timeout)
     }
 
-    /// How many seconds the server may take for the answer to one request, to its last byte and however often it is sent; `None`
-    /// is for ever.
+    /// Return how many seconds the server may take for the answer to one request, to its last byte and however often it
+    /// is sent; `None` is for ever.
     #[setter]
     fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
         self.shared.client.set_timeout(timeout(seconds)?);
@@ -199,7 +199,7 @@ impl VgiHttpClient {
         Ok(())
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     #[pyo3(signature = (method, values, metadata=None))]
     fn call<'py>(
         &self,
@@ -214,7 +214,7 @@ impl VgiHttpClient {
         result_of(py, called, &self.shared.answer(py, answered)?)
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     #[pyo3(signature = (method, values, metadata=None))]
     fn open(
         &self,
@@ -238,7 +238,7 @@ impl VgiHttpClient {
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }
 
-    /// Asks for the description of the service.
+    /// Ask for the description of the service.
     fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
@@ -283,13 +283,13 @@ impl VgiHttpClientStream {
 
 #[pymethods]
 impl VgiHttpClientStream {
-    /// The header, of a stream that has one.
+    /// Return the header, of a stream that has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let stream = lock(&self.stream);
         stream.header.as_ref().map(|header| to_python(py, header).map(Bound::unbind)).transpose()
     }
 
-    /// Sends an input and waits for its answer; `None` when the server has ended the stream.
+    /// Send an input and wait for its answer; `None` when the server has ended the stream.
     #[pyo3(signature = (batch, metadata=None))]
     fn exchange(
         &self,
@@ -301,7 +301,7 @@ impl VgiHttpClientStream {
         self.next(py, Some(batch))
     }
 
-    /// The next batch of a producer; `None` when it has finished.
+    /// Return the next batch of a producer; `None` when it has finished.
     fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         self.next(py, None)
     }

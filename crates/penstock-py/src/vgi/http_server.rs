@@ -86,13 +86,13 @@ impl VgiHttp {
 
 #[pymethods]
 impl VgiHttp {
-    /// How many bytes a body may have.
+    /// Return how many bytes a body may have.
     #[getter]
     fn max_body(&self) -> u64 {
         self.service.max_body()
     }
 
-    /// Takes the head of a web server's request: the path is decoded. The body follows with `receive`.
+    /// Take the head of a web server's request: the path is decoded. The body follows with `receive`.
     #[pyo3(signature = (method, path, query, headers, remote))]
     fn begin(
         &self,
@@ -114,7 +114,7 @@ impl VgiHttp {
         VgiHttpCall::new(asked, stage, Arc::clone(&self.counters), self.external.clone())
     }
 
-    /// Listens with the core's own server; with a certificate over TLS.
+    /// Listen with the core's own server; with a certificate over TLS.
     #[pyo3(signature = (address, *, authenticates, cert=None, key=None, client_ca=None))]
     fn listen(
         &self,
@@ -158,7 +158,7 @@ impl VgiHttpServer {
         self.listener.fingerprint().map(|fingerprint| fingerprint.to_string())
     }
 
-    /// Waits for the next call; `None` when the server was closed. Not for the thread that gets signals.
+    /// Wait for the next call; `None` when the server was closed. Not for the thread that gets signals.
     fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
         let waiting = py.detach(|| self.listener.next_call())?;
         let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
@@ -172,7 +172,7 @@ impl VgiHttpServer {
         Some(call.judged_by(Box::new(verdict), head, auth))
     }
 
-    /// Takes no more calls, and waits for those that run.
+    /// Take no more calls, and wait for those that run.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.listener.close()).map_err(IntoPyErr::into_py_err)
     }

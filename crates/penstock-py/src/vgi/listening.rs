@@ -46,7 +46,7 @@ fn cannot_listen(error: &Error) -> PyErr {
 
 #[pymethods]
 impl VgiListener {
-    /// Listens on `HOST:PORT`; a certificate of `tls` is kept current.
+    /// Listen on `HOST:PORT`; a certificate of `tls` is kept current.
     #[staticmethod]
     #[pyo3(signature = (server, address, *, first_byte, max_connections=None, tls=None))]
     fn tcp(
@@ -69,8 +69,8 @@ impl VgiListener {
         Ok(Self { listening, port: address.port() })
     }
 
-    /// Listens on a Unix socket that only this user may connect to; `FileExistsError` where another server listens there, or
-    /// another file is there.
+    /// Listen on a Unix socket that only this user may connect to; `FileExistsError` where another server listens
+    /// there, or another file is there.
     #[staticmethod]
     #[pyo3(signature = (server, path, *, first_byte, max_connections=None))]
     fn unix(
@@ -93,19 +93,19 @@ impl VgiListener {
         Ok(Self { listening, port: 0 })
     }
 
-    /// The port of TCP; 0 of a Unix socket.
+    /// Return the port of TCP; 0 of a Unix socket.
     #[getter]
     fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for the next connection; `None` once this was closed.
+    /// Wait for the next connection; `None` once this was closed.
     fn accept(&self, py: Python<'_>) -> PyResult<Option<VgiAccepted>> {
         let accepted = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.accept().await?) })?;
         Ok(accepted.flatten().map(|accepted| VgiAccepted(Mutex::new(Some(accepted)))))
     }
 
-    /// Takes no more connections.
+    /// Take no more connections.
     fn close(&self) {
         self.listening.close();
     }

@@ -30,12 +30,12 @@ impl VgiSegment {
         Self { segment: Mutex::new(Some(segment)), name, size }
     }
 
-    /// The segment that batches go through.
+    /// Return the segment that batches go through.
     fn current(&self) -> PyResult<Arc<Segment>> {
         self.segment().map(|segment| segment.current())
     }
 
-    /// The segment, unless it was closed.
+    /// Return the segment, unless it was closed.
     pub(crate) fn segment(&self) -> PyResult<Arc<Segment>> {
         let segment = self.segment.lock().unwrap_or_else(PoisonError::into_inner);
         segment.clone().ok_or_else(|| misuse("the segment was closed"))
@@ -44,13 +44,13 @@ impl VgiSegment {
 
 #[pymethods]
 impl VgiSegment {
-    /// Creates a segment of so many bytes, the header included.
+    /// Create a segment of so many bytes, the header included.
     #[staticmethod]
     fn create(size: u64) -> PyResult<Self> {
         Segment::create(size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// Attaches another process's segment.
+    /// Attach another process's segment.
     #[staticmethod]
     fn attach(name: &str, size: u64) -> PyResult<Self> {
         // The maker is not known: it is a process of this user, and no more is trusted.
@@ -67,20 +67,20 @@ impl VgiSegment {
         self.size
     }
 
-    /// How many regions are in use.
+    /// Return how many regions are in use.
     #[getter]
     fn num_allocs(&self) -> PyResult<usize> {
         let table = self.current()?.with_table(|table| table.regions().len());
         table.map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// How many regions there can be.
+    /// Return how many regions there can be.
     #[getter]
     fn max_allocs(&self) -> usize {
         MOST
     }
 
-    /// Takes a region; `None` when there is no room.
+    /// Take a region; `None` when there is no room.
     fn allocate(&self, length: u64) -> PyResult<Option<u64>> {
         if length == 0 {
             return Err(PyValueError::new_err("a region has at least one byte"));
@@ -108,14 +108,14 @@ impl VgiSegment {
         freed.map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// Writes a batch: where it lies; `None` when there is no room.
+    /// Write a batch: where it lies; `None` when there is no room.
     fn write_batch(&self, py: Python<'_>, batch: PyBatch) -> PyResult<Option<(u64, u64)>> {
         let segment = self.current()?;
         let region = py.detach(|| segment.write_batch(&batch.0)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(region.map(|region| (region.offset, region.length)))
     }
 
-    /// Puts a batch into the segment, and gives what goes over the pipe in its place; `None` when there is no room.
+    /// Put a batch into the segment, and return what goes over the pipe in its place; `None` when there is no room.
     #[pyo3(signature = (batch, metadata=None))]
     fn share(
         &self,
@@ -128,7 +128,7 @@ impl VgiSegment {
         pointer.map(|pointer| annotated(py, &pointer)).transpose()
     }
 
-    /// The batch that a pointer stands for, with its metadata; what is no pointer as it is.
+    /// Return the batch that a pointer stands for, with its metadata; what is no pointer as it is.
     #[pyo3(signature = (batch, metadata=None))]
     fn resolve(&self, py: Python<'_>, batch: PyBatch, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<Annotated> {
         let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
@@ -136,7 +136,7 @@ impl VgiSegment {
         annotated(py, &found)
     }
 
-    /// The bytes of a region as they lie; it is given back when the last view of them goes.
+    /// Return the bytes of a region as they lie; it is given back when the last view of them goes.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let bytes = self
             .current()?
@@ -148,18 +148,18 @@ impl VgiSegment {
         array_to_python(py, &array, &field)?.call_method0("buffers")?.get_item(1)
     }
 
-    /// Whether the bytes may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
-    /// then on.
+    /// Return whether the bytes may be mapped: the segment is ours, and for us, our parent and our children alone, as
+    /// it is from then on.
     fn view(&self) -> PyResult<bool> {
         Ok(self.current()?.view())
     }
 
-    /// A descriptor of its memory, which is the caller's to close.
+    /// Return a descriptor of its memory, which is the caller's to close.
     fn descriptor(&self) -> PyResult<i32> {
         self.current()?.duplicate().map(IntoRawFd::into_raw_fd).map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// A copy of all bytes.
+    /// Return a copy of all bytes.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let segment = self.current()?;
         let bytes = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
@@ -171,7 +171,7 @@ impl VgiSegment {
         self.segment.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Removes the name.
+    /// Remove the name.
     fn unlink(&self) -> PyResult<()> {
         self.segment()?.unlink();
         Ok(())
@@ -208,7 +208,7 @@ impl VgiTable {
         table(Table::read(header, size))
     }
 
-    /// The header, up to its last region.
+    /// Return the header, up to its last region.
     fn write<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.write())
     }
@@ -217,7 +217,7 @@ impl VgiTable {
         self.0.regions().len()
     }
 
-    /// Takes a region; `None` when there is no room.
+    /// Take a region; `None` when there is no room.
     fn allocate(&mut self, length: u64) -> Option<u64> {
         self.0.allocate(length).map(|region| region.offset)
     }

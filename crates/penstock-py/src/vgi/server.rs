@@ -79,7 +79,7 @@ impl VgiServer {
         Ok(Self { protocol, config, dialect, counters: Arc::default(), external: given(external) })
     }
 
-    /// The same service over HTTP.
+    /// Return the same service over HTTP.
     fn http(&self, options: HttpOptions) -> PyResult<VgiHttp> {
         let service = Service::new(Arc::clone(&self.protocol), options.config(&self.config, self.dialect));
         let service = service.map_err(IntoVgiErr::into_vgi_err)?;
@@ -91,7 +91,7 @@ impl VgiServer {
         self.counters.refused();
     }
 
-    /// Serves the server's counters for Prometheus.
+    /// Serve the server's counters for Prometheus.
     fn metrics(&self, address: &str) -> PyResult<VgiMetrics> {
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let listen = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
@@ -99,7 +99,7 @@ impl VgiServer {
         Ok(VgiMetrics { endpoint: Mutex::new(Some(endpoint.map_err(IntoPyErr::into_py_err)?)) })
     }
 
-    /// A connection over two descriptors, which are used and not owned, or two binary files.
+    /// Return a connection over two descriptors, which are used and not owned, or two binary files.
     #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None, idle=None))]
     fn connection(
         &self,
@@ -143,7 +143,7 @@ impl VgiServer {
     }
 }
 
-/// A failure as Python says it, and whether the parameters are to blame.
+/// Return a failure as Python says it, and whether the parameters are to blame.
 pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
     if !matches!(kind, "params" | "method") {
         return Err(misuse("a failure is one of \"params\" or of the \"method\""));
@@ -160,7 +160,7 @@ pub(crate) struct VgiMetrics {
 
 #[pymethods]
 impl VgiMetrics {
-    /// Where it listens; `None` once it was closed.
+    /// Return where it listens; `None` once it was closed.
     #[getter]
     fn address(&self) -> Option<String> {
         let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -175,7 +175,7 @@ impl VgiMetrics {
         }
     }
 
-    /// Ends it.
+    /// End it.
     fn close(&self) {
         self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     }
@@ -201,7 +201,7 @@ impl Shared {
         self.external.as_ref().map_or_else(|| Ok(Ok(batch.clone())), |external| external.fetch(py, batch.clone()))
     }
 
-    /// The batch, or a pointer to it and the messages in front of it. Shared memory is nearer.
+    /// Return the batch, or a pointer to it and the messages in front of it. Shared memory is nearer.
     fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
         let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
         let logs = self.with(py, |connection, _| {
@@ -221,7 +221,7 @@ impl Shared {
 
 #[pymethods]
 impl VgiConnection {
-    /// The next call; `None` when the client has closed its end. A call that was left without an answer fails.
+    /// Return the next call; `None` when the client has closed its end. A call that was left without an answer fails.
     fn next(&self, py: Python<'_>) -> PyResult<Option<VgiCall>> {
         self.shared.with(py, |connection, check| connection.settle(check))?;
         loop {
@@ -264,7 +264,7 @@ impl VgiCall {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The input that a pointer leads to, in its schema; `None` where the stream has failed over it.
+    /// Return the input that a pointer leads to, in its schema; `None` where the stream has failed over it.
     fn follow(&self, py: Python<'_>, batch: Batch) -> PyResult<Option<Batch>> {
         let found = self.shared.fetch(py, batch)?;
         self.shared.with(py, |connection, check| {
@@ -325,7 +325,7 @@ impl VgiCall {
         metadata_to_python(py, &self.call.request.metadata)
     }
 
-    /// The parameters that came.
+    /// Return the parameters that came.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -337,13 +337,13 @@ impl VgiCall {
         Ok(dict)
     }
 
-    /// Whether the client has cancelled the stream.
+    /// Return whether the client has cancelled the stream.
     #[getter]
     fn cancelled(&self) -> bool {
         self.state().cancelled
     }
 
-    /// A message in front of the answer, or of the stream's next batch.
+    /// Return a message in front of the answer, or of the stream's next batch.
     fn log(&self, py: Python<'_>, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
         self.shared.with(py, |connection, _| {
             connection.machine().log(Log::new(level, message, extra_json));
@@ -389,7 +389,7 @@ impl VgiCall {
         Ok(())
     }
 
-    /// Opens the stream that was called for.
+    /// Open the stream that was called for.
     fn open(
         &self,
         py: Python<'_>,
@@ -402,7 +402,7 @@ impl VgiCall {
         self.answer(py, |connection| Ok(connection.machine().open(&output, &input, header.as_ref())?))
     }
 
-    /// The stream's next input; `None` at its end, or when the client has cancelled it.
+    /// Return the stream's next input; `None` at its end, or when the client has cancelled it.
     fn read(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         if self.state().done {
             return Ok(None);
@@ -455,7 +455,7 @@ impl VgiCall {
         })
     }
 
-    /// Ends the output.
+    /// End the output.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         if self.state().done {
             return Ok(());

@@ -30,13 +30,13 @@ impl VgiStop {
         WATCHED.replace(Some(Arc::clone(&self.stopped)));
     }
 
-    /// Ends the waits, those that come too.
+    /// End the waits, those that come too.
     fn set(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether this thread may go on.
+/// Return whether this thread may go on.
 pub(super) fn check() -> PyResult<()> {
     let stopped = WATCHED.with_borrow(|watched| watched.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)));
     if stopped { Err(PyInterruptedError::new_err("the wait was given up")) } else { Ok(()) }

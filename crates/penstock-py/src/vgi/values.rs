@@ -21,7 +21,7 @@ use pyo3_arrow::PyArray;
 
 use super::batches::array_to_python;
 
-/// The value of an array of length 1.
+/// Return the value of an array of length 1.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     if array.is_empty() || array.is_null(0) {
@@ -60,7 +60,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef
     }
 }
 
-/// An array of length 1 with a value, in the type of its field.
+/// Return an array of length 1 with a value, in the type of its field.
 pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str) -> PyResult<ArrayRef> {
     if value.is_none() {
         return Ok(new_null_array(field.data_type(), 1));
@@ -116,7 +116,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     })
 }
 
-/// A name out of a dictionary that holds nothing else.
+/// Return a name out of a dictionary that holds nothing else.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
     fn of<K: ArrowDictionaryKeyType>(name: &str) -> ArrayRef {

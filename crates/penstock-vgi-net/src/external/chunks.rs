@@ -43,7 +43,7 @@ impl Parts {
         Some(median.mul_f64(self.multiplier.min(1_000_000.0)))
     }
 
-    /// The part that was begun first of those that nobody has asked for again, and when it is late.
+    /// Return the part that was begun first of those that nobody has asked for again, and when it is late.
     fn oldest(&self) -> Option<(usize, Instant)> {
         let patience = self.patience()?;
         let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.bytes.is_none() && !part.hedged);
@@ -78,7 +78,7 @@ impl Parts {
     }
 }
 
-/// Fetches an object whose length is known and within its limit.
+/// Fetch an object whose length is known and within its limit.
 pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &FetchOptions) -> Result<Vec<u8>> {
     let size = options.chunk_size.max(1);
     let count = usize::try_from(length.div_ceil(size)).unwrap_or(usize::MAX);
@@ -122,7 +122,7 @@ pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &Fet
     Ok(whole)
 }
 
-/// One part: so many bytes, no more and no less.
+/// Return one part: so many bytes, no more and no less.
 async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u8>> {
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));

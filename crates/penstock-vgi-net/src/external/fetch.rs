@@ -68,7 +68,7 @@ impl Fetcher {
         Self { options, client: Mutex::new(None) }
     }
 
-    /// How it fetches.
+    /// Return how it fetches.
     pub const fn options(&self) -> &FetchOptions {
         &self.options
     }
@@ -100,7 +100,7 @@ impl Fetcher {
         Ok(Fetched { bytes, zstd, took: begun.elapsed() })
     }
 
-    /// Puts bytes to a URL that was given for that.
+    /// Put bytes to a URL that was given for that.
     pub fn put(&self, url: &str, bytes: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
         let url = self.admitted(url)?;
         if url.scheme() == "file" {
@@ -115,7 +115,7 @@ impl Fetcher {
         self.waited(sent, check)
     }
 
-    /// A URL that may be asked.
+    /// Return a URL that may be asked.
     fn admitted(&self, url: &str) -> Result<Url> {
         let refused = Error::Location;
         let parsed = Url::parse(url).map_err(|error| refused(format!("a location that is no URL: {error}")))?;
@@ -162,7 +162,7 @@ impl Fetcher {
         })
     }
 
-    /// Looks at the object first, and fetches it whole or in parts.
+    /// Look at the object first, and fetch it whole or in parts.
     async fn get(&self, client: &Client, url: &Url) -> Result<(Vec<u8>, Option<String>)> {
         let probed = probe(client, url).await?;
         self.fits(url, probed.length)?;
@@ -186,7 +186,7 @@ impl Fetcher {
     }
 }
 
-/// The bytes of an answer, counted as they come.
+/// Return the bytes of an answer, counted as they come.
 pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
@@ -202,7 +202,7 @@ fn too_long(url: &Url, most: u64) -> Error {
     Error::Size(format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)))
 }
 
-/// Sends a request; the error is one that may pass, unless the address is refused.
+/// Send a request; the error is one that may pass, unless the address is refused.
 pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response> {
     request.send().await.map_err(|error| failed(url, &error))
 }
@@ -219,7 +219,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> Error {
     Error::io(shown(url), inner.to_string())
 }
 
-/// An answer that is one.
+/// Return an answer that is one.
 pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     let status = response.status();
     if status.is_redirection() {
@@ -232,7 +232,7 @@ pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     Ok(response)
 }
 
-/// A URL without its signature, which is a secret for as long as it holds.
+/// Return a URL without its signature, which is a secret for as long as it holds.
 pub(super) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
@@ -240,7 +240,7 @@ pub(super) fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-/// Asks for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one byte.
+/// Ask for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one byte.
 async fn probe(client: &Client, url: &Url) -> Result<Probed> {
     let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
     let signed =

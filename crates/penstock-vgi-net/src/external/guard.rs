@@ -17,7 +17,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether a host that is an address may be connected to; a name is looked at once it is resolved.
+    /// Return whether a host that is an address may be connected to; a name is looked at once it is resolved.
     pub(super) fn check(host: &str) -> Result<(), Self> {
         match host.trim_start_matches('[').trim_end_matches(']').parse() {
             Ok(address) if !is_public(address) => Err(Self { host: host.to_owned(), address }),
@@ -56,7 +56,7 @@ impl Resolve for Guard {
     }
 }
 
-/// Whether an address belongs to the open network: neither to this machine nor to its surroundings (RFC 6890).
+/// Return whether an address belongs to the open network: neither to this machine nor to its surroundings (RFC 6890).
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

@@ -33,7 +33,7 @@ impl ObjectStorage {
         Ok(Self { place, expiry })
     }
 
-    /// Puts an object, and gives the URL by which it is fetched.
+    /// Put an object, and return the URL by which it is fetched.
     pub fn upload(&self, name: &str, bytes: Vec<u8>, coding: Option<&str>, check: Check<'_>) -> Result<String> {
         let path = self.place.path(name);
         let mut attributes = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
@@ -49,7 +49,7 @@ impl ObjectStorage {
         waited(put, check)
     }
 
-    /// A URL to which somebody else may put an object, and one by which it is fetched.
+    /// Return a URL to which somebody else may put an object, and one by which it is fetched.
     pub fn upload_url(&self, name: &str, check: Check<'_>) -> Result<(String, String)> {
         waited(async { Ok((self.signed(Method::PUT, name).await?, self.signed(Method::GET, name).await?)) }, check)
     }

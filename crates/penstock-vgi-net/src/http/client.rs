@@ -66,7 +66,7 @@ pub struct ClientOptions {
 
 /// What sends requests.
 pub trait HttpSender: Send + Sync {
-    /// Sends one, below the base URL, and waits for its answer.
+    /// Send one, below the base URL, and wait for its answer.
     fn send(
         &self,
         method: &str,
@@ -147,7 +147,7 @@ pub struct HttpStream {
 }
 
 impl HttpStream {
-    /// The messages in front of all else.
+    /// Return the messages in front of all else.
     pub fn take_logs(&mut self) -> Vec<Log> {
         let mut logs = Vec::new();
         while let Some(answer) = self.answers.pop_front() {
@@ -162,7 +162,7 @@ impl HttpStream {
         logs
     }
 
-    /// Why the stream never began.
+    /// Return why the stream never began.
     pub fn failure(&self) -> Option<&Failure> {
         match self.answers.front() {
             Some(Answer::Failed(failure)) => Some(failure),
@@ -186,12 +186,12 @@ impl HttpStream {
 }
 
 impl HttpClient {
-    /// A caller of the server at a base URL.
+    /// Make a caller of the server at a base URL.
     pub fn connect(base_url: &str, tls: Option<&ClientTls>, options: ClientOptions) -> Result<Self> {
         Ok(Self::new(Box::new(Wire::new(base_url, tls)?), options))
     }
 
-    /// A caller whose requests go by somebody else's client.
+    /// Make a caller whose requests go by somebody else's client.
     pub fn new(sender: Box<dyn HttpSender>, options: ClientOptions) -> Self {
         let state = State { prefix: options.prefix.clone(), ..State::default() };
         Self { sender, options, uploads: None, state: Mutex::new(state) }
@@ -236,13 +236,13 @@ impl HttpClient {
         Ok(self.send("OPTIONS", &format!("{prefix}/health"), Vec::new(), true, check)?.headers)
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     pub fn call(&self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<Answered> {
         let body = core::request_body(method, params, metadata)?;
         self.post(method, "", body, true, Asked::Call, check)
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     pub fn open(
         &self,
         method: &str,
@@ -257,8 +257,8 @@ impl HttpClient {
         Ok(HttpStream { method: method.to_owned(), header, answers, token })
     }
 
-    /// The next answer of a stream: to an input, or of a producer without one. An input is sent once only: nobody knows
-    /// whether a method has seen it.
+    /// Return the next answer of a stream: to an input, or of a producer without one. An input is sent once only:
+    /// nobody knows whether a method has seen it.
     pub fn next(&self, stream: &mut HttpStream, input: Option<Batch>, check: Check<'_>) -> Result<Answer> {
         if input.is_some() {
             // Batches that came before any input answer none: the package begins a stream without columns of input so.
@@ -317,7 +317,7 @@ impl HttpClient {
         Ok(core::read_answer(&response, asked, &self.options.limits)?)
     }
 
-    /// Whether a body is to be put elsewhere before the server has refused it.
+    /// Return whether a body is to be put elsewhere before the server has refused it.
     fn is_too_large(&self, pieces: &[Buffer]) -> bool {
         let Some(uploads) = &self.uploads else { return false };
         let large = self.state().large;
@@ -325,7 +325,7 @@ impl HttpClient {
         large.urls && [uploads.threshold, large.request].into_iter().flatten().any(|most| length as u64 > most)
     }
 
-    /// Puts a body where the server says, and gives the one that points there.
+    /// Put a body where the server says, and gives the one that points there.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
         let wrong = Error::Location;
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
@@ -348,7 +348,7 @@ impl HttpClient {
         Ok(external::pointer_body(pieces, &download, &self.options.limits)?.concat())
     }
 
-    /// Asks for URLs to which requests may be put; they are the columns of the batch that is the answer.
+    /// Ask for URLs to which requests may be put; they are the columns of the batch that is the answer.
     pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<Answered> {
         let path = format!("{}/{}/init", self.prefix(check)?, core::UPLOAD_URL);
         let response = self.send("POST", &path, core::upload_request(count)?.concat(), true, check)?;
@@ -359,7 +359,7 @@ impl HttpClient {
         Ok(core::read_answer(&response, Asked::Call, &self.options.limits)?)
     }
 
-    /// Sends a request. A redirect is an error: the credentials and the body would go where nobody has asked for.
+    /// Send a request. A redirect is an error: the credentials and the body would go where nobody has asked for.
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
         let response = self.sent(method, path, body, again, check)?;
         match response.headers.get("Location") {
@@ -425,18 +425,18 @@ impl HttpClient {
     }
 }
 
-/// A body in one piece.
+/// Return a body in one piece.
 fn concat(pieces: &[Buffer]) -> Vec<u8> {
     pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
 }
 
-/// A request that could not be put elsewhere. The server has not seen it.
+/// Return a request that could not be put elsewhere. The server has not seen it.
 fn not_stored(error: &Error) -> Answered {
     let failure = Failure::new("ExternalUploadFailed", &error.to_string());
     Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
 }
 
-/// A status that did not go away.
+/// Return a status that did not go away.
 fn transient(response: &Response) -> Answered {
     let body = response.concat();
     let shown = String::from_utf8_lossy(body.get(..body.len().min(SHOWN)).unwrap_or_default()).into_owned();
@@ -455,7 +455,7 @@ fn tick() -> Batch {
 }
 
 impl Retry {
-    /// How long to wait before the next try; `None`: there is none.
+    /// Return how long to wait before the next try; `None`: there is none.
     fn pause(&self, sent: &Result<Response>, tried: u32, backoff: &mut Backoff) -> Option<Duration> {
         if tried >= self.max_retries {
             return None;
@@ -473,7 +473,7 @@ impl Retry {
     }
 }
 
-/// Waits for what the runtime does.
+/// Wait for what the runtime does.
 fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>, check: Check<'_>) -> Result<T> {
     let mut ask = || check().map_err(|_| Interrupted);
     wait(future, deadline, &mut ask).unwrap_or_else(|error| {

@@ -74,8 +74,8 @@ impl Waiting {
         (Self { pending, progress, remote, query, verdict, room }, spoken)
     }
 
-    /// The request, how far it has come, and where the verdict goes. The room of the body is given back with the verdict, or
-    /// when nobody can give one any more: the request, and what was made of it, is dropped first.
+    /// Return the request, how far it has come, and where the verdict goes. The room of the body is given back with the
+    /// verdict, or when nobody can give one any more: the request, and what was made of it, is dropped first.
     pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
         let Self { pending, progress, verdict, room, .. } = self;
         let judge = move |said| {
@@ -120,7 +120,7 @@ impl Queue {
         taken
     }
 
-    /// Waits for the next; `None` when it was closed.
+    /// Wait for the next; `None` when it was closed.
     pub(super) fn next(&self) -> Option<Waiting> {
         let mut state = self.state();
         loop {

@@ -84,7 +84,7 @@ impl HttpListener {
         Ok(Self { server, shared })
     }
 
-    /// Where it listens.
+    /// Return where it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -94,12 +94,12 @@ impl HttpListener {
         self.server.fingerprint()
     }
 
-    /// Waits for the next call; `None` when the server was closed. Any number of threads may wait.
+    /// Wait for the next call; `None` when the server was closed. Any number of threads may wait.
     pub fn next_call(&self) -> Option<Waiting> {
         self.shared.queue.next()
     }
 
-    /// Takes no more connections, waits for the calls that run, and ends.
+    /// Take no more connections, waits for the calls that run, and ends.
     pub fn close(&self) -> Result<()> {
         let closed = self.server.close();
         self.shared.queue.close();
@@ -188,7 +188,7 @@ impl Shared {
         verdict.await.map_err(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was dropped"))
     }
 
-    /// Reads a body, with the room that it takes.
+    /// Read a body, with the room that it takes.
     async fn read(
         &self,
         pending: &Pending,
@@ -203,7 +203,7 @@ impl Shared {
     }
 }
 
-/// A body that did not come: nobody knows where the next request begins.
+/// Return a body that did not come: nobody knows where the next request begins.
 fn broken(peer: SocketAddr, why: &str) -> Response<Pieces> {
     tracing::debug!(%peer, why, "a body did not come");
     let mut response = plain(StatusCode::BAD_REQUEST, why);

@@ -7,7 +7,7 @@ use crate::error::{Error, Malformed, Result};
 /// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
 const WINDOW: u32 = 27;
 
-/// The bytes of a zstd body. They are counted while they come, and those beyond the limit are an error.
+/// Return the bytes of a zstd body. They are counted while they come, and those beyond the limit are an error.
 pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Malformed::Zstd { reason: error.to_string() };
     let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(malformed)?;
@@ -25,7 +25,7 @@ const SAMPLE: usize = 64 << 10;
 /// What becomes smaller by less than one part in so many is not worth its time.
 const GAIN: usize = 8;
 
-/// The pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
+/// Return the pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
 pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
     let failed = |error: std::io::Error| Error::Compression { reason: error.to_string() };
     let worth = |bytes: &[u8], of: usize| bytes.len() <= of.saturating_sub(of / GAIN);

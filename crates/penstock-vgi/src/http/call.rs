@@ -122,12 +122,12 @@ impl Call {
         }
     }
 
-    /// The method.
+    /// Return the method.
     pub fn method(&self) -> Option<&Method> {
         self.service.protocol.method(self.request.method)
     }
 
-    /// Appends a field to the answer.
+    /// Append a field to the answer.
     pub fn add_header(&mut self, name: &str, value: &str) {
         self.fields.push((name.to_owned(), value.to_owned()));
     }
@@ -137,8 +137,8 @@ impl Call {
         self.logs.push(log);
     }
 
-    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
-    /// with it, and then [`forget_logs`](Self::forget_logs).
+    /// Return the messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere
+    /// stores them with it, and then [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let metadata = self.logs.iter().map(|log| log.metadata(&self.service.config.server_id, &self.request_id));
         metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
@@ -225,7 +225,7 @@ impl Call {
         if params || theirs { 400 } else { 500 }
     }
 
-    /// Opens the answer of a stream, and writes its header. What a `producer` emits is written at once; what an exchange
+    /// Open the answer of a stream, and write its header. What a `producer` emits is written at once; what an exchange
     /// emits goes with its token.
     pub fn open(
         &mut self,
@@ -247,7 +247,7 @@ impl Call {
         Ok(())
     }
 
-    /// The next batch of the answer.
+    /// Return the next batch of the answer.
     pub fn emit(&mut self, batch: Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if !open.producer {
@@ -264,7 +264,7 @@ impl Call {
         open.encoder.batch(&batch, &mut self.out)
     }
 
-    /// Whether a producer may go on in this answer.
+    /// Return whether a producer may go on in this answer.
     pub fn room(&self) -> bool {
         let Config { dialect, fills, max_stream_response_bytes, .. } = &self.service.config;
         if *dialect == Dialect::V0_10 && !fills && max_stream_response_bytes.is_none() {
@@ -273,7 +273,7 @@ impl Call {
         (self.out.len() as u64) < max_stream_response_bytes.unwrap_or(Config::ANSWER)
     }
 
-    /// Ends the answer: with a state the client may go on. `now` is in seconds since the Unix epoch.
+    /// End the answer: with a state the client may go on. `now` is in seconds since the Unix epoch.
     pub fn finish(&mut self, state: Option<Vec<u8>>, now: u64) -> Result<Response> {
         if let Some(state) = state {
             self.seal(state, now)?;
@@ -281,7 +281,7 @@ impl Call {
         self.close()
     }
 
-    /// Makes the token with which the client may go on; the batch of an exchange has it from here on.
+    /// Make the token with which the client may go on; the batch of an exchange has it from here on.
     pub fn seal(&mut self, state: Vec<u8>, now: u64) -> Result<()> {
         let State::Open(open) = &self.state else { return Err(Misuse::NoStream.into()) };
         let (name, value) = self.token(state, &open.output, &open.input, now)?;
@@ -293,12 +293,12 @@ impl Call {
         Ok(())
     }
 
-    /// Whether batches are written at once.
+    /// Return whether batches are written at once.
     pub fn produces(&self) -> bool {
         matches!(&self.state, State::Open(open) if open.producer)
     }
 
-    /// The batch of an exchange, which goes with the end of the answer.
+    /// Return the batch of an exchange, which goes with the end of the answer.
     pub fn held(&self) -> Option<&Batch> {
         match &self.state {
             State::Open(open) => open.held.as_ref(),
@@ -313,7 +313,7 @@ impl Call {
         }
     }
 
-    /// Ends the answer.
+    /// End the answer.
     pub fn close(&mut self) -> Result<Response> {
         let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
             return Err(Misuse::NoStream.into());
@@ -336,7 +336,7 @@ impl Call {
         Ok(self.respond(200))
     }
 
-    /// The key and the value of a token, as the dialect has them.
+    /// Return the key and the value of a token, as the dialect has them.
     fn token(
         &self,
         state: Vec<u8>,

@@ -25,7 +25,7 @@ pub struct StreamToken {
 }
 
 impl StreamToken {
-    /// Takes the token out of a batch's metadata, if there is one.
+    /// Take the token out of a batch's metadata, if there is one.
     pub fn take(metadata: &mut Metadata) -> Option<Self> {
         [key::STREAM_STATE, key::STREAM_STATE_B64]
             .into_iter()
@@ -33,14 +33,14 @@ impl StreamToken {
     }
 }
 
-/// The body that calls a method.
+/// Return the body that calls a method.
 pub fn request_body(method: &str, params: Batch, metadata: Metadata) -> Result<Output> {
     let mut out = Output::new();
     request::write(method, params, metadata, &mut out)?;
     Ok(out)
 }
 
-/// The body that goes on with a stream: an input, or the empty batch of a producer's tick; `cancel` ends it.
+/// Return the body that goes on with a stream: an input, or the empty batch of a producer's tick; `cancel` ends it.
 pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Result<Output> {
     batch.metadata.set(token.name, token.value.clone());
     if cancel {
@@ -75,7 +75,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// An answer that is a failure.
+    /// Make an answer that is a failure.
     fn failed(kind: &str, message: &str) -> Self {
         // A failure that no server has written has no class before its text.
         let failure = Failure { message: message.to_owned(), traceback: String::new(), ..Failure::new(kind, message) };
@@ -99,7 +99,7 @@ impl Answered {
     }
 }
 
-/// Reads an answer.
+/// Read an answer.
 pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result<Answered> {
     let status = response.status;
     if status == 401 {
@@ -137,7 +137,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
     Ok(answered)
 }
 
-/// The body as it was before it was coded; what came in one piece stays where it is.
+/// Return the body as it was before it was coded; what came in one piece stays where it is.
 fn plain(response: &Response, limits: &Limits) -> Result<Buffer> {
     let bytes = match response.body.as_slice() {
         [whole] => whole.clone(),

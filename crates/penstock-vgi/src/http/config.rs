@@ -63,8 +63,9 @@ impl Config {
     /// An answer of a producer without a limit of its own is cut here: 64 MiB.
     pub const ANSWER: u64 = 64 << 20;
 
-    /// A service of the specification's dialect at the root, with its pages for everybody, without CORS, compression, uploads and
-    /// limits of its own. A token is good for an hour, and the IDs of requests begin with the seed 1.
+    /// Make a service of the specification's dialect at the root, with its pages for everybody, without CORS,
+    /// compression, uploads and limits of its own. A token is good for an hour, and the IDs of requests begin with the
+    /// seed 1.
     pub fn new(server_id: impl Into<String>, signing_key: impl Into<Vec<u8>>) -> Self {
         Self {
             server_id: server_id.into(),

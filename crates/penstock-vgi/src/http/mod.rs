@@ -47,22 +47,22 @@ impl Headers {
         Self(Vec::new())
     }
 
-    /// The first value of a name.
+    /// Return the first value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Appends a field.
+    /// Append a field.
     pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.push((name.into(), value.into()));
     }
 
-    /// The fields.
+    /// Return the fields.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether a field that is a list has a word.
+    /// Return whether a field that is a list has a word.
     fn lists(&self, name: &str, word: &str) -> bool {
         self.0.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).any(|(_, value)| {
             value.split(',').any(|each| {
@@ -109,17 +109,17 @@ impl Response {
         Self { status, headers, body: vec![Buffer::from_vec(text.into())] }
     }
 
-    /// How many bytes the body has.
+    /// Return how many bytes the body has.
     pub fn len(&self) -> usize {
         self.body.iter().map(Buffer::len).sum()
     }
 
-    /// Whether there is no body.
+    /// Return whether there is no body.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The body in one piece.
+    /// Return the body in one piece.
     pub fn concat(&self) -> Vec<u8> {
         self.body.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
     }

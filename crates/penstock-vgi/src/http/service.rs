@@ -79,7 +79,7 @@ enum Route<'p> {
 }
 
 impl Service {
-    /// A service with its options.
+    /// Make a service with its options.
     pub fn new(protocol: Arc<Protocol>, config: Config) -> Result<Self> {
         let whole = config.prefix.is_empty() || (config.prefix.starts_with('/') && !config.prefix.ends_with('/'));
         if !whole {
@@ -89,7 +89,7 @@ impl Service {
         Ok(Self { protocol, config, signer, requests: AtomicU64::new(0) })
     }
 
-    /// How many bytes a body may have, compressed or not.
+    /// Return how many bytes a body may have, compressed or not.
     pub fn max_body(&self) -> u64 {
         self.config.max_request_bytes.unwrap_or(Config::BODY)
     }
@@ -141,7 +141,7 @@ impl Service {
         Response::text(413, "text/plain; charset=utf-8", message)
     }
 
-    /// The page that waits until it is known who asks.
+    /// Return the page that waits until it is known who asks.
     fn page(&self, request: &Request) -> Option<Page> {
         let reads = matches!(request.method.as_str(), "GET" | "HEAD");
         if reads && self.config.own_pages.contains(&request.path) {
@@ -188,7 +188,7 @@ impl Service {
         }
     }
 
-    /// Whether a content type is Arrow's. The package knows no parameters.
+    /// Return whether a content type is Arrow's. The package knows no parameters.
     fn is_arrow(&self, given: Option<&str>) -> bool {
         let Some(given) = given else { return false };
         match self.config.dialect {
@@ -209,7 +209,7 @@ impl Service {
         id(self.config.seed, self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 
-    /// An error stream as an answer.
+    /// Return an error stream as an answer.
     pub(super) fn failure(&self, status: u16, schema: &SchemaRef, failure: &Failure, request_id: &str) -> Response {
         let metadata = failure.metadata(&self.config.server_id, request_id);
         let mut out = Output::new();
@@ -220,7 +220,7 @@ impl Service {
         self.arrow(status, out)
     }
 
-    /// An answer of Arrow. The package has no 500: proxies throw such bodies away.
+    /// Return an answer of Arrow. The package has no 500: proxies throw such bodies away.
     pub(super) fn arrow(&self, status: u16, mut out: Output) -> Response {
         let mut headers: Headers = [("Content-Type", ARROW)].into_iter().collect();
         let hidden = status == 500 && self.config.dialect == Dialect::V0_10;
@@ -296,22 +296,22 @@ impl Service {
 }
 
 impl Pending {
-    /// The request, for who looks at its caller.
+    /// Return the request, for who looks at its caller.
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Whether a page is asked for that who serves makes.
+    /// Return whether a page is asked for that who serves makes.
     pub const fn wants_own_page(&self) -> bool {
         matches!(self.page, Some(Page::Own))
     }
 
-    /// Whether a page is asked for, and no method.
+    /// Return whether a page is asked for, and no method.
     pub const fn wants_page(&self) -> bool {
         self.page.is_some()
     }
 
-    /// Takes the body, which may come after it is known who calls; the answer to one that is too large is the error.
+    /// Take the body, which may come after it is known who calls; the answer to one that is too large is the error.
     pub fn receive(mut self: Box<Self>, body: Vec<u8>) -> std::result::Result<Box<Self>, Response> {
         if body.len() as u64 > self.service.max_body() {
             return Err(self.too_large());
@@ -320,13 +320,13 @@ impl Pending {
         Ok(self)
     }
 
-    /// The answer to a body that is longer than it may be.
+    /// Return the answer to a body that is longer than it may be.
     pub fn too_large(self) -> Response {
         let response = self.service.too_large();
         self.done(response)
     }
 
-    /// An answer that is no method's.
+    /// Return an answer that is no method's.
     pub fn respond(self, response: Response) -> Response {
         self.done(response)
     }
@@ -399,7 +399,7 @@ impl Pending {
         }
     }
 
-    /// The pointer that the request is, if its values lie behind a URL: what is there is to be given to
+    /// Return the pointer that the request is, if its values lie behind a URL: what is there is to be given to
     /// [`resolved`](Self::resolved) before [`accept`](Self::accept). Who has no good token points at nothing.
     pub fn pointer(&mut self, identity: &Identity, now: u64) -> Option<&Batch> {
         let found = self.service.protocol.find(&self.method).is_some();
@@ -471,7 +471,7 @@ impl Pending {
         }
     }
 
-    /// The first batch of the body. Further ones are tolerated, as on a pipe.
+    /// Return the first batch of the body. Further ones are tolerated, as on a pipe.
     fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
         let refused =
             |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", &error.to_string()))) };
@@ -521,7 +521,7 @@ impl Pending {
         }
     }
 
-    /// Takes the token out of a batch, and verifies it.
+    /// Take the token out of a batch, and verify it.
     fn token(&self, batch: &mut Batch, identity: &Identity, now: u64) -> std::result::Result<Token, Refusal> {
         let service = &self.service;
         let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };

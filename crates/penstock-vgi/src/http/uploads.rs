@@ -38,12 +38,12 @@ pub struct UploadUrl {
     pub expires_at: i64,
 }
 
-/// The schema of an answer.
+/// Return the schema of an answer.
 pub(super) fn schema() -> &'static SchemaRef {
     &ANSWER
 }
 
-/// How many a request asks for: too many and too few are the nearest number that is allowed.
+/// Return how many a request asks for: too many and too few are the nearest number that is allowed.
 pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     if batch.metadata.get(key::METHOD) != Some(UPLOAD_URL.as_bytes()) {
         return Err(Failure::new("TypeError", "Method mismatch: expected '__upload_url__'"));
@@ -57,7 +57,7 @@ pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     Ok(usize::try_from(count.value(0).clamp(1, MOST)).unwrap_or(1))
 }
 
-/// The body that asks for them.
+/// Return the body that asks for them.
 pub fn upload_request(count: i64) -> Result<Output> {
     let schema = Arc::new(Schema::new(vec![Field::new("count", DataType::Int64, false)]));
     let column: ArrayRef = Arc::new(Int64Array::from(vec![count]));
@@ -66,7 +66,7 @@ pub fn upload_request(count: i64) -> Result<Output> {
     Ok(out)
 }
 
-/// The answer, a row for each.
+/// Return the answer, a row for each.
 pub(super) fn answer(urls: &[UploadUrl]) -> Batch {
     let text =
         |pick: fn(&UploadUrl) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(urls.iter().map(pick))) };

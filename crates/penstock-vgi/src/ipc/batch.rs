@@ -25,7 +25,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch of ours.
+    /// Make a batch of ours.
     pub fn new(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Self {
         Self { schema, columns, rows, metadata: Metadata::new(), bytes: 0 }
     }
@@ -36,18 +36,18 @@ impl Batch {
         Self { metadata, ..Self::new(Arc::clone(schema), columns, 0) }
     }
 
-    /// The same batch with other metadata.
+    /// Return the same batch with other metadata.
     #[must_use]
     pub fn with_metadata(self, metadata: Metadata) -> Self {
         Self { metadata, ..self }
     }
 
-    /// The column of a name.
+    /// Return the column of a name.
     pub fn column(&self, name: &str) -> Option<&ArrayRef> {
         self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
     }
 
-    /// How many bytes its columns need; of buffers that other rows lie in as well, this batch's part.
+    /// Return how many bytes its columns need; of buffers that other rows lie in as well, this batch's part.
     pub fn memory(&self) -> usize {
         let needed = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
         self.columns.iter().map(needed).sum()

@@ -18,7 +18,7 @@ use crate::limits::Limits;
 /// The dictionaries of a stream, by their IDs.
 pub(super) type Dictionaries = HashMap<i64, ArrayRef>;
 
-/// Reads the columns of one batch.
+/// Read the columns of one batch.
 pub(super) fn read(
     batch: fb::RecordBatch<'_>,
     columns: &[Column],
@@ -64,7 +64,7 @@ struct ColumnReader<'a> {
 }
 
 impl ColumnReader<'_> {
-    /// The next buffer of the body.
+    /// Return the next buffer of the body.
     fn buffer(&mut self) -> Result<Buffer> {
         let place = self.buffers.next().ok_or(Malformed::FewBuffers)?;
         let outside = Malformed::BufferPlace;
@@ -77,7 +77,7 @@ impl ColumnReader<'_> {
         Ok(self.body.slice_with_length(offset, length))
     }
 
-    /// The next node: the length of an array, and its null count.
+    /// Return the next node: the length of an array, and its null count.
     fn node(&mut self) -> Result<(usize, usize)> {
         let node = self.nodes.next().ok_or(Malformed::FewNodes)?;
         let length = count(node.length(), self.limits)?;
@@ -85,7 +85,7 @@ impl ColumnReader<'_> {
         Ok((length, nulls.ok_or(Malformed::NullCount)?))
     }
 
-    /// A validity bitmap, where there is a null.
+    /// Return a validity bitmap, where there is a null.
     fn validity(&mut self, length: usize, nulls: usize) -> Result<Option<Buffer>> {
         let bitmap = self.buffer()?;
         if nulls == 0 {
@@ -171,7 +171,7 @@ impl ColumnReader<'_> {
         Ok(Arc::new(made.map_err(|error| Malformed::Array { reason: error.to_string() })?))
     }
 
-    /// The offsets of a list. Without values a writer may leave all of them out.
+    /// Return the offsets of a list. Without values a writer may leave all of them out.
     fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer> {
         let large = matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary);
         let width = if large { size_of::<i64>() } else { size_of::<i32>() };

@@ -89,7 +89,7 @@ impl Decoder {
         Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
-    /// Whether nothing of a stream was read yet, or the last one has ended, and no bytes are waiting.
+    /// Return whether nothing of a stream was read yet, or the last one has ended, and no bytes are waiting.
     pub fn is_between_streams(&self) -> bool {
         self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
     }
@@ -114,8 +114,8 @@ impl Decoder {
         self.room.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// How many bytes must come before there is an item; at least 1. Who reads no more never reads into what follows a
-    /// stream.
+    /// Return how many bytes must come before there is an item; at least 1. Who reads no more never reads into what
+    /// follows a stream.
     pub fn wanted(&self) -> usize {
         let have = self.end.saturating_sub(self.start);
         match &self.state {
@@ -163,7 +163,7 @@ impl Decoder {
         }
     }
 
-    /// The next item, if its bytes are there. After an error there is only that error.
+    /// Return the next item, if its bytes are there. After an error there is only that error.
     pub fn poll_item(&mut self) -> Result<Option<Item>> {
         let polled = self.poll();
         if let Err(error) = &polled {
@@ -207,7 +207,7 @@ impl Decoder {
         }
     }
 
-    /// The place of so many bytes, if they are there.
+    /// Return the place of so many bytes, if they are there.
     fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
         let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
         Some(std::mem::replace(&mut self.start, end)..end)
@@ -225,7 +225,7 @@ impl Decoder {
         Ok(length as usize)
     }
 
-    /// A message, without the body but with the memory for it and with what has come of it.
+    /// Return a message, without the body but with the memory for it and with what has come of it.
     fn message(&mut self, mut head: Vec<u8>) -> Result<Message> {
         let metadata = take_custom_metadata(&mut head, &self.limits)?;
         let length = parse(&head)?.bodyLength();

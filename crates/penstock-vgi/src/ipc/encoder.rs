@@ -31,17 +31,17 @@ impl Output {
         Self::default()
     }
 
-    /// How many bytes there are.
+    /// Return how many bytes there are.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Return whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Appends bytes.
+    /// Append bytes.
     pub fn bytes(&mut self, data: &[u8]) {
         self.small.extend_from_slice(data);
         self.length = self.length.saturating_add(data.len());
@@ -63,14 +63,14 @@ impl Output {
         }
     }
 
-    /// The pieces; nothing is left.
+    /// Return the pieces; nothing is left.
     pub fn take(&mut self) -> Vec<Buffer> {
         self.seal();
         self.length = 0;
         std::mem::take(&mut self.done)
     }
 
-    /// All bytes in one piece; nothing is left.
+    /// Return all bytes in one piece; nothing is left.
     pub fn concat(&mut self) -> Vec<u8> {
         if self.done.is_empty() {
             self.length = 0;
@@ -86,12 +86,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// A stream of batches of a schema. Nothing is written before the first batch or the end.
+    /// Make a stream of batches of a schema. Nothing is written before the first batch or the end.
     pub fn new(schema: &Schema) -> Result<Self> {
         Ok(Self { stream: StreamEncoder::try_new(schema).map_err(unwritable)? })
     }
 
-    /// Appends a batch, before the first one the schema, and the dictionaries that it needs.
+    /// Append a batch, before the first one the schema, and the dictionaries that it needs.
     pub fn batch(&mut self, batch: &Batch, out: &mut Output) -> Result<()> {
         let parts = self.stream.encode(&batch.to_record_batch()?).map_err(unwritable)?;
         let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
@@ -121,14 +121,14 @@ impl Encoder {
         Ok(())
     }
 
-    /// Ends the stream; without a batch there is its schema at least.
+    /// End the stream; without a batch there is its schema at least.
     pub fn finish(self, out: &mut Output) -> Result<()> {
         self.stream.finish().map_err(unwritable)?.iter().for_each(|part| out.bytes(part));
         Ok(())
     }
 }
 
-/// A whole stream.
+/// Return a whole stream.
 pub fn stream<'a>(schema: &Schema, batches: impl IntoIterator<Item = &'a Batch>, out: &mut Output) -> Result<()> {
     let mut encoder = Encoder::new(schema)?;
     batches.into_iter().try_for_each(|batch| encoder.batch(batch, out))?;
@@ -154,7 +154,7 @@ fn head(bytes: &[u8], out: &mut Output) {
     out.bytes([0; ALIGNMENT].get(..padding).unwrap_or_default());
 }
 
-/// The message anew, with custom metadata: values may be any bytes, which Arrow's own types do not allow.
+/// Return the message anew, with custom metadata: values may be any bytes, which Arrow's own types do not allow.
 fn with_metadata(message: fb::Message<'_>, batch: fb::RecordBatch<'_>, metadata: &Metadata) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let pairs: Vec<_> = metadata

@@ -15,7 +15,7 @@ const CUSTOM_METADATA: usize = 4 + 2 * 4;
 const KEY: usize = 4;
 const VALUE: usize = 6;
 
-/// Reads the custom metadata of a flatbuffer `Message`, and removes it there.
+/// Read the custom metadata of a flatbuffer `Message`, and remove it there.
 pub(super) fn take_custom_metadata(message: &mut [u8], limits: &Limits) -> Result<Metadata> {
     let table = indirect(message, 0)?;
     let Some(vector) = field(message, table, CUSTOM_METADATA)? else { return Ok(Metadata::new()) };
@@ -44,7 +44,7 @@ fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// A string of a table; one that is left out is empty.
+/// Return a string of a table; one that is left out is empty.
 fn string(message: &[u8], table: usize, slot: usize) -> Result<&[u8]> {
     let Some(at) = field(message, table, slot)? else { return Ok(&[]) };
     let at = indirect(message, at)?;
@@ -68,7 +68,7 @@ fn vtable(message: &[u8], table: usize) -> Result<usize> {
     usize::try_from((table as i64).saturating_sub(back)).map_err(|_| Malformed::Table.into())
 }
 
-/// Where the offset at `at` leads.
+/// Return where the offset at `at` leads.
 fn indirect(message: &[u8], at: usize) -> Result<usize> {
     Ok(at.saturating_add(u32_at(message, at)? as usize))
 }

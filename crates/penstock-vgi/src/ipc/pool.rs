@@ -40,7 +40,7 @@ impl Pool {
         Body { memory, start, length, home }
     }
 
-    /// How many bytes wait.
+    /// Return how many bytes wait.
     #[cfg(test)]
     fn idle(&self) -> usize {
         lock(&self.idle).iter().map(Vec::len).sum()
@@ -48,7 +48,7 @@ impl Pool {
 }
 
 impl Body {
-    /// How many bytes the body has.
+    /// Return how many bytes the body has.
     pub(super) const fn len(&self) -> usize {
         self.length
     }
@@ -83,7 +83,7 @@ impl Drop for Body {
     }
 }
 
-/// The smallest piece that is large enough, unless more than half of it would lie idle.
+/// Return the smallest piece that is large enough, unless more than half of it would lie idle.
 fn take_fitting(idle: &mut Vec<Vec<u8>>, needed: usize) -> Option<Vec<u8>> {
     let fits = |piece: &Vec<u8>| piece.len() >= needed && piece.len() / 2 <= needed;
     let found = idle.iter().enumerate().filter(|(_, piece)| fits(piece)).min_by_key(|(_, piece)| piece.len());

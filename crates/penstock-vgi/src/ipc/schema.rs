@@ -43,7 +43,7 @@ impl Layout {
         Ok(Self { schema: Arc::new(Schema::new_with_metadata(fields, metadata)), columns })
     }
 
-    /// The column whose values a dictionary batch holds.
+    /// Return the column whose values a dictionary batch holds.
     pub(super) fn dictionary(&self, id: i64) -> Option<&Column> {
         fn find(columns: &[Column], id: i64) -> Option<&Column> {
             columns.iter().find_map(|column| {
@@ -101,7 +101,7 @@ fn with_keys(entries: &mut Column) {
     }
 }
 
-/// A child as the relaxed type has it. The entries of a map stay as the type demands them.
+/// Return a child as the relaxed type has it. The entries of a map stay as the type demands them.
 fn nullable(child: &Column, parent: &DataType) -> Field {
     Field::new(child.name.clone(), child.data_type.clone(), !matches!(parent, DataType::Map(..)))
 }

@@ -47,7 +47,7 @@ fn who_guesses_keys_by_making_the_job_again_has_to_wait_as_well() {
     assert_eq!(make("2001:db8:0:1::1", "writer"), 200);
 }
 
-/// A JWT (HS256) of a job.
+/// Return a JWT (HS256) of a job.
 pub(super) fn token(secret: &[u8], id: JobId, claims: &str) -> String {
     let pad = |with: u8| {
         let mut block = [with; 64];

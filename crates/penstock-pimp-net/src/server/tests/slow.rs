@@ -27,7 +27,7 @@ fn asking(server: &Server, request: &str) -> TcpStream {
     stream
 }
 
-/// A completed job with so many chunks of 256 KiB.
+/// Return a completed job with so many chunks of 256 KiB.
 fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
     server.create(id);
     let mut chunks = vec![metadata(id, "\"identity\"")];
@@ -38,7 +38,7 @@ fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
     chunks
 }
 
-/// Waits until all that answers held is free again.
+/// Wait until all that answers held is free again.
 fn is_free(server: &Server, all: u64) {
     while server.service.answers.free() < all {
         std::thread::yield_now();

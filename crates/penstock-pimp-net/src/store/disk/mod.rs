@@ -49,14 +49,14 @@ impl fmt::Debug for DiskStore {
 }
 
 impl DiskStore {
-    /// Takes a folder, which is made if need be, and reads what it holds.
+    /// Take a folder, which is made if need be, and reads what it holds.
     ///
     /// Fails where another process has it, or a segment is of another format.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::with_segments(folder, writer::SEGMENT)
     }
 
-    /// The same, with segments that end after so many bytes.
+    /// Return the same, with segments that end after so many bytes.
     pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, folder).map_err(|error| Error::file("cannot make", folder, error))?;
@@ -137,7 +137,7 @@ impl Store for DiskStore {
     }
 }
 
-/// Reads chunks, those that lie together at once.
+/// Read chunks, those that lie together at once.
 fn read(found: &[(Arc<dyn DiskFile>, Place)]) -> io::Result<Vec<Bytes>> {
     let mut chunks = Vec::with_capacity(found.len());
     let mut rest = found;

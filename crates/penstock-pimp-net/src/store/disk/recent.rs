@@ -20,7 +20,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Takes chunks that count from now on; the oldest go.
+    /// Take chunks that count from now on; the oldest go.
     pub(super) fn add(&mut self, id: JobId, chunks: Vec<(u32, Bytes)>) {
         for (index, chunk) in chunks {
             self.bytes += chunk.len();
@@ -41,7 +41,7 @@ impl Recent {
         }
     }
 
-    /// The first of these chunks, up to one that is not there; the store's rule says how many.
+    /// Return the first of these chunks, up to one that is not there; the store's rule says how many.
     pub(super) fn read(&self, id: JobId, indices: &[u32], most: u64) -> Vec<Bytes> {
         let Some(chunks) = self.chunks.get(&id) else { return Vec::new() };
         let found: Vec<&Bytes> = indices.iter().map_while(|index| chunks.get(index)).collect();
@@ -56,7 +56,7 @@ impl Recent {
         }
     }
 
-    /// Forgets the jobs of which this is not true.
+    /// Forget the jobs of which this is not true.
     pub(super) fn retain(&mut self, lives: impl Fn(JobId) -> bool) {
         let gone: Vec<JobId> = self.chunks.keys().copied().filter(|id| !lives(*id)).collect();
         for id in gone {

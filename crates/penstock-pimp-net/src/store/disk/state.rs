@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Drops the chunks of what has expired, and what is to be forgotten.
+    /// Drop the chunks of what has expired, and what is to be forgotten.
     pub(super) fn expire(&mut self, now: u64) {
         for (id, mut entry) in std::mem::take(&mut self.jobs) {
             if entry.job.as_ref().is_some_and(|job| now >= job.expires_at()) {

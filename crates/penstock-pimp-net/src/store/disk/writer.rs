@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// A write of so many bytes has failed.
+    /// Return a write of so many bytes has failed.
     fn failed(&self, bytes: usize, error: io::Error) -> Error {
         let message = "cannot write to the store";
         tracing::error!(%error, folder = %self.folder.display(), bytes, message);

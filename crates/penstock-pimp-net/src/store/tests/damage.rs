@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Breaks a byte of a file, so far before its end.
+/// Break a byte of a file, so far before its end.
 fn break_at(path: &Path, before_end: usize) {
     let mut bytes = fs::read(path).expect("readable");
     let at = bytes.len() - before_end;

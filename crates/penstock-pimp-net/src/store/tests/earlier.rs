@@ -10,7 +10,7 @@ fn sealed(fields: &[&[u8]]) -> Vec<u8> {
     [fields.as_slice(), &crc32fast::hash(&fields).to_be_bytes()].concat()
 }
 
-/// The same segment as the version before would have written it, where each record was synced alone.
+/// Return the same segment as the version before would have written it, where each record was synced alone.
 pub(super) fn in_earlier_format(segment: &[u8]) -> Vec<u8> {
     let mut out = sealed(&[b"PIMPLOG2", &segment[24..40]]);
     let mut at = super::HEADER;

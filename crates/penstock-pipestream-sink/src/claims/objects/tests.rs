@@ -16,7 +16,7 @@ fn session(byte: u8) -> SessionId {
     SessionId::new([byte; 16])
 }
 
-/// A prefix in a store in memory, and one in a store that keeps files.
+/// Return a prefix in a store in memory, and one in a store that keeps files.
 fn places() -> (Vec<Place>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] =
@@ -42,7 +42,7 @@ fn status(claims: &Arc<Claims>, id: u64) -> Option<Status> {
     block_on(claims.query(id)).unwrap().unwrap().found.map(|found| found.status)
 }
 
-/// Ends the process of a server, as far as the store sees it.
+/// End the process of a server, as far as the store sees it.
 fn end(claims: Arc<Claims>) {
     block_on(port::ClaimChecks::close(claims)).unwrap();
 }
@@ -123,7 +123,7 @@ fn a_redemption_counts_though_its_server_was_killed_before_it_had_written_so() {
     assert_eq!((redeem(&running, id, 8), redeem(&server(&place), id, 8)), (REFUSED, REFUSED));
 }
 
-/// The line of an entity for which a claim check was redeemed.
+/// Return the line of an entity for which a claim check was redeemed.
 fn line(entity: u32, id: u64) -> String {
     let claim = format!("{id:016x}");
     format!(

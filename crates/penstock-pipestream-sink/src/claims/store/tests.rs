@@ -26,7 +26,7 @@ fn code<T: std::fmt::Debug>(outcome: Result<T>) -> Option<ErrorCode> {
     outcome.unwrap_err().code()
 }
 
-/// The store again, after its process has ended.
+/// Return the store again, after its process has ended.
 fn reopened(claims: std::sync::Arc<Claims>, folder: &Path) -> std::sync::Arc<Claims> {
     drop(claims);
     let since = Instant::now();
@@ -134,7 +134,7 @@ fn a_file_about_what_is_forgotten_is_started_anew() {
     assert!(claims.page((0, 0), usize::MAX).iter().any(|row| row.check.id == kept && row.details.reason == "part 7"));
 }
 
-/// The line of an entity for which a claim check was redeemed.
+/// Return the line of an entity for which a claim check was redeemed.
 fn line(status: &str, claim: u64) -> String {
     format!(
         "{{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":0,\"sha256\":\"\",\

@@ -64,7 +64,7 @@ impl Alone {
     }
 }
 
-/// A switch, and a fault of the list at one step while it is on.
+/// Return a switch, and a fault of the list at one step while it is on.
 fn list_fails_at(
     step: Step,
 ) -> (Arc<AtomicBool>, impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + Clone + 'static) {
@@ -162,7 +162,7 @@ fn a_session_whose_list_could_not_be_made_durable_ends_and_its_client_hears_why(
     assert!(disk.log(&session).iter().all(|line| line.get("closed").is_none()));
 }
 
-/// A server that keeps its sessions on disk.
+/// Return a server that keeps its sessions on disk.
 fn serve(dir: &Path, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + Clone + 'static) -> Server {
     let since = Instant::now();
     loop {

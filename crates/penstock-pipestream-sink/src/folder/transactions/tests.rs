@@ -14,7 +14,7 @@ const PAST: &str = "99999999999999999999999999999999";
 const COMMITTED: Option<ErrorCode> = Some(ErrorCode::Other(0x43));
 const NOT_YOURS: Option<ErrorCode> = Some(ErrorCode::Other(0x44));
 
-/// A sink with sessions whose lists have a line each.
+/// Return a sink with sessions whose lists have a line each.
 fn sink(sessions: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for session in sessions {
@@ -102,7 +102,8 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     assert!(!records.name_folder("k").exists());
 }
 
-/// A second server of the same folder, which does something when the first one comes to a step for the first time.
+/// Return a second server of the same folder, which does something when the first one comes to a step for the first
+/// time.
 fn interrupted(
     dir: &Path,
     at: impl Fn(Step, &Path) -> bool + Send + Sync + 'static,
@@ -237,7 +238,7 @@ fn a_session_whose_id_was_used_before_is_committed_by_its_id() {
     assert_eq!(seen_by_list(dir.path()), [again]);
 }
 
-/// The sessions that readers see, whether or not they have a journal.
+/// Return the sessions that readers see, whether or not they have a journal.
 fn seen(dir: &Path) -> Vec<String> {
     let store: Arc<dyn Store> = Arc::new(FolderStore::open(dir).unwrap());
     let listed = seen_by_list(dir);
@@ -443,7 +444,7 @@ fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
     }
 }
 
-/// Prepares and commits on a disk that is dead after so many steps, starts anew, then commits again; looks at the
+/// Prepare and commits on a disk that is dead after so many steps, starts anew, then commits again; looks at the
 /// sink after either. Gives how many steps there were.
 fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     let dir = sink(&[ONE, TWO, LATE]);

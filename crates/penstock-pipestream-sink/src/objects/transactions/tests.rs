@@ -187,7 +187,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
     .unwrap();
 }
 
-/// A server's view of a store: each request takes a while, another one for each server.
+/// Return a server's view of a store: each request takes a while, another one for each server.
 fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> Place {
     let mut wait = || Duration::from_micros(random.u64(0..2_000));
     let config = ThrottleConfig {

@@ -402,7 +402,7 @@ fn only_the_entity_fails_by_a_bad_header() {
     }
 }
 
-/// A client whose one entity is announced, and dehydrated if asked.
+/// Return a client whose one entity is announced, and dehydrated if asked.
 fn client(dehydrated: bool) -> (Peer, Ticket) {
     let mut peer = Peer::new(Role::Client, true, 4);
     let ticket = peer.session.announce(peer.now, None, dehydrated).expect("allowed").expect("window");
@@ -486,7 +486,7 @@ fn what_a_peer_makes_us_keep_is_bounded() {
     });
 }
 
-/// A server with stricter limits, and the statuses that it has sent of entities in the client's root scope.
+/// Return a server with stricter limits, and the statuses that it has sent of entities in the client's root scope.
 fn stricter(change: impl FnOnce(&mut SessionConfig)) -> Peer {
     let now = start();
     let mut strict = config(true, 1_000);

@@ -11,7 +11,7 @@ use crate::{ChunkInfo, ClaimResponse, FoundClaim, Layer2Frame, SessionFrame};
 
 const RECORDS: &str = include_str!("records.txt");
 
-/// The records of this kind in the file.
+/// Return the records of this kind in the file.
 fn golden(kind: &str) -> Vec<Vec<u8>> {
     let lines = RECORDS.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name == kind);
     lines.map(|(_, digits)| bytes(digits)).collect()
@@ -133,7 +133,7 @@ impl Pair {
     }
 }
 
-/// A snapshot of the session that these records give, which is suspended.
+/// Return a snapshot of the session that these records give, which is suspended.
 fn restarted(role: Role, records: &[Vec<u8>], now: Now) -> Vec<u8> {
     let records = records.iter().map(Vec::as_slice);
     let mut session = Session::restore(role, stored(Some(name())), records, now, |_| false).expect("records").session;

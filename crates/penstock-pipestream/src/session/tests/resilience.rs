@@ -30,7 +30,7 @@ impl Pair {
         pair
     }
 
-    /// A session with a policy.
+    /// Make a session with a policy.
     pub(super) fn governed(policy: CompletionPolicy) -> Self {
         let now = start();
         let mut config = config2(Some(name()));
@@ -43,7 +43,7 @@ impl Pair {
         pair
     }
 
-    /// A parent under a policy, its stream delivered, and its children.
+    /// Return a parent under a policy, its stream delivered, and its children.
     pub(super) fn parent(&mut self, policy: &CompletionPolicy, children: usize) -> (Ticket, Vec<Ticket>) {
         let parent = self
             .client
@@ -115,7 +115,7 @@ pub(super) fn point() -> StoppingPoint {
     }
 }
 
-/// A server that speaks layer 2, and a peer that writes frames by hand.
+/// Return a server that speaks layer 2, and a peer that writes frames by hand.
 pub(super) fn server() -> Peer {
     let now = start();
     let session = Session::new(Role::Server, config2(None), now).expect("server");

@@ -25,7 +25,7 @@ fn restored(role: Role, records: &[Bytes], now: Now) -> Result<Restored> {
     Session::restore(role, stored(None), records.iter().map(|record| record.as_ref()), now, |_| false)
 }
 
-/// A server that stores its session, with a client that says frames.
+/// Return a server that stores its session, with a client that says frames.
 fn recorded() -> (Peer, Vec<Bytes>) {
     let now = start();
     let mut peer = Peer { now, session: Session::new(Role::Server, stored(None), now).expect("server") };

@@ -6,7 +6,7 @@ use penstock_vgi::Protocol;
 use super::*;
 use penstock_io::runtime::block_on;
 
-/// A service without methods.
+/// Return a service without methods.
 fn service(change: impl FnOnce(&mut core::Config)) -> Arc<Service> {
     let mut config = core::Config::new("0123456789ab", [7; 32]);
     change(&mut config);
