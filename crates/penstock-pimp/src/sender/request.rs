@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Transmit;
 use super::conflict_check::ConflictProbe;
 
-/// What an envelope is made of.
+/// The fields of an envelope.
 pub(super) struct Chunk {
     pub(super) value: Cow<'static, str>,
     pub(super) done: bool,
@@ -23,11 +23,11 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
-    /// It is the final chunk's.
+    /// Whether it is the final chunk.
     pub(super) done: bool,
 }
 
-/// What a request asks.
+/// The purpose of a request.
 ///
 /// ```text
 ///  Write ── 200, 201: none was there ───────────────────────▶ written
@@ -38,18 +38,18 @@ pub(super) struct Encoded {
 #[derive(Debug)]
 pub(super) enum Step {
     Write,
-    /// The write was answered: the probe says what the buffer has in the place of its chunks.
+    /// The write was answered: the probe asks which chunks the buffer has at its indices.
     Probe(ConflictProbe),
 }
 
-/// A request that is not over. It has one chunk or more.
+/// A request without an answer. It has at least one chunk.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) envelopes: Vec<Encoded>,
     pub(super) first: u32,
-    /// When it went first.
+    /// When it was first sent.
     pub(super) since: Instant,
-    /// When it goes again; `None` while it is on its way.
+    /// When it is retried; `None` while it is in flight.
     pub(super) again: Option<Instant>,
     pub(super) step: Step,
 }
@@ -73,7 +73,7 @@ impl Request {
         }
     }
 
-    /// Ask the probe's question next, at once.
+    /// Send the probe's poll next, without a pause.
     pub(super) fn probe(&mut self, now: Instant, probe: ConflictProbe) {
         self.step = Step::Probe(probe);
         self.again = Some(now);

@@ -1,4 +1,4 @@
-//! The sender, beside a buffer that a test plays.
+//! The sender, with a buffer that the test plays.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod conflicts;
@@ -64,7 +64,7 @@ impl Pair {
         self.sender.handle_response(now, status, body.as_bytes()).map_err(|error| error.code())
     }
 
-    /// What the sender looks at, answered with these chunks: (index, value, done, error).
+    /// Answer a probe from index `from` with these chunks: (index, value, done, error).
     fn looks(&mut self, from: u32, stored: &[(u32, &str, bool, Option<&str>)]) -> Result<(), Code> {
         let now = self.now();
         let request = self.sender.poll_transmit(now).expect("writable");
@@ -79,7 +79,7 @@ impl Pair {
         assert_eq!(self.answer(201, r#"{"written":1}"#), Ok(()));
     }
 
-    /// Chunk 0 goes and is taken.
+    /// Send chunk 0, and have it accepted.
     fn begun(mut self) -> Self {
         assert_eq!(self.request().len(), 1);
         self.created();
