@@ -1,4 +1,4 @@
-//! Stores by their names, as users write them.
+//! Stores by name, as users write them.
 
 use std::path::Path;
 use std::sync::Arc;
