@@ -30,7 +30,7 @@ impl Batch {
         }
     }
 
-    /// Return whether they were acknowledged.
+    /// Whether they were acknowledged.
     pub fn is_acked(&self) -> bool {
         self.taken.is_none()
     }
@@ -54,7 +54,7 @@ pub fn channel(layout: Layout) -> (Arc<Channel>, Batches) {
 }
 
 impl Batches {
-    /// Return the next batch; none when the receiver is gone. Several may wait, each gets another one.
+    /// The next batch; none when the receiver is gone. Several may wait, each gets another one.
     pub async fn next(&self) -> Option<Batch> {
         self.0.lock().await.recv().await
     }

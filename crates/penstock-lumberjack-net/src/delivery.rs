@@ -68,14 +68,14 @@ pub type Safe = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// The order of the calls is that of a connection's events. A connection may have several batches under way; it
 /// acknowledges them in their order, whichever is safe first.
 pub trait Destination: fmt::Debug + Send + Sync + 'static {
-    /// Return the columns that it wants; none if it counts events and drops them.
+    /// The columns that it wants; none if it counts events and drops them.
     fn layout(&self) -> Option<&Layout>;
 
-    /// Return the seed of the hashes by which it knows what is sent again (decision 12); none if it does not look. No
-    /// writer knows it, so none can make events that look like others.
+    /// The seed of the hashes by which it knows what is sent again (decision 12); none if it does not look. No writer knows
+    /// it, so none can make events that look like others.
     fn hash_seed(&self) -> Option<u64>;
 
-    /// Take a batch. Called on an IO thread: it must not block.
+    /// Takes a batch. Called on an IO thread: it must not block.
     fn take(&self, delivery: Delivery) -> Safe;
 
     /// A connection has ended: its batches have all been taken, or refused. Called on an IO thread: it must not block.

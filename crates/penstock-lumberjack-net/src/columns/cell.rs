@@ -69,7 +69,7 @@ pub(super) struct Map {
     values: Cell,
 }
 
-/// Return whether events can be made into a column of this type; the error names it.
+/// Whether events can be made into a column of this type; the error names it.
 #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
 pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
@@ -188,7 +188,7 @@ impl Cell {
         }
     }
 
-    /// Take a value, or null where it does not fit. After an error it has the row all the same.
+    /// Takes a value, or null where it does not fit. After an error it has the row all the same.
     pub(super) fn put(&mut self, json: &mut Jiter<'_>, peek: Peek) -> JiterResult<bool> {
         let row = self.len();
         let result = self.try_put(json, peek);
@@ -259,7 +259,7 @@ impl Cell {
         Ok(false)
     }
 
-    /// Take a text: the value of a pair.
+    /// Takes a text: the value of a pair.
     pub(super) fn put_text(&mut self, text: &str) -> bool {
         let fits = match self {
             Self::Text(column) => {
@@ -330,7 +330,7 @@ impl Cell {
         true
     }
 
-    /// Return a time as RFC 3339 has it, or a day of it.
+    /// A time as RFC 3339 has it, or a day of it.
     fn moment(&mut self, text: &str) -> bool {
         match self {
             Self::Time(column) => DateTime::parse_from_rfc3339(text).is_ok_and(|time| {
@@ -395,8 +395,7 @@ impl Cell {
 }
 
 impl Decimal {
-    /// Take a number as it is written; one with more digits, before or behind the point, does not fit. Nothing is
-    /// rounded.
+    /// Takes a number as it is written; one with more digits, before or behind the point, does not fit. Nothing is rounded.
     fn put(&mut self, text: &str) -> bool {
         match scaled(text, self.precision, self.scale) {
             Some(value) => {
@@ -408,7 +407,7 @@ impl Decimal {
     }
 }
 
-/// Return a number times ten to the scale, if it is whole then and has no more digits than the precision.
+/// A number times ten to the scale, if it is whole then and has no more digits than the precision.
 fn scaled(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -512,7 +511,7 @@ impl Struct {
     }
 }
 
-/// Return the field of a name; writers have the order of the schema more often than not.
+/// The field of a name; writers have the order of the schema more often than not.
 fn find(fields: &Fields, name: &str, guess: usize) -> Option<usize> {
     if fields.get(guess).is_some_and(|field| field.name() == name) {
         return Some(guess);

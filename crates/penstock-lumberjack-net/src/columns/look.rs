@@ -111,7 +111,7 @@ impl Look<'_> {
         Some(byte)
     }
 
-    /// Return the next byte that is no space.
+    /// The next byte that is no space.
     #[inline(always)]
     fn token(&mut self) -> Option<u8> {
         loop {
@@ -122,7 +122,7 @@ impl Look<'_> {
         }
     }
 
-    /// Return whether nothing but space is left.
+    /// Whether nothing but space is left.
     fn ends(&self) -> bool {
         self.bytes.get(self.at..).unwrap_or_default().iter().all(|byte| is_space(*byte))
     }
@@ -206,7 +206,7 @@ impl Look<'_> {
         }
     }
 
-    /// Look at what comes; behind the last byte there are no strings.
+    /// Looks at what comes; behind the last byte there are no strings.
     #[inline(never)]
     fn search(&mut self) -> Option<()> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
@@ -221,7 +221,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Set a bit for each quotation mark, backslash and control character in as many bytes as there are words for. Says
+/// Sets a bit for each quotation mark, backslash and control character in as many bytes as there are words for. Says
 /// whether one of them is beyond ASCII.
 fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -231,7 +231,7 @@ fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     each(bytes, specials, portable)
 }
 
-/// Call for each block; the last one ends with zeros, which end every string.
+/// Calls for each block; the last one ends with zeros, which end every string.
 #[inline(always)]
 fn each(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; BLOCK]) -> (u64, bool)) -> bool {
     let (blocks, rest) = bytes.as_chunks();

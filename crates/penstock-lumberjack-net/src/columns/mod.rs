@@ -65,7 +65,7 @@ impl Layout {
         Self { schema: Arc::new(Schema::new(fields)), typed: false }
     }
 
-    /// Return the columns of a schema, filled from the fields of each event.
+    /// The columns of a schema, filled from the fields of each event.
     ///
     /// Fails as a misuse where a column has a type that events cannot be made into; the error names it.
     pub fn typed(schema: SchemaRef) -> Result<Self> {
@@ -73,12 +73,12 @@ impl Layout {
         Ok(Self { schema, typed: true })
     }
 
-    /// Return the columns.
+    /// The columns.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
-    /// Return whether it is the raw one.
+    /// Whether it is the raw one.
     pub fn is_raw(&self) -> bool {
         !self.typed
     }
@@ -99,7 +99,7 @@ enum Rows {
 }
 
 impl Builder {
-    /// Make an empty one.
+    /// An empty one.
     pub fn new(layout: &Layout) -> Self {
         let rows = if layout.typed {
             Rows::Typed(Box::new(TypedBuilder::new(&layout.schema)))
@@ -109,7 +109,7 @@ impl Builder {
         Self { layout: layout.clone(), rows, bytes: 0 }
     }
 
-    /// Take an event of JSON.
+    /// Takes an event of JSON.
     pub fn push_json(&mut self, sequence: u32, raw: &[u8]) {
         self.bytes = self.bytes.saturating_add(raw.len());
         match &mut self.rows {
@@ -118,7 +118,7 @@ impl Builder {
         }
     }
 
-    /// Take an event of pairs.
+    /// Takes an event of pairs.
     pub fn push_map(&mut self, sequence: u32, pairs: Pairs<'_>) {
         self.bytes = self.bytes.saturating_add(pairs.bytes());
         match &mut self.rows {
@@ -127,7 +127,7 @@ impl Builder {
         }
     }
 
-    /// Return how many it has.
+    /// How many it has.
     pub fn len(&self) -> usize {
         match &self.rows {
             Rows::Raw(rows) => rows.len(),
@@ -135,7 +135,7 @@ impl Builder {
         }
     }
 
-    /// Return whether it has none.
+    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -145,7 +145,7 @@ impl Builder {
         self.bytes
     }
 
-    /// Return the batch; the builder is empty afterwards.
+    /// The batch; the builder is empty afterwards.
     pub fn finish(&mut self, origin: &Origin) -> Result<RecordBatch> {
         self.bytes = 0;
         let columns = match &mut self.rows {

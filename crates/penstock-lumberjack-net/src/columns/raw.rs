@@ -40,7 +40,7 @@ pub(super) struct Sparse<B>(Option<B>);
 impl<B: ArrayBuilder> Sparse<B> {
     pub(super) const EMPTY: Self = Self(None);
 
-    /// Return the builder, with as many rows as there are.
+    /// The builder, with as many rows as there are.
     pub(super) fn at(&mut self, row: usize, make: fn() -> B, null: fn(&mut B)) -> &mut B {
         let builder = self.0.get_or_insert_with(make);
         while builder.len() < row {
@@ -49,7 +49,7 @@ impl<B: ArrayBuilder> Sparse<B> {
         builder
     }
 
-    /// Return the column, with so many rows.
+    /// The column, with so many rows.
     pub(super) fn finish(&mut self, rows: usize, null: fn(&mut B), nulls: &Nulls) -> ArrayRef {
         let Some(mut builder) = self.0.take() else { return nulls.column(rows) };
         while builder.len() < rows {
@@ -59,7 +59,7 @@ impl<B: ArrayBuilder> Sparse<B> {
     }
 }
 
-/// Append the pairs of an event, and say whether all of them were UTF-8.
+/// Appends the pairs of an event, and says whether all of them were UTF-8.
 pub(super) fn append_pairs(
     fields: &mut MapBuilder<StringBuilder, StringBuilder>,
     pairs: Pairs<'_>,
@@ -210,7 +210,7 @@ impl RawBuilder {
         tags.append(true);
     }
 
-    /// Return the columns in the layout's order. The next batch is likely to be as large as this one.
+    /// The columns in the layout's order. The next batch is likely to be as large as this one.
     pub(super) fn finish(&mut self, origin: &Origin) -> Result<Vec<ArrayRef>> {
         let rows = self.len();
         let sequence = std::mem::replace(&mut self.sequence, Vec::with_capacity(rows));
@@ -227,12 +227,12 @@ impl RawBuilder {
     }
 }
 
-/// Return the same time in every row.
+/// The same time in every row.
 pub(super) fn received(micros: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from_value(micros, rows).with_timezone("UTC"))
 }
 
-/// Return the same text in every row.
+/// The same text in every row.
 pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     let Some(text) = text else { return Ok(NULLS.text.column(rows)) };
     let bytes = rows.saturating_mul(text.len());

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 
 use super::look::{self, Charset};
 
-/// Return whether the bytes are a JSON object, in UTF-8, and nothing else.
+/// Whether the bytes are a JSON object, in UTF-8, and nothing else.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     match look::object(bytes) {
         Some(Charset::Ascii) => true,
@@ -20,7 +20,7 @@ fn looks_closer(bytes: &[u8]) -> bool {
     begins && std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Append bytes that are not UTF-8 so that nothing is lost: `\xNN` for what is no character, `\\` for a backslash.
+/// Appends bytes that are not UTF-8 so that nothing is lost: `\xNN` for what is no character, `\\` for a backslash.
 pub(super) fn escape(bytes: &[u8], into: &mut String) {
     for chunk in bytes.utf8_chunks() {
         for (index, piece) in chunk.valid().split('\\').enumerate() {

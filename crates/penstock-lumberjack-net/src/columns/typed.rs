@@ -88,7 +88,7 @@ pub(super) struct TypedBuilder {
 }
 
 impl TypedBuilder {
-    /// Return whether a schema can be filled.
+    /// Whether a schema can be filled.
     pub(super) fn check(schema: &SchemaRef) -> Result<()> {
         let raw = Layout::raw().schema();
         for field in schema.fields() {
@@ -160,7 +160,7 @@ impl TypedBuilder {
         self.fail(sequence, bytes);
     }
 
-    /// Take what is known to be no JSON object.
+    /// Takes what is known to be no JSON object.
     fn fail(&mut self, sequence: i64, bytes: &[u8]) {
         let row = self.len();
         self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(bytes);
@@ -279,7 +279,7 @@ impl TypedBuilder {
     }
 }
 
-/// Read bytes as text, escaped where they are none; false then.
+/// Reads bytes as text, escaped where they are none; false then.
 fn read(bytes: &[u8], into: &mut String) -> bool {
     into.clear();
     match std::str::from_utf8(bytes) {
@@ -300,7 +300,7 @@ fn write_string(into: &mut Vec<u8>, text: &str) {
     let _ = serde_json::to_writer(into, text);
 }
 
-/// Make a batch of a typed layout out of one of the raw layout; the events are the same, in their order.
+/// Makes a batch of a typed layout out of one of the raw layout; the events are the same, in their order.
 ///
 /// Fails as a misuse where the batch is not of the raw layout.
 pub fn reshape(layout: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {

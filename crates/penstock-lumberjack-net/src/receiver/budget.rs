@@ -38,7 +38,7 @@ impl Budget {
         self.held() >= self.limit
     }
 
-    /// Resolve when something was given back.
+    /// Resolves when something was given back.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
     }
@@ -89,8 +89,8 @@ impl Share {
         self.budget.under_way.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Return whether the connection may read on. Only one that has `begun` a frame may go on where there is no room:
-    /// an idle one would keep that leave for itself, and use it for nothing.
+    /// Whether the connection may read on. Only one that has `begun` a frame may go on where there is no room: an idle
+    /// one would keep that leave for itself, and use it for nothing.
     pub(super) fn has_room(&mut self, begun: bool) -> bool {
         let full = self.budget.is_full();
         if !full || !begun {

@@ -20,7 +20,7 @@ const QUESTION: u32 = 72;
 const KIND: usize = 4;
 const UNCONFIRMED: usize = 76;
 
-/// Return how many bytes of a connection its peer's machine has not confirmed. `None`: the system does not say.
+/// How many bytes of a connection its peer's machine has not confirmed. `None`: the system does not say.
 pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let kind = SocketType::DGRAM;
     let asking = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG)).ok()?;

@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// Return whether bytes that were read wait to be decoded.
+    /// Whether bytes that were read wait to be decoded.
     const fn has_more(&self) -> bool {
         match self {
             Self::Reading { more } => *more,
@@ -121,7 +121,7 @@ enum Ending {
 }
 
 impl Ending {
-    /// Return whether this end closes the connection, while the writer may be silent, and think that it goes on.
+    /// Whether this end closes the connection, while the writer may be silent, and think that it goes on.
     fn is_ours(&self) -> bool {
         match self {
             Self::Stopped | Self::Aged => true,
@@ -165,7 +165,7 @@ struct Run<S> {
 type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
-    /// Serve it to its end. An error is the peer's, or that of whoever takes the events.
+    /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
     pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Account, Result<&'static str>) {
         let now = Instant::now();
         let Shared { standings, destination, .. } = &*self.shared;
@@ -381,7 +381,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         Ok(())
     }
 
-    /// Write acknowledgements. A peer that takes none for as long as a frame may take is gone.
+    /// Writes acknowledgements. A peer that takes none for as long as a frame may take is gone.
     async fn transmit(&mut self) -> Result<()> {
         let Some(first) = self.server.poll_transmit() else { return Ok(()) };
         let mut bytes = BytesMut::from(&first[..]);
@@ -412,7 +412,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         ending.into_result()
     }
 
-    /// Close the connection from this end too; say whether the writer has every acknowledgement.
+    /// Closes the connection from this end too; says whether the writer has every acknowledgement.
     async fn farewell(&mut self) -> std::io::Result<bool> {
         let socket = self.of.socket.clone();
         if socket.is_gone_within(FAREWELL).await {

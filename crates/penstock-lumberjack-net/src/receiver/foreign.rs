@@ -29,7 +29,7 @@ pub(super) enum Speaks {
 }
 
 impl Speaks {
-    /// Return its name in the metrics.
+    /// Its name in the metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => "lumberjack",
@@ -59,7 +59,7 @@ impl Speaks {
     }
 }
 
-/// Look at the first bytes, which stay in the socket; None if the client went away before it sent any.
+/// Looks at the first bytes, which stay in the socket; None if the client went away before it sent any.
 pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<Speaks>> {
     let mut bytes = [0_u8; 8];
     let mut read = stream.peek(&mut bytes).await?;

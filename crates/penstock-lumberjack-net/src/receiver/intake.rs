@@ -42,7 +42,7 @@ impl Intake {
         self.bytes
     }
 
-    /// Return whether the last event was the last of its window.
+    /// Whether the last event was the last of its window.
     pub(super) fn window_ended(&self) -> bool {
         self.window_ended
     }

@@ -92,25 +92,25 @@ impl Socket {
         WeakSocket(Arc::downgrade(&self.0))
     }
 
-    /// Send the end of the stream, whatever a protocol above would say first.
+    /// Sends the end of the stream, whatever a protocol above would say first.
     pub(super) fn finish(&self) -> io::Result<()> {
         SockRef::from(self.stream()).shutdown(Shutdown::Write)
     }
 
-    /// Return whether the writer has closed its end within a time.
+    /// Whether the writer has closed its end within a time.
     pub(super) async fn is_gone_within(&self, limit: Duration) -> bool {
         is_true_within(limit, || !gone(std::slice::from_ref(self)).is_empty()).await
     }
 
-    /// Return whether both ends were closed within a time, each with all that the other had to say. A writer that
-    /// closes its end without having taken the last acknowledgement resets the connection.
+    /// Whether both ends were closed within a time, each with all that the other had to say. A writer that closes its end
+    /// without having taken the last acknowledgement resets the connection.
     pub(super) async fn is_settled_within(&self, limit: Duration) -> bool {
         let settled = is_true_within(limit, || self.stream().peer_addr().is_err()).await;
         settled && matches!(self.stream().take_error(), Ok(None))
     }
 
-    /// Return whether the writer's machine has confirmed all that was sent, the end of the stream as well; `last` is
-    /// when it was sent. The system is asked for a while, as a confirmation may be on its way.
+    /// Whether the writer's machine has confirmed all that was sent, the end of the stream as well; `last` is when it was
+    /// sent. The system is asked for a while, as a confirmation may be on its way.
     pub(super) async fn is_confirmed_within(&self, limit: Duration, last: Instant) -> bool {
         let stream = self.stream();
         let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
@@ -130,7 +130,7 @@ impl WeakSocket {
     }
 }
 
-/// Look again and again, soon at first.
+/// Looks again and again, soon at first.
 async fn is_true_within(limit: Duration, mut is_true: impl FnMut() -> bool) -> bool {
     let looking = async {
         let mut pause = Duration::from_micros(500);

@@ -62,7 +62,7 @@ pub struct ReceiverOptions {
 }
 
 impl ReceiverOptions {
-    /// Return the defaults.
+    /// The defaults.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -111,7 +111,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Receiver {
-    /// Start to listen. Blocks on the certificate's files.
+    /// Starts to listen. Blocks on the certificate's files.
     pub fn bind(options: ReceiverOptions, destination: Arc<dyn Destination>) -> Result<Self> {
         let offer = Offer::tcp(&[]).with_certificates(options.client_certificates);
         let acceptor = Acceptor::optional(options.tls.as_ref(), offer)?;
@@ -147,7 +147,7 @@ impl Receiver {
         Ok(Self(PerProcess::new(shared)))
     }
 
-    /// Return where it listens.
+    /// Where it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
     }
@@ -168,12 +168,12 @@ impl Receiver {
         Ok(shared.counters.snapshot(&shared.budget, &shared.admission))
     }
 
-    /// Read the certificate again, if its files have changed; say whether they had. It does so every 5 s by itself.
+    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
     pub fn reload(&self) -> Result<bool> {
         self.0.get()?.reload()
     }
 
-    /// Take nothing more: what has come is handed over and acknowledged, then the connections end. Those that are left
+    /// Takes nothing more: what has come is handed over and acknowledged, then the connections end. Those that are left
     /// after so long are cut off.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);

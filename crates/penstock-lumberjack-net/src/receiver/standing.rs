@@ -75,7 +75,7 @@ impl Standings {
 }
 
 impl Standing {
-    /// Wait until the earlier connections of the same sender that were on their end have ended.
+    /// Waits until the earlier connections of the same sender that were on their end have ended.
     pub(super) async fn wait_for_earlier(&self) {
         let ending = self.all.ending(&self.ended.sender, self.ended.connection);
         let all = async {

@@ -19,12 +19,12 @@ enum Entry {
 }
 
 impl Chunk {
-    /// Return how many events it has.
+    /// How many events it has.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Return whether it has none.
+    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
@@ -34,19 +34,19 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// Add an event of JSON, as it is.
+    /// Adds an event of JSON, as it is.
     pub fn push_json(&mut self, payload: &[u8]) {
         self.push_json_with(|bytes| bytes.extend_from_slice(payload));
     }
 
-    /// Add an event of JSON that is written to the end of a buffer.
+    /// Adds an event of JSON that is written to the end of a buffer.
     pub fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
         self.events.push(Entry::Json(start..self.bytes.len()));
     }
 
-    /// Add an event of pairs.
+    /// Adds an event of pairs.
     pub fn push_map<'p>(&mut self, pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) {
         let start = self.strings.len();
         for (key, value) in pairs {
@@ -66,7 +66,7 @@ impl Chunk {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Refuse an event that receivers do not take.
+    /// Refuses an event that receivers do not take.
     pub(super) fn check(&self, limits: &Limits) -> Result<()> {
         self.events.iter().try_for_each(|event| match event {
             Entry::Json(range) => limits.check_json(self.at(range)),

@@ -40,7 +40,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Return the connection broke.
+    /// The connection broke.
     pub(super) fn broke(&self, error: &io::Error) -> Error {
         let what = format!("the connection broke: {error}");
         match (alert(error), self.tls) {

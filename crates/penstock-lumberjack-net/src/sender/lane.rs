@@ -57,7 +57,7 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connect and send until the sender is closed and everything is acknowledged, or nothing works any more.
+    /// Connects and sends until the sender is closed and everything is acknowledged, or nothing works any more.
     pub(super) async fn drive(self: Arc<Self>, shared: Arc<Shared>) {
         let mut host = self.first;
         let (mut backoff, mut tried) = (Backoff::new(BACKOFF.0, BACKOFF.1), 0);
@@ -105,7 +105,7 @@ impl Lane {
         }
     }
 
-    /// Return one connection; Ok if it ended because there is nothing to send.
+    /// One connection; Ok if it ended because there is nothing to send.
     async fn attempt(&self, shared: &Shared, host: usize) -> Result<()> {
         let name = shared.host(host);
         let due = tokio::time::Instant::now() + CONNECT;
@@ -178,7 +178,7 @@ impl Lane {
         }
     }
 
-    /// Take windows that may go. An open one goes when nothing is on its way: whoever sends little waits for nobody.
+    /// Takes windows that may go. An open one goes when nothing is on its way: whoever sends little waits for nobody.
     fn next(&self, shared: &Shared, compressing: &mut Compressing, output: &mut VecDeque<Bytes>) -> Result<Next> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -221,7 +221,7 @@ enum Next {
     Done,
 }
 
-/// Write some of it; never ends where there is nothing.
+/// Writes some of it; never ends where there is nothing.
 async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Option<&mut Bytes>) -> std::io::Result<()> {
     let Some(bytes) = bytes else { return std::future::pending().await };
     let written = stream.write(bytes).await?;

@@ -18,7 +18,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Add each line of a text that begins at an offset of the file. Empty lines are left out.
+    /// Adds each line of a text that begins at an offset of the file. Empty lines are left out.
     pub fn push_all(&self, chunk: &mut Chunk, text: &[u8], offset: u64, map: bool) {
         let mut at = offset;
         for line in text.split_inclusive(|byte| *byte == b'\n') {

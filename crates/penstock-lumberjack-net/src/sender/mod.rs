@@ -57,7 +57,7 @@ pub struct SenderOptions {
 }
 
 impl SenderOptions {
-    /// Return the defaults.
+    /// The defaults.
     pub fn new(hosts: Vec<String>) -> Self {
         Self {
             hosts,
@@ -121,7 +121,7 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Read the trust. Nothing is connected yet.
+    /// Reads the trust. Nothing is connected yet.
     pub fn new(mut options: SenderOptions) -> Result<Self> {
         if options.hosts.is_empty() {
             return Err(Error::misuse("there is no host to send to".into()));
@@ -182,7 +182,7 @@ impl Sender {
         }
     }
 
-    /// Wait until so many events since the beginning are acknowledged; what is in open windows goes at once.
+    /// Waits until so many events since the beginning are acknowledged; what is in open windows goes at once.
     pub async fn acknowledged(&self, events: u64) -> Result<()> {
         let shared = self.0.get()?;
         shared.urge();
@@ -197,18 +197,18 @@ impl Sender {
         }
     }
 
-    /// Wait until everything that was given is acknowledged.
+    /// Waits until everything that was given is acknowledged.
     pub async fn flush(&self) -> Result<()> {
         let given = self.0.get()?.order().given;
         self.acknowledged(given).await
     }
 
-    /// Return how many events, in the order in which they were given, are acknowledged without a gap.
+    /// How many events, in the order in which they were given, are acknowledged without a gap.
     pub fn watermark(&self) -> Result<u64> {
         self.0.get()?.watermark()
     }
 
-    /// Take no more events, waits for the acknowledgements for so long, and end. Fails where some are missing.
+    /// Takes no more events, waits for the acknowledgements for so long, and ends. Fails where some are missing.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         let shared = self.0.get()?;
         shared.close(Closing::Closed);
@@ -221,7 +221,7 @@ impl Sender {
         flushed.unwrap_or_else(|_| Err(missing()))
     }
 
-    /// End now, whatever is not acknowledged.
+    /// Ends now, whatever is not acknowledged.
     pub fn abandon(&self) {
         // In a forked child it is somebody else's.
         if let Ok(shared) = self.0.get() {

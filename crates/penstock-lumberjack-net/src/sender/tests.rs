@@ -34,7 +34,7 @@ fn fails(to: SocketAddr, fingerprint: Option<Fingerprint>, words: &[&str]) {
     }
 }
 
-/// Return a host that takes one connection, reads something, and answers so.
+/// A host that takes one connection, reads something, and answers so.
 fn answers(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
