@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a workspace in memory, parts, zips, and a server with a client that trusts it.
+//! Shared by the tests of this crate: a workspace in memory, parts, zips, and a server with a client that trusts it.
 
 use std::io::{self, Cursor, Write as _};
 use std::net::Ipv4Addr;
@@ -21,7 +21,7 @@ use crate::ledger::{Ledger, RowContent};
 use crate::outcome::DocumentOutcome;
 use crate::{Document, DocumentOptions, Identity, Interrupts, PreviousReceipt, Privacy};
 
-/// The session that ledgers without a server have.
+/// The session of ledgers without a server.
 pub(crate) const SESSION: &str = "0123456789abcdef0123456789abcdef";
 
 /// Longer than anything here takes, even on a busy machine.
@@ -45,7 +45,7 @@ impl Workspace for Memory {
     }
 }
 
-/// Interrupts that never come, or have come already.
+/// Interrupts that are never pending, or always.
 pub(crate) struct Signal(pub(crate) bool);
 
 impl Interrupts for Signal {
@@ -104,12 +104,12 @@ pub(crate) fn failed(code: ErrorCode, message: &str) -> Resolution {
     Resolution { reason: Some(Reason { code, message: message.to_owned() }), ..resolution(Status::Failed) }
 }
 
-/// Return the account of a document of which nothing is known yet.
+/// Return the empty ledger of a document.
 pub(crate) fn ledger(document: &str) -> Ledger {
     Ledger::new(document.to_owned(), SESSION.into(), RowContent { text: true, max_content: 100 }, None)
 }
 
-/// Return the account of `a.zip` with `x.txt` and `y.txt`, all announced: the zip as 0/1, its children in scope 2.
+/// Return the ledger of `a.zip` with `x.txt` and `y.txt`, all announced: the zip as 0/1, its children in scope 2.
 pub(crate) fn announced_zip() -> Ledger {
     let mut ledger = ledger("in/a.zip");
     ledger.add(&part(&[], "application/zip", b"the zip"), None, true);
@@ -140,12 +140,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Both ends offer layers up to this one.
+    /// Make both ends with layers up to this one.
     pub(crate) fn new(layer: u8) -> Self {
         Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap().into())
     }
 
-    /// Return the same, with another consumer of what comes.
+    /// Make both ends with another consumer of entities.
     pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Consumer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = dir.path().join("sink");
