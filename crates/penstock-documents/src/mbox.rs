@@ -1,7 +1,7 @@
-//! mbox (RFC 4155): mails one after the other, each behind a line that begins with `From `.
+//! mbox (RFC 4155): consecutive mails, each after a line that begins with `From `.
 //!
-//! A mail begins at such a line if it is the first one or stands behind a blank line, and holds a time and a year. The
-//! mail's bytes are those behind that line, without the blank line before the next one, as they are: `>From ` stays.
+//! Such a line begins a mail if it is the first line or follows a blank one, and contains a time and a year. The mail's
+//! bytes are those after that line, without the blank line before the next one, unchanged: `>From ` stays.
 
 use std::io;
 
