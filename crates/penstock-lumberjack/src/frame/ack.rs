@@ -3,7 +3,7 @@ use penstock_wire::Reader;
 use super::{ACK, Version};
 use crate::Result;
 
-/// The reader has taken all events up to this one, or with 0 says that it is still there (decision 5).
+/// The reader has taken all events up to this one; 0 means that it is still there (decision 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// The version of the frame that is acknowledged.
@@ -13,7 +13,7 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Bytes of the frame.
+    /// The length of the frame.
     pub const LENGTH: usize = 6;
 
     /// Return the frame.

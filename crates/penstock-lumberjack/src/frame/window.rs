@@ -9,12 +9,12 @@ use crate::Result;
 pub struct Window {
     /// The frame's version.
     pub version: Version,
-    /// Events.
+    /// The number of events.
     pub size: u32,
 }
 
 impl Window {
-    /// Bytes of the frame.
+    /// The length of the frame.
     pub const LENGTH: usize = 6;
 
     /// Append the frame.
