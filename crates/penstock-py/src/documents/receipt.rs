@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// The content root, part by part, in the receipt's order.
+/// The content root, computed part by part in the receipt's order.
 #[pyclass(frozen, name = "ContentTree", module = "penstock._core")]
 #[derive(Default)]
 pub(crate) struct ContentTree(Mutex<penstock_pipestream::ContentTree>);
@@ -19,7 +19,7 @@ impl ContentTree {
         Self::default()
     }
 
-    /// Add a part: the way down to it, the digest of its bytes unless they were never obtained, its status.
+    /// Add a part: its path, the digest of its bytes unless they were never read, and its status.
     fn push(&self, path: Vec<String>, sha256: Option<[u8; 32]>, status: u8) -> PyResult<()> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
         let mut tree = self.0.lock().unwrap_or_else(PoisonError::into_inner);

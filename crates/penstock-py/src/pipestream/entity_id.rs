@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// The IDs of one scope (section 9.1): which is assigned next, which are resolved, where the cursor stands.
+/// The IDs of one scope (section 9.1): the next ID to assign, the resolved ones, and the cursor.
 #[pyclass(frozen, name = "EntityIdSpace", module = "penstock.pipestream")]
 pub(crate) struct EntityIdSpace(Mutex<penstock_pipestream::EntityIdSpace>);
 
@@ -21,22 +21,22 @@ impl EntityIdSpace {
             .map_err(IntoPyErr::into_py_err)
     }
 
-    /// Take the next ID; `None` is back-pressure: the window is full.
+    /// Take the next ID; `None` means back-pressure: the window is full.
     fn assign(&self) -> Option<u32> {
         self.space().assign()
     }
 
-    /// Mark an ID resolved and say whether the cursor moved. An ID that is not in flight changes nothing.
+    /// Mark an ID as resolved and return whether the cursor moved. An ID that is not in flight changes nothing.
     fn resolve(&self, entity_id: u32) -> bool {
         self.space().resolve(entity_id)
     }
 
-    /// Return whether the ID is assigned and not resolved.
+    /// Return whether the ID is assigned but not resolved.
     fn is_unresolved(&self, entity_id: u32) -> bool {
         self.space().is_unresolved(entity_id)
     }
 
-    /// Move the cursor to where the peer says it is, which resolves every ID before it; say whether it moved.
+    /// Move the cursor to the peer's, which resolves every ID before it; return whether it moved.
     fn advance_to(&self, cursor: u32) -> PyResult<bool> {
         self.space().advance_to(cursor).map_err(IntoPyErr::into_py_err)
     }
@@ -65,7 +65,7 @@ impl EntityIdSpace {
         self.space().in_flight()
     }
 
-    /// Return the window as it is kept.
+    /// Return the effective window.
     #[getter]
     fn max_window(&self) -> u32 {
         self.space().max_window()
@@ -77,7 +77,7 @@ impl EntityIdSpace {
         self.space().is_full()
     }
 
-    /// `(to - start) mod 0xFFFFFFFD`, the measure of window and cursor.
+    /// Return `(to - start) mod 0xFFFFFFFD`, the measure of window and cursor.
     #[staticmethod]
     fn distance(start: u32, to: u32) -> u32 {
         distance(start, to)
@@ -89,7 +89,7 @@ impl EntityIdSpace {
         ordinal_distance(start, to)
     }
 
-    /// Return whether `first` comes before `second` in circular order, or is it (section 9.3).
+    /// Return whether `first` comes before `second` in circular order, or equals it (section 9.3).
     #[staticmethod]
     fn is_before(first: u32, second: u32) -> bool {
         is_before(first, second)
@@ -107,7 +107,7 @@ impl EntityIdSpace {
 }
 
 impl EntityIdSpace {
-    /// Every method leaves the space consistent, so a panic elsewhere does not matter.
+    /// Lock the space. Every method leaves it consistent, so a poisoned lock does not matter.
     fn space(&self) -> MutexGuard<'_, penstock_pipestream::EntityIdSpace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What `penstock.aio.quicx` awaits.
+//! The awaitable operations of `penstock.aio.quicx`.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<
     Ok(futures.start(async move { joined(started).await.map_err(|error| raised(&error)) }))
 }
 
-/// Stop it; gives how many tasks are left.
+/// Stop a daemon; return how many tasks are left.
 #[pyfunction]
 pub(crate) fn quicx_stop(futures: &Futures, daemon: Py<QuicxDaemon>, drain: f64) -> Operation {
     futures.start(async move { daemon.get().shutdown(drain).await.map_err(|error| raised(&error)) })
@@ -74,14 +74,14 @@ pub(crate) fn quicx_observe(futures: &Futures, producer: Py<QuicxProducer>, id: 
     })
 }
 
-/// Return the daemon's numbers.
+/// Return the daemon's statistics.
 #[pyfunction]
 pub(crate) fn quicx_stats(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
     futures.start(async move { producer.stats().await.map(stats_tuple).map_err(|error| raised(&error)) })
 }
 
-/// Which of these are done, or so long over that nobody knows them any more.
+/// Return which of these tasks are done, or ended so long ago that they are no longer known.
 #[pyfunction]
 pub(crate) fn quicx_done_before(futures: &Futures, producer: Py<QuicxProducer>, ids: Vec<u32>) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
@@ -95,7 +95,7 @@ pub(crate) fn quicx_dead_list(futures: &Futures, producer: Py<QuicxProducer>) ->
     futures.start(async move { producer.get().list().await.map_err(|error| raised(&error)) })
 }
 
-/// Has a dead task queued again, or forgotten.
+/// Queue a dead task again, or drop it.
 #[pyfunction]
 pub(crate) fn quicx_dead(futures: &Futures, producer: Py<QuicxProducer>, id: u32, requeue: bool) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
@@ -126,7 +126,7 @@ pub(crate) fn quicx_next(futures: &Futures, worker: Py<QuicxWorker>) -> Operatio
     futures.start(async move { worker.get().next().await.map_err(|error| raised(&error)) })
 }
 
-/// What became of a task: why it failed, or `None`.
+/// Report the result of a task: why it failed, or `None`.
 #[pyfunction]
 #[pyo3(signature = (futures, worker, id, failure))]
 pub(crate) fn quicx_verdict(
@@ -138,7 +138,7 @@ pub(crate) fn quicx_verdict(
     futures.start(async move { worker.get().verdict(id, failure).await.map_err(|error| raised(&error)) })
 }
 
-/// Take no more tasks; those that came before are still given.
+/// Request no more tasks; those that have already arrived are still returned.
 #[pyfunction]
 pub(crate) fn quicx_rest(futures: &Futures, worker: Py<QuicxWorker>) -> Operation {
     futures.start(async move { worker.get().pause().await.map_err(|error| raised(&error)) })

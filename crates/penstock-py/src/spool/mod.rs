@@ -10,7 +10,7 @@ use pyo3_arrow::PySchema;
 
 use crate::lumberjack::raised;
 
-/// Does what blocks, without the interpreter's lock.
+/// Run blocking work without the interpreter's lock.
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> penstock_lumberjack_net::Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| raised(&error))
 }
@@ -23,7 +23,7 @@ fn position((segment, row): PositionTuple) -> Position {
     Position { segment, row }
 }
 
-/// Pieces, and where they end.
+/// Divide the spool into pieces; return them, and where they end.
 fn divide(
     py: Python<'_>,
     store: &dyn Store,

@@ -22,7 +22,7 @@ mod python {
     pyo3::import_exception!(penstock.errors, VgiError);
 }
 
-/// What an error of this protocol is in Python.
+/// Converts an error of this protocol for Python.
 pub(crate) trait IntoVgiErr {
     /// Return the exception.
     fn into_vgi_err(self) -> PyErr;
@@ -44,27 +44,27 @@ pub(super) fn vgi_error(message: String, kind: ErrorKind) -> PyErr {
     python::VgiError::new_err((message, kind.name()))
 }
 
-/// Return the caller's mistake.
+/// Return the exception for a mistake of the caller.
 pub(crate) fn misuse(message: &str) -> PyErr {
     vgi_error(message.to_owned(), ErrorKind::Misuse)
 }
 
-/// Return how long a call may take, as Python says it.
+/// Read a timeout in seconds from Python.
 pub(super) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let parsed = seconds.map(Duration::try_from_secs_f64).transpose();
     parsed.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))
 }
 
-/// Two threads want one connection.
+/// Return the error for a second thread on one connection.
 pub(crate) fn busy() -> Error {
     Error::misuse("another thread is using this connection; each thread needs its own".to_owned())
 }
 
-/// What the server has sent as an error, as `RpcError`.
+/// Return the server's error as an `RpcError`.
 pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
         if failure.error_type == "HttpTransientError" {
-            // It was made here, out of a status.
+            // The failure was made at this end, from an HTTP status.
             return py
                 .import("penstock.vgi.http")?
                 .getattr("HttpTransientError")?
@@ -89,11 +89,11 @@ struct Shared {
     logger: Logger,
     timeout: Mutex<Option<f64>>,
     external: Option<Arc<External>>,
-    /// Counts the streams: one that is not the latest has ended.
+    /// Counts the streams: every stream but the latest has ended.
     streams: Mutex<u64>,
 }
 
-/// Hands a server's messages on.
+/// Passes on a server's log messages.
 pub(crate) struct Logger {
     on_log: Option<Py<PyAny>>,
 }
@@ -132,8 +132,8 @@ impl Shared {
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
 
-    /// Send something, and hand messages on until there is an answer. The first wait begins in the same breath as the
-    /// sending, so that a call gives the interpreter's lock away once.
+    /// Send something, and pass on log messages until there is an answer. Sending and the first wait are one step, so
+    /// that a call releases the interpreter's lock only once.
     fn ask(
         &self,
         py: Python<'_>,
@@ -154,7 +154,7 @@ impl Shared {
     }
 }
 
-/// Return the method of a name and a kind.
+/// Return the method with this name and kind.
 pub(crate) fn method_of<'p>(
     protocol: &'p penstock_vgi::Protocol,
     name: &str,
@@ -180,12 +180,12 @@ pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) ->
     }
 }
 
-/// Return a lock that a panic elsewhere does not take away.
+/// Lock a mutex, ignoring that another thread may have panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Return the batch of a request: a column for each parameter that is given.
+/// Return the batch of a request: a column for each given parameter.
 pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
     let mut fields = Vec::with_capacity(given.len());
     let mut columns = Vec::with_capacity(given.len());
@@ -251,8 +251,8 @@ impl VgiClient {
         *lock(&self.shared.timeout)
     }
 
-    /// Return how many seconds the server may take for one answer, from the request to its last byte; `None` is for
-    /// ever.
+    /// Set how many seconds the server may take for one answer, from the request to its last byte; `None` means no
+    /// limit.
     #[setter]
     fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let timeout = self::timeout(seconds)?;
@@ -279,7 +279,7 @@ impl VgiClient {
         result_of(py, called, &expect_batch(py, answer)?)
     }
 
-    /// Open a stream; of one with a header, that is waited for.
+    /// Open a stream; if it has a header, wait for that.
     #[pyo3(signature = (method, values, metadata=None))]
     fn open(
         &self,
@@ -342,7 +342,8 @@ impl VgiClientStream {
                 expect_batch(py, answer).map(|_| None)
             }
             Err(error) => {
-                // What was answered could not be fetched, for example: the connection is fine, and the stream is over.
+                // The connection may be fine, for example if an external batch could not be fetched; only the stream
+                // ends.
                 drop(self.end(py, false));
                 Err(error)
             }
@@ -367,12 +368,12 @@ impl VgiClientStream {
 
 #[pymethods]
 impl VgiClientStream {
-    /// Return the header, of a stream that has one.
+    /// Return the header, if the stream has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.header.as_ref().map(|batch| to_python(py, batch).map(Bound::unbind)).transpose()
     }
 
-    /// Send an input and wait for its answer; `None` when the server has ended the stream.
+    /// Send an input and wait for its answer; `None` once the server has ended the stream.
     #[pyo3(signature = (batch, metadata=None))]
     fn exchange(
         &self,
@@ -384,12 +385,12 @@ impl VgiClientStream {
         self.next(py, Some(&batch))
     }
 
-    /// Ask a producer for its next batch; `None` when it has finished.
+    /// Ask a producer for its next batch; `None` once it has finished.
     fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         self.next(py, None)
     }
 
-    /// End the stream; the server does not work on what is left.
+    /// Cancel the stream; the server stops working on the rest.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py, true)
     }

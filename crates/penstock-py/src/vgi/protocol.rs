@@ -1,4 +1,4 @@
-//! What a service offers, from Python.
+//! The methods of a service, from Python.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl VgiProtocol {
         annotated(py, Description::new(&self.protocol, dialect, server_id).batch())
     }
 
-    /// SHA-256, in hex, over what other implementations of the same service have as well.
+    /// Return the SHA-256, in hex, over the parts that all implementations of the same service share.
     #[getter]
     fn hash(&self) -> String {
         protocol_hash(&self.protocol)
@@ -46,7 +46,7 @@ pub(crate) fn vgi_description_hash(protocol_name: &str, batch: PyBatch) -> PyRes
     description_hash(protocol_name, &batch.0).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Return the keys of metadata that the protocol reserves, by their names in the core.
+/// Return the reserved keys of metadata, by their names in the core.
 #[pyfunction]
 pub(crate) fn vgi_keys(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let keys = PyDict::new(py);

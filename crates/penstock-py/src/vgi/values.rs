@@ -1,5 +1,5 @@
-//! One value of a column, to Python and back. What Python has a type for becomes that; the rest is a `pa.Array` of
-//! length 1.
+//! Converts one value of a column to Python and back. A value becomes a native Python type if there is one, otherwise a
+//! `pa.Array` of length 1.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(value: T::Native) -> ArrayRef {
         Arc::new(PrimitiveArray::<T>::from_value(value, 1))
     }
-    // A bool is an int in Python, and none on the wire.
+    // A bool is an int in Python, but not on the wire.
     let integer = || if value.is_instance_of::<PyBool>() { Err(PyTypeError::new_err("a bool")) } else { Ok(value) };
     Ok(match field.data_type() {
         DataType::Boolean => {
@@ -116,7 +116,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     })
 }
 
-/// Return a name out of a dictionary that holds nothing else.
+/// Return a dictionary array whose only value is this name.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
     fn of<K: ArrowDictionaryKeyType>(name: &str) -> ArrayRef {
