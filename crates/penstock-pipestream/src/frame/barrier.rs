@@ -24,7 +24,7 @@ pub struct Barrier {
     pub released: bool,
     /// The barrier, named by its scope's ID.
     pub barrier_id: u16,
-    /// The parent whose subtree waits; 0 for a root scope.
+    /// The parent whose subtree ends; 0 for a root scope.
     pub parent_id: u32,
 }
 

@@ -15,7 +15,7 @@ use crate::error::Result;
 pub(super) const TYPE: u8 = 0x54;
 pub(super) const LENGTH: usize = 68;
 
-/// What became of a scope's entities (decision 11 says which status counts where).
+/// The outcomes of a scope's entities (decision 11 defines which status counts where).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeDigest {
     /// The scope.

@@ -7,12 +7,13 @@
 //!  root of nothing = SHA-256 of the empty string (decision 11)
 //! ```
 //!
-//! Only IDs and statuses are covered; what the parts contain is the business of [`crate::ContentTree`].
+//! The root covers only IDs and statuses; [`crate::ContentTree`] covers the content of parts.
 //!
-//! Leaf and node are messages of fixed length, so their padding is fixed as well and the block function is called
-//! directly: one block for a leaf, two for a node, no hasher in between. A block takes as long as its chain of rounds;
-//! blocks that do not depend on each other overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and
-//! their subtrees are made level by level, where neighbours are independent: sixteen at once where the CPU has AVX-512,
+//! Leaves and nodes are messages of fixed length, so their padding is fixed as well and the block function is called
+//! directly, without a hasher: one block for a leaf, two for a node. The time of a block is that of its chain of
+//! rounds; independent blocks overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and their subtrees
+//! are computed level by level, where neighbours are independent: sixteen in parallel if the CPU has AVX-512, otherwise
+//! one after another.
 //! one after another elsewhere.
 
 #[cfg(target_arch = "x86_64")]
@@ -44,14 +45,14 @@ const NODE_PADDING: [u8; 64] = {
     block
 };
 
-/// How many leaves are hashed together.
+/// The number of leaves that are hashed together.
 const BATCH: usize = LANES * LEAVES;
-/// How many subtrees a batch is, and how many leaves each has: a power of 2.
+/// The number of subtrees in a batch, and the number of leaves of each: a power of 2.
 const LANES: usize = 16;
 const LEAVES: usize = 16;
 
-/// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level and the last
-/// few leaves.
+/// The streaming root: leaves are added by ascending entity ID, and only one node for each level and the last few
+/// leaves are kept.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MerkleTree {
     /// Over the subtrees of full batches.
