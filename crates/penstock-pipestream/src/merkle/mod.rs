@@ -55,9 +55,9 @@ const LEAVES: usize = 16;
 /// leaves are kept.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MerkleTree {
-    /// Over the subtrees of full batches.
+    /// The tree over the subtrees of full batches.
     peaks: Peaks,
-    /// Fewer than `BATCH`.
+    /// Fewer than `BATCH` leaves.
     pending: Vec<(u32, Status)>,
 }
 
@@ -67,7 +67,7 @@ impl MerkleTree {
         Self::default()
     }
 
-    /// Add the next entity in the order of their IDs, which the caller keeps.
+    /// Add the next entity; the caller ensures ascending IDs.
     pub fn push(&mut self, entity_id: u32, status: Status) {
         self.pending.push((entity_id, status));
         if let Some(batch) = self.pending.first_chunk() {
@@ -110,8 +110,8 @@ pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32
     tree.root()
 }
 
-/// The complete subtrees of a tree under construction, the largest first, as the ones in the binary form of its
-/// length. Promoting odd last nodes is the same as joining these from the smallest up.
+/// The complete subtrees of a tree under construction, the largest first, one for each set bit in the number of leaves.
+/// Promoting odd last nodes is the same as joining these from the smallest up.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Peaks {
     nodes: Vec<Digest>,
@@ -119,7 +119,7 @@ pub(crate) struct Peaks {
 }
 
 impl Peaks {
-    /// Add a leaf's digest. It allocates only where the tree grows by levels, so at most a few times in its life.
+    /// Add a leaf's digest. This allocates only when the tree gets more levels, so a few times at most.
     pub(crate) fn push(&mut self, mut digest: Digest, join: impl Fn(&Digest, &Digest) -> Digest) {
         for _ in 0..self.len.trailing_ones() {
             if let Some(left) = self.nodes.pop() {
@@ -148,13 +148,13 @@ fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     narrow_roots(leaves)
 }
 
-/// Return the same with the block function alone.
+/// Return the same roots by the block function alone.
 fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
-    // All messages are written before the first is hashed: a block that was stored in small pieces just now is slow to
-    // load.
+    // All messages are written before the first is hashed, because loading a block right after it was stored in small
+    // pieces is slow.
     let messages = leaves.map(|(entity_id, status)| leaf_block(entity_id, status));
-    // A node's two blocks each, so that a digest is written where its parent reads it and the padding stays. A level is
-    // made in the place of the one below: the node that is written was read before.
+    // Two blocks for each node, so that a digest is written where its parent reads it, and the padding stays. A level
+    // overwrites the one below: each node that is overwritten was read before.
     let mut nodes = [[[0; 64], NODE_PADDING]; BATCH / 2];
     let (pairs, _) = messages.as_chunks::<2>();
     for ([children, _], pair) in nodes.iter_mut().zip(pairs) {
@@ -204,7 +204,7 @@ fn node(left: &Digest, right: &Digest) -> Digest {
     hash(&[block, NODE_PADDING])
 }
 
-/// SHA-256 of a message that brings its padding.
+/// Return the SHA-256 of a message that includes its padding.
 #[inline]
 fn hash(blocks: &[[u8; 64]]) -> Digest {
     let mut state = INITIAL;
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// Return the construction word for word, level by level.
+    /// Compute the construction literally, level by level.
     fn plain_root(entities: &[(u32, Status)]) -> Vec<u8> {
         let mut level: Vec<Vec<u8>> = entities
             .iter()

@@ -1,9 +1,9 @@
-//! Sessions in memory, under a clock of the test's own, as dialogues.
+//! Sessions in memory, under the test's clock, as dialogues.
 //!
-//! [`Pair`] is both ends and what lies between: control bytes in order, entity streams as headers. [`Peer`] is one
-//! end against frames written by hand, for what a well-behaved end never sends.
+//! [`Pair`] is both ends and the connection: control bytes in order, entity streams as headers. [`Peer`] is one end
+//! with hand-written frames, for what a well-behaved end never sends.
 
-// A test picks the one variant it is about.
+// A test matches only the variant that it is about.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod bad_peers;
@@ -116,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// Carrie control bytes both ways until nothing moves.
+    /// Carry control bytes both ways until nothing moves.
     pub(super) fn drive(&mut self) {
         loop {
             self.client_events.extend(drain(&mut self.client));
@@ -178,7 +178,7 @@ impl Pair {
         admission
     }
 
-    /// Open an entity's stream where the server takes it at once.
+    /// Open an entity's stream, which the server accepts immediately.
     pub(super) fn open_plain(&mut self, ticket: &Ticket) -> EntityKey {
         self.drive();
         match self.open(ticket, 0) {
@@ -196,7 +196,7 @@ impl Pair {
         self.drive();
     }
 
-    /// What became of an entity of the client's, by the client's own events.
+    /// Return the status of one of the client's entities, by the client's own events.
     pub(super) fn outcome(&self, key: EntityKey) -> Option<Status> {
         self.client_events.iter().find_map(|event| match event {
             Event::Resolved { key: resolved, status, owned: true, .. } if *resolved == key => Some(*status),
@@ -224,7 +224,7 @@ impl Pair {
     }
 }
 
-/// One end, and a peer that can write any frame.
+/// One end, and a peer that can send any frame.
 pub(super) struct Peer {
     pub(super) now: Now,
     pub(super) session: Session,
