@@ -73,7 +73,8 @@ struct Line<'a> {
 }
 
 impl LogEvent {
-    /// Return the line for an event, if it has one. The end has its own, because it is written after everything else.
+    /// Return the line for an event, if it has one. The end has a separate line, because it is written after everything
+    /// else.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         Some(Self(match event {
             Event::Agreed(agreement) => Record::Capabilities {
@@ -145,7 +146,8 @@ impl LogEvent {
         let start = text.len();
         match serde_json::to_writer(&mut *text, &Line { event: self, session, time }) {
             Ok(()) => text.push(b'\n'),
-            // Memory cannot fail and every key is a string, so this does not happen; half a line would be worse.
+            // Memory cannot fail and every key is a string, so this does not happen; half a line would be worse than
+            // none.
             Err(_) => text.truncate(start),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn run<F: Future>(future: F) -> F::Output {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("within a minute") })
 }
 
-/// Wait until something is so, while the peer's tasks run.
+/// Wait until a condition is true, while the peer's tasks run.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -39,7 +39,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What trusts the server and speaks this protocol.
+/// Return a client configuration that trusts the server and speaks this protocol.
 pub(crate) fn client_config(pair: &Pair, alpn: &[u8]) -> quinn::ClientConfig {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(pair.dir.path().join("tls/ca.pem")).unwrap();
@@ -63,14 +63,14 @@ pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn
 }
 
 impl RawClient {
-    /// Stream 0 is open, nothing has been said.
+    /// Return a peer with stream 0 open that has sent nothing.
     pub(crate) async fn silent(pair: &Pair) -> Self {
         let (endpoint, connection) = connect(pair, b"pipestream/1").await.unwrap();
         let (send, receive) = connection.open_bi().await.unwrap();
         Self { connection, send, receive, decoder: FrameDecoder::new(), endpoint }
     }
 
-    /// Capabilities are agreed.
+    /// Return a peer that has agreed on capabilities.
     pub(crate) async fn agreed(pair: &Pair) -> Self {
         let mut client = Self::silent(pair).await;
         client.tell(&[Frame::Capabilities(capabilities())]).await;
@@ -111,7 +111,7 @@ impl RawClient {
         }
     }
 
-    /// Expect an entity to fail with a code, said by ERROR and STATUS, and the connection to go on.
+    /// Expect an entity to fail with a code, reported by ERROR and STATUS, and the connection to continue.
     pub(crate) async fn expect_failed(&mut self, entity: u32, code: u32) {
         let (status, errors) = self.hear_status().await;
         assert_eq!((status.entity_id, status.status), (entity, Status::Failed), "{errors:?}");
@@ -126,7 +126,7 @@ impl RawClient {
     /// An entity stream with this on it, finished.
     pub(crate) async fn stream(&self, header: &EntityHeader, payload: &[u8]) {
         let mut stream = self.open(header, payload).await;
-        // The server may have stopped it already, which is what the test is about.
+        // The server may already have stopped it, which is what the test is about.
         let _ = stream.finish();
     }
 
@@ -151,7 +151,7 @@ impl RawClient {
         assert_eq!(self.connection.close_reason(), None);
     }
 
-    /// Close as a client does that has nothing left to say.
+    /// Close as a client does that has nothing more to send.
     pub(crate) async fn close(self) {
         self.close_with(0).await;
     }
