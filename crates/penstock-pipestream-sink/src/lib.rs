@@ -1,5 +1,5 @@
-//! Sinks of PipeStream: where the entities that a server receives are stored, and how they are read from there. They know
-//! the driver's ports ([`penstock_pipestream_net::port`]) and nothing else of it.
+//! Sinks of PipeStream: the storage of the entities that a server receives, and its readers. They depend on the
+//! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it.
 //!
 //! ```text
 //!  driver ── EntitySink ──► folder/, objects/     entries.rs: what is not committed yet; transactions/: all or nothing

@@ -1,10 +1,10 @@
-//! What sessions, their folders and their payloads are called.
+//! The names of sessions, their folders and their payloads.
 
 use std::io;
 
 use penstock_pipestream::EntityKey;
 
-/// How often a session's ID may be used: each use looks for the one before.
+/// Maximum number of uses of a session's ID: each use looks for the one before.
 const MOST_USES: u32 = 1_000;
 
 /// Return whether this is a session's ID: 32 hex digits (decision 18).
@@ -12,13 +12,14 @@ pub(crate) fn is_session_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Return whether a name is that of a session's folder: its ID, and behind it, where the ID was used before, how often.
+/// Return whether a name is that of a session's folder: its ID, followed by the number of earlier uses where the ID was
+/// used before.
 pub(crate) fn is_session_folder(name: &str) -> bool {
     is_session(name) && is_session_id(id_of(name))
 }
 
-/// Return whether a name may be that of a session's folder, whatever gave the session its ID: no path and no hidden
-/// file. Readers take what they find.
+/// Return whether a name may be that of a session's folder, whatever chose the session's ID: no path and no hidden
+/// file. Readers take every such name.
 pub(crate) fn is_session(name: &str) -> bool {
     let (id, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
     (1..=128).contains(&id.len())
@@ -31,17 +32,17 @@ pub(crate) fn id_of(folder: &str) -> &str {
     folder.split_once('.').map_or(folder, |(id, _)| id)
 }
 
-/// Return how often an ID was used before, by what stands behind it in a folder's name.
+/// Return how often an ID was used before, from what follows it in a folder's name.
 pub(crate) fn uses_of(rest: &str) -> Option<u32> {
     if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse().ok() }
 }
 
-/// What the folders of the sessions of an ID are called: `ID`, `ID.1`, `ID.2` ...
+/// Return the names of the folders of the sessions of an ID: `ID`, `ID.1`, `ID.2` ...
 pub(crate) fn session_folders(id: &str) -> impl Iterator<Item = String> {
     (0..MOST_USES).map(move |before| reused(id, before))
 }
 
-/// Return an ID that was used too often.
+/// Return the error for an ID that was used too often.
 pub(crate) fn used_up(id: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MOST_USES} times"))
 }
@@ -67,7 +68,7 @@ pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
     fits.then_some((session, scope, entity))
 }
 
-/// Return an ID, how often it was used before, and which attempt at it this is, if not the first.
+/// Return whether a name is an ID, with the number of its earlier uses and of its attempt, if that is not the first.
 fn is_id(name: &str) -> bool {
     let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
     is_number(attempt)
