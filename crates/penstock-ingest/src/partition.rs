@@ -122,7 +122,7 @@ fn division<W: Workspace>(
         let mut dehydrator = open(digest)?;
         let mut chain = Vec::new();
         for _ in 0..levels {
-            // A container that also has content besides its children is not divided.
+            // A container that has content in addition to its children is not divided.
             let Some(Event::Enter(part, None)) = dehydrator.next_event() else { return Ok(None) };
             let (Some(sha256), Some(bytes)) = (part.sha256, part.bytes) else { return Ok(None) };
             digest = digest.or(Some((sha256, bytes)));

@@ -105,7 +105,7 @@ impl Tickets {
     pub(crate) fn abandon(&self) -> impl Iterator<Item = Ticket> {
         let unread = {
             let mut batch = lock(&self.batch);
-            // From here on tickets are refused, and the driver gives their entities up.
+            // From here on tickets are refused, and the driver gives up their entities.
             batch.abandoned = true;
             std::mem::take(&mut batch.tickets)
         };

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 /// Metadata key of an entity that is only padding.
 pub const PADDING: &str = "penstock.padding";
-/// A longer text of a peer's is not kept with a claim check.
+/// Maximum length of a peer's text that is stored with a claim check.
 const MAX_TEXT: usize = 4 << 10;
 
 /// Description of the entity behind a claim check, as far as this end knows it.

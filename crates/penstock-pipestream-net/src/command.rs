@@ -94,7 +94,7 @@ pub(crate) enum Urgent {
     NoClaim { attempt: Attempt, reason: Reason },
     /// The answer to a question about a claim check of ours.
     AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason>, redeemed: bool },
-    /// Give an entity of ours up, and with it everything that would still have followed below it.
+    /// Give up an entity of ours, and with it everything that would still have followed below it.
     GiveUp { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,

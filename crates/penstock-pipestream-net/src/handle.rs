@@ -167,7 +167,7 @@ impl SessionHandle {
         for waiting in &mut asked {
             waiting.ready().await;
         }
-        // There is no wait in between: a caller that stops waiting gives all of them up, or none.
+        // There is no wait in between: a caller that stops waiting gives up all of them, or none.
         let tickets = asked.into_iter().flat_map(Asked::take);
         tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }

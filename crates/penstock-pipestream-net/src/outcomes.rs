@@ -62,7 +62,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         Self(Mutex::new(OutcomesState { slots: HashMap::new(), closed: false }))
     }
 
-    /// An outcome will come.
+    /// Expect an outcome.
     pub(crate) fn expect(&self, key: K) {
         lock(&self.0).slots.entry(key).or_insert_with(|| Slot::Expected(Waiters::default()));
     }

@@ -59,7 +59,7 @@ pub struct Released {
 pub fn in_words(reason: &Reason) -> String {
     match (reason.code, reason.message.as_str()) {
         (code, "") => code.name().to_owned(),
-        // No error of its own: a part of it failed.
+        // The entity itself has no error: a part of it failed.
         (ErrorCode::NoError, message) => message.to_owned(),
         (code, message) => format!("{}: {message}", code.name()),
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  driver ── EntitySink ──► folder/, objects/     entries.rs: what is not committed yet; transactions/: all or nothing
-//!         ── ClaimChecks ─► claims/               what is set aside, beside the sessions
+//!         ── ClaimChecks ─► claims/               what is deferred, next to the sessions
 //!         ── PortService ─► read/                 rows of closed sessions, from the store or over the server's port
 //!                           format/               what files are called, and the lines of a list: the one home
 //! ```

@@ -129,7 +129,7 @@ fn walk(run: &Run, entities: usize, ends: &mut usize) {
     }
 }
 
-/// Two parents, the first with another one below it. `lost` tells for each whether its stream is not opened at all, so
+/// Two parents, the first with another one below it. `lost` states for each whether its stream is not opened at all, so
 /// that it is given up; `early` whether the inner parent's scope is ended before it has a child.
 fn world(lost: [bool; 3], early: bool, ends: &mut usize) {
     let mut run = Run::new();

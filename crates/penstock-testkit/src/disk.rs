@@ -1,4 +1,4 @@
-//! A disk in memory behind a page cache, which loses what a real one loses.
+//! A disk in memory with a page cache, which loses the same data as a real one.
 //!
 //! Readers see written bytes immediately; the disk has them once the file was synced. Readers see a new name
 //! immediately; the disk has it once its folder was synced. When the power goes ([`MemoryDisk::crash`]), any of the

@@ -42,7 +42,7 @@ pub(super) struct ConflictProbe {
 /// The stage of a probe.
 ///
 /// ```text
-///  compare ─▶ Compare ─ a chunk is another writer's ─▶ FindEnd ─ nothing is behind ─▶ Different
+///  compare ─▶ Compare ─ a chunk is another writer's ─▶ FindEnd ─ nothing follows ──▶ Different
 ///                └─ all are the same ─▶ Same              ▲
 ///  find_end ──────────────────────────────────────────────┘
 /// ```

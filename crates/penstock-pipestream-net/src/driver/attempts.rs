@@ -20,7 +20,7 @@ use crate::port::SinkEvent;
 use crate::types::{Attempt, Issued, Resumed};
 
 impl Driver {
-    /// Return whether a child has to wait because too much is kept already.
+    /// Return whether a child has to wait because the limit of kept payloads is reached.
     pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
         if self.layer2.kept_bytes < KEPT

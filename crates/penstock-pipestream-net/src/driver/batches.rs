@@ -21,12 +21,12 @@ pub(super) struct Batches {
     pub(super) completed: u64,
     /// Whether some became terminal and are not COMPLETE.
     pub(super) ended: bool,
-    /// Nothing more can come of the peer.
+    /// Whether the peer can send nothing more.
     pub(super) whole: bool,
 }
 
 impl Batches {
-    /// Something that only a sink wants to know.
+    /// Whether there is an event that only a sink needs.
     pub(super) fn sink(&mut self, event: SinkEvent) {
         self.sink.push(event);
     }

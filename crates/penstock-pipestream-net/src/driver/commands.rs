@@ -241,7 +241,7 @@ impl Driver {
         });
     }
 
-    /// Give an entity up whose header cannot be sealed.
+    /// Give up an entity whose header cannot be sealed.
     fn unsealed(&mut self, ticket: Ticket, error: &Error, answer: Option<Answer>) {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let message = format!("its header cannot be sealed: {error}");

@@ -71,7 +71,7 @@ impl Kept {
 }
 
 impl Layer2 {
-    /// Return how often an entity has failed that may come again.
+    /// Return how often an entity has failed that may be sent again.
     pub(super) fn failures(&self, key: EntityKey) -> u32 {
         if self.failures.is_empty() { 0 } else { self.failures.get(&key).copied().unwrap_or_default() }
     }

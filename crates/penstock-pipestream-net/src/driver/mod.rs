@@ -102,7 +102,7 @@ pub(crate) struct Driver {
     opening: bool,
     /// Whether the sink is open, or a handle takes the entities: entities may be admitted.
     open: bool,
-    /// The session could not begin, and the peer is to hear nothing else.
+    /// Whether the session could not begin, and the peer must not be sent anything else.
     mute: bool,
     sink: Option<Opening>,
     /// Recovery when the connection is lost.

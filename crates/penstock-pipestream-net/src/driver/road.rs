@@ -30,7 +30,7 @@ pub(crate) struct Returning {
     pub(super) connection: Connection,
 }
 
-/// The sessions of a server that another connection may go on with.
+/// The sessions of a server that another connection may continue.
 #[derive(Debug, Default)]
 pub(crate) struct Returns {
     live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
@@ -63,7 +63,7 @@ type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
 pub(super) enum Met {
     /// A client has got through.
     Dialled(Box<Dialled>),
-    /// A server's client is back.
+    /// A server's client has returned.
     Returned(Box<Returning>),
     /// No connection was established in time, with the reason.
     Nobody(String),

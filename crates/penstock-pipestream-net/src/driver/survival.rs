@@ -3,8 +3,8 @@
 //! ```text
 //!             the connection is lost               a client has dialled, a server was called again
 //!  attached ──────────────────────────► detached ──────────────────────────────────────────────► attached, by another
-//!      │                                   └─ nobody came in time, or the peer refuses: the session ends     `Link`
-//!      └─ the peer has closed it, or one of both ends does not go on: the session ends
+//!      │                                   └─ no connection in time, or the peer refuses: the session ends   `Link`
+//!      └─ the peer has closed it, or one end does not continue: the session ends
 //! ```
 //!
 //! At a server every connection begins with a new session. Where its client names one that waits, the connection is

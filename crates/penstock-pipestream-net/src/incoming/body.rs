@@ -164,7 +164,7 @@ impl Spool {
         &self.file
     }
 
-    /// Return the file's name, from now on the caller's to keep or to drop.
+    /// Return the file's name, which the caller now keeps or drops.
     pub fn take_temp(&self) -> Option<TempFile> {
         lock(&self.temp).take()
     }

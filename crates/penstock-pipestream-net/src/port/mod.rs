@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  EntitySink ── open ──► SinkSession      where a server's sessions go, and where one session's entities go
-//!       ▲                     │ SessionControl: what a sink tells its session
-//!       └─ RecoveredSession ◄─┘ what a sink has of a session of an earlier process
+//!       ▲                     │ SessionControl: the notifications of a sink to its session
+//!       └─ RecoveredSession ◄─┘ the stored part of a session of an earlier process
 //!  ClaimChecks                             the claim checks that an end has issued
 //!  PortService                             another protocol on a server's port
 //! ```

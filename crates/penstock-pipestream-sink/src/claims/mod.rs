@@ -72,7 +72,7 @@ pub struct Claims {
     opening: Mutex<()>,
     /// Signals that a claim check was issued.
     issued: Notify,
-    /// A sink keeps which of them were settled without a session.
+    /// Whether a sink stores the ones that were settled without a session.
     noted: AtomicBool,
 }
 

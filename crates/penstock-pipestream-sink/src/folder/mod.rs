@@ -5,7 +5,7 @@
 //! DIR/SESSION.1/...              a session whose ID was used before; ".2" ... when it is used again
 //! DIR/SESSION/.tmp-...           being received; gone when the session is over
 //! DIR/SESSION/entities.jsonl     a line for each entity, then {"closed": CODE}
-//! DIR/SESSION/settled.jsonl      what was set aside there and a worker has done since, if anything
+//! DIR/SESSION/settled.jsonl      deferred work that a worker has done since, if any
 //! ```
 //!
 //! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have written

@@ -3,7 +3,7 @@
 //! ```text
 //! SESSION/SCOPE/ENTITY       a payload; `ID.USES` where an ID was used before, `ENTITY-ATTEMPT` for a later attempt in a store
 //! SESSION/entities.jsonl     a line for each entity ([`encode`], [`line`]), then {"closed": CODE}
-//! .transactions/...          what is known of transactions
+//! .transactions/...          records of transactions
 //! .claims/...                claim checks
 //! ```
 

@@ -250,7 +250,7 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
     Ok(())
 }
 
-/// Return whether a session of an ID may still be going on.
+/// Return whether a session of an ID may still continue.
 pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
     for name in session_folders(id) {
         if is_open(place, &name).await? {

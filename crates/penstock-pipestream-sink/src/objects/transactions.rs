@@ -362,12 +362,12 @@ fn folder(of: &Transaction) -> String {
     }
 }
 
-/// Return whether an object lies in a folder itself, and not deeper.
+/// Return whether an object is in a folder itself, and not deeper.
 fn is_in(folder: &Path, object: &Path) -> bool {
     object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
 }
 
-/// Return the folder that an object lies in.
+/// Return the folder that an object is in.
 fn parent(object: &Path) -> Option<Path> {
     let parts: Vec<_> = object.parts().collect();
     let (_, folders) = parts.split_last()?;

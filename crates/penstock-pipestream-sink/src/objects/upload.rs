@@ -4,7 +4,7 @@
 //!  in memory ────────────► verified ► put
 //!  a stream, up to PART ─► spool ► verified ► put
 //!  beyond ───────────────► spool of PART ► upload of a part ─┐ … all of it is verified, then the upload is
-//!             ▲ the next part comes in meanwhile ────────────┘ completed: nothing is seen of it before
+//!             ▲ the next part arrives meanwhile ─────────────┘ completed: it is not visible before
 //! ```
 //!
 //! A spool stays in memory up to 1 MiB and is a temporary file beyond: streams wait for one another in the window of

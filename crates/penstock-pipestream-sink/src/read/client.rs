@@ -29,7 +29,7 @@ const RESERVE: usize = 64 << 20;
 /// The alert of a server that shares no protocol with us: 0x100, and 120 (RFC 7301).
 const NO_PROTOCOL: u64 = 0x178;
 
-/// A sink, read from the server that keeps it.
+/// A sink, read from its server.
 #[derive(Debug, Clone)]
 pub struct RemoteSink(Arc<PerProcess<Inner>>);
 

@@ -7,7 +7,7 @@
 //! 1  why not, in words
 //! 0  HELLO, SESSIONS, PLAN, CLAIMS: a JSON object
 //!    ROWS: 4 bytes, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
-//!    "next": OFFSET or null}; L bytes of the list; then the contents, behind one another
+//!    "next": OFFSET or null}; L bytes of the list; then the contents, concatenated
 //! ```
 //!
 //! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many

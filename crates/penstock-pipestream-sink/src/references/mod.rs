@@ -156,7 +156,7 @@ impl Referred {
         }
     }
 
-    /// Return the name of the message beside the bytes of `file`, and the message, where the object was fetched.
+    /// Return the name of the message next to the bytes of `file`, and the message, where the object was fetched.
     pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }

@@ -101,7 +101,7 @@ async fn read(slot: &mut Option<File>) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Return what a peer is told of a store's error: no internal details. The log has the rest.
+/// Return the error that a peer is sent for a store's error: no internal details. The log has the rest.
 pub(super) fn store_error(name: &str, error: &object_store::Error) -> core::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return missing(name);

@@ -128,7 +128,7 @@ fn a_session_goes_on_over_other_connections_and_each_entity_is_stored_once() {
         if number % 100 == 50 {
             wire.cut();
             let mending = Arc::clone(&wire);
-            // Longer than the idle timeout: both ends give the connection up.
+            // Longer than the idle timeout: both ends give up the connection.
             spawn(move || {
                 sleep(Duration::from_secs(2));
                 mending.mend();

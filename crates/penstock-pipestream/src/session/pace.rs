@@ -4,7 +4,7 @@
 //! ```text
 //!  idle   CAPABILITIES   [heartbeats]        [heartbeats]        [heartbeats]        ...
 //!  busy   CAPABILITIES   [frames, heartb.]   [frames, frames]    [frames, heartb.]   ...
-//!         at once        └ 1,152 bytes, once an interval, with nothing between
+//!         immediately    └ 1,152 bytes, once an interval, with nothing between
 //! ```
 //!
 //! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection, which every peer

@@ -79,7 +79,7 @@ pub(crate) struct ServeOptions {
     pub(crate) read_key: Option<String>,
     pub(crate) reader_certificates: String,
     pub(crate) references: Option<ReferenceOptions>,
-    /// Where claim checks are kept, if not beside the sessions of a sink; without either there are none.
+    /// Where claim checks are stored, if not next to the sessions of a sink; without either there are none.
     #[pyo3(default)]
     pub(crate) claims: Option<PathBuf>,
     /// Content types that a sink stores and defers.

@@ -102,7 +102,7 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     assert!(!records.name_folder("k").exists());
 }
 
-/// Return a second server of the same folder, which does something when the first one comes to a step for the first
+/// Return a second server of the same folder, which does something when the first one reaches a step for the first
 /// time.
 fn interrupted(
     dir: &Path,
