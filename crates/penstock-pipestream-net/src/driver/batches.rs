@@ -26,7 +26,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Whether there is an event that only a sink needs.
+    /// Add an event that only a sink needs.
     pub(super) fn sink(&mut self, event: SinkEvent) {
         self.sink.push(event);
     }

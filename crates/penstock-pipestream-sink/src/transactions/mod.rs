@@ -1,7 +1,7 @@
 //! The transaction that the entities of a session name.
 //!
 //! ```text
-//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed: it is not read
+//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed or read
 //!  an entity of type COMMIT, same metadata           ──► the sessions that it lists are closed with 0, all or none
 //!  an entity of type ABORT                           ──► they are closed with [`GIVEN_UP`]
 //! ```
