@@ -1,4 +1,4 @@
-//! Little-endian numbers at an offset, without a way to overrun.
+//! Reads little-endian numbers at an offset, without a way to overrun.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array(bytes, at).map(u16::from_le_bytes)

@@ -1,4 +1,4 @@
-//! Charsets: which one a text is in, and the text decoded as it is read.
+//! Charsets: choosing the one of a text, and decoding the text as it is read.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,12 +8,12 @@ use encoding_rs::{Decoder, Encoding, REPLACEMENT, UTF_8};
 use crate::context::PIECE;
 use crate::workspace::Source;
 
-/// How far markup is searched for the charset that it declares.
+/// How much of markup is searched for the charset that it declares.
 const DECLARED_WITHIN: usize = 4096;
 
-/// Chooses the charset of the first `limit` bytes of `source` and leaves it at its beginning. A byte order mark
-/// comes first; then UTF-8 if the bytes can hardly be anything else, since mails often declare what is not so; then
-/// what is declared; then a guess. Declaring UTF-8 or ASCII says nothing that the bytes do not say themselves.
+/// Choose the charset of the first `limit` bytes of `source` and rewind it. A byte order mark takes precedence; then
+/// UTF-8 if the bytes can hardly be anything else, because declarations in mails are often wrong; then the declared
+/// charset; then a guess. A declaration of UTF-8 or ASCII is ignored, because the bytes themselves show that.
 pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64) -> io::Result<&'static Encoding> {
     source.rewind()?;
     let mut survey = Survey::default();
@@ -32,8 +32,8 @@ pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64
     }
 }
 
-/// What a text is in that neither is UTF-8 nor says what it is. Guessing costs a hundred times what [`Survey`] does, so only
-/// such a text is read for it.
+/// Guess the charset of a text that is not UTF-8 and declares none. Guessing costs a hundred times as much as
+/// [`Survey`], so only such a text is read for it.
 fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'static Encoding> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
     each_piece(source, limit, |bytes, _| {
@@ -41,12 +41,12 @@ fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'stat
         true
     })?;
     let guess = detector.guess(None, Utf8Detection::Allow);
-    // What is UTF-8 as it stands may still be ISO-2022-JP, which the detector tells by its escapes.
+    // Valid UTF-8 may still be ISO-2022-JP, which the detector recognises by its escapes.
     Ok(if broken || !guess.is_ascii_compatible() { guess } else { UTF_8 })
 }
 
-/// Gives the first `limit` bytes piece by piece, an empty one last, as long as they are wanted; leaves `source` at its
-/// beginning.
+/// Pass the first `limit` bytes to `wanted` in pieces, the last one empty, until it returns `false`; then rewind
+/// `source`.
 fn each_piece(source: &mut dyn Source, limit: u64, mut wanted: impl FnMut(&[u8], bool) -> bool) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut input = Read::take(&mut *source, limit);
@@ -61,34 +61,34 @@ fn each_piece(source: &mut dyn Source, limit: u64, mut wanted: impl FnMut(&[u8],
     source.rewind()
 }
 
-/// The encoding that `label` names, unless it says no more than "look".
+/// Return the encoding that `label` names, unless it is ASCII or UTF-8, which the bytes themselves show.
 pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
     let label = label.trim();
     let ascii = ["us-ascii", "ascii", "ansi_x3.4-1968"].iter().any(|known| label.eq_ignore_ascii_case(known));
     Encoding::for_label(label.as_bytes()).filter(|&encoding| !ascii && encoding != UTF_8 && encoding != REPLACEMENT)
 }
 
-/// How many characters beyond ASCII a text needs to be UTF-8 against what it declares, and how many of these there are
-/// to each byte that is none.
+/// A text that declares another charset is UTF-8 if it has at least this many characters beyond ASCII, and this many of
+/// them for each invalid byte.
 const CERTAIN: u64 = 4;
 const DAMAGE: u64 = 16;
-/// What ISO-2022-JP begins each of its shifts with.
+/// The byte that begins each shift of ISO-2022-JP.
 const ESCAPE: u8 = 0x1b;
 
-/// Looks at bytes as they go by: whether they are UTF-8.
+/// Determines whether bytes are UTF-8, piece by piece.
 #[derive(Default)]
 struct Survey {
-    /// How many characters beyond ASCII there are if it is UTF-8, and how often it is not.
+    /// How many characters beyond ASCII there are as UTF-8, and how many invalid sequences.
     characters: u64,
     invalid: u64,
-    /// There are escapes, as ISO-2022-JP has them.
+    /// Whether there are escapes, as in ISO-2022-JP.
     escapes: bool,
-    /// A character's bytes that the last piece ended within.
+    /// The incomplete character at the end of the last piece.
     rest: Vec<u8>,
 }
 
 impl Survey {
-    /// Looks at the next piece; an empty one is the end.
+    /// Examine the next piece; an empty one is the end.
     fn feed(&mut self, bytes: &[u8]) {
         self.escapes |= bytes.contains(&ESCAPE);
         if self.rest.is_empty()
@@ -105,7 +105,7 @@ impl Survey {
             let incomplete =
                 std::str::from_utf8(chunk.invalid()).err().is_some_and(|error| error.error_len().is_none());
             if incomplete && !ended {
-                // Only the last chunk can be the beginning of a character.
+                // Only the last chunk can be an incomplete character.
                 self.rest = chunk.invalid().to_vec();
             } else {
                 self.invalid = self.invalid.saturating_add(u64::from(!chunk.invalid().is_empty()));
@@ -118,7 +118,7 @@ impl Survey {
         self.characters = self.characters.saturating_add(leading as u64);
     }
 
-    /// What the text is in; `None` if that must be guessed.
+    /// Return the charset; `None` if it must be guessed.
     fn finish(&self, declared: Option<&'static Encoding>) -> Option<&'static Encoding> {
         let certain = self.characters >= CERTAIN && self.invalid.saturating_mul(DAMAGE) <= self.characters;
         match declared {
@@ -129,7 +129,7 @@ impl Survey {
     }
 }
 
-/// The charset that an HTML or XML text declares within itself.
+/// Return the charset that an HTML or XML text declares.
 pub(crate) fn declared_in_markup(head: &[u8]) -> Option<String> {
     let start = head.get(..head.len().min(DECLARED_WITHIN)).unwrap_or_default();
     let text = String::from_utf8_lossy(start).to_ascii_lowercase();
@@ -145,13 +145,13 @@ pub(crate) fn declared_in_markup(head: &[u8]) -> Option<String> {
     rest.get(..end).filter(|label| !label.is_empty()).map(str::to_owned)
 }
 
-/// A source as decoded text, piece by piece. What does not decode becomes U+FFFD.
+/// A source decoded as text, piece by piece. Invalid bytes become U+FFFD.
 pub(crate) struct Decoded<R> {
     input: R,
     decoder: Decoder,
     piece: Vec<u8>,
     text: String,
-    /// How much of `text` was consumed by [`BufRead`].
+    /// How much of `text` [`BufRead`] has consumed.
     given: usize,
     ended: bool,
 }
@@ -162,7 +162,7 @@ impl<R: Read> Decoded<R> {
         Self { input, decoder, piece: vec![0; PIECE], text: String::new(), given: 0, ended: false }
     }
 
-    /// The next piece of text; empty only at the end.
+    /// Return the next piece of text; empty only at the end.
     pub(crate) fn next_piece(&mut self) -> io::Result<&str> {
         self.text.clear();
         self.given = 0;
@@ -172,7 +172,7 @@ impl<R: Read> Decoded<R> {
             let bytes = self.piece.get(..count).unwrap_or_default();
             let room = self.decoder.max_utf8_buffer_length(count).unwrap_or(count.saturating_mul(3));
             self.text.reserve(room);
-            // The room is the most that the bytes can become, so nothing stays behind.
+            // The reserved capacity is the most that the bytes can become, so all of them are decoded.
             let _ = self.decoder.decode_to_string(bytes, &mut self.text, self.ended);
         }
         Ok(&self.text)

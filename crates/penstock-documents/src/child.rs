@@ -1,23 +1,22 @@
-//! What a container gives for each of its children, and the trait by which containers are walked.
+//! The children of a container, and the trait for walking containers.
 
 use std::collections::BTreeMap;
 
 use crate::context::{Context, Fetched};
 use crate::failure::Failure;
 
-/// A container that gives its children one after the other. It keeps what it must know between two calls; nothing here
-/// recurses, the dehydrator's stack holds the walkers.
+/// A container that returns its children one after the other. It keeps its state between calls; nothing recurses,
+/// because the dehydrator keeps the walkers on a stack.
 pub(crate) trait Walker: Send {
-    /// The next child, or `None` after the last one. A failed child does not end the walk by itself.
+    /// Return the next child, or `None` after the last one. A failed child does not by itself end the walk.
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child>;
 
-    /// How many children the container says it has, where it says so.
+    /// Return the number of children that the container declares, if it declares one.
     fn declared(&self) -> Option<u64> {
         None
     }
 
-    /// Whether a child is passed over at little cost, and the others are the same whether it is or not; as far as is
-    /// known by now.
+    /// Return whether a child can be skipped at little cost without affecting the others, as far as is known so far.
     fn divisible(&self) -> bool {
         false
     }
@@ -25,33 +24,33 @@ pub(crate) trait Walker: Send {
 
 /// One child of a container.
 pub(crate) struct Child {
-    /// Its name; without one it is called by its place.
+    /// Its name; a child without one is named by its position.
     pub(crate) name: Option<String>,
     pub(crate) content: Content,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) hint: Hint,
 }
 
-/// What could be had of a child.
+/// The content of a child, as far as it could be read.
 pub(crate) enum Content {
-    /// All of it; what it is will be told by its bytes.
+    /// All of it; its type is determined from its bytes.
     Whole(Fetched),
-    /// All of it, and its type is known: links, special files, pages.
+    /// All of it, with a known type: links, special files, pages.
     Typed(Fetched, &'static str, Option<String>),
-    /// Its bytes as far as the container has them, and why that may not be all.
+    /// The bytes that the container has, and why they may be incomplete.
     Damaged(Fetched, Failure),
     /// Nothing.
     Failed(Failure),
 }
 
-/// What a container says of a child's type. Content comes first; see [`crate::sniff`].
+/// What a container declares about a child's type. The content takes precedence; see [`crate::sniff`].
 #[derive(Default, Clone)]
 pub(crate) struct Hint {
-    /// The MIME type a mail or a data: URI declares, in lower case.
+    /// The MIME type that a mail or a data: URI declares, in lower case.
     pub(crate) media_type: Option<String>,
-    /// The charset that comes with it.
+    /// The declared charset.
     pub(crate) charset: Option<String>,
-    /// The container holds mails only (mbox), or declares this child to be one.
+    /// Whether the container holds only mails (mbox), or declares this child to be one.
     pub(crate) mail: bool,
 }
 
@@ -60,17 +59,17 @@ impl Child {
         Self { name, content, metadata: BTreeMap::new(), hint: Hint::default() }
     }
 
-    /// A child of which nothing could be had.
+    /// Make a child that could not be read.
     pub(crate) fn failed(name: Option<String>, failure: Failure) -> Self {
         Self::new(name, Content::Failed(failure))
     }
 
-    /// A child that was fetched, or not.
+    /// Make a child that was fetched, or failed.
     pub(crate) fn fetched(name: Option<String>, fetched: Result<Fetched, Failure>) -> Self {
         Self::new(name, fetched.map_or_else(Content::Failed, Content::Whole))
     }
 
-    /// A child of known type that was fetched, or not.
+    /// Make a child of known type that was fetched, or failed.
     pub(crate) fn typed(name: Option<String>, media_type: &'static str, fetched: Result<Fetched, Failure>) -> Self {
         let content = match fetched {
             Ok(fetched) => Content::Typed(fetched, media_type, None),

@@ -1,5 +1,5 @@
-//! What every format is given: the caller's workspace, the limits, and the one way in which a part's bytes are taken
-//! out of a container. All limits on bytes and time are enforced here and nowhere else.
+//! The context of every format: the caller's workspace, the limits, and the only way to read a part's bytes out of a
+//! container. All limits on bytes and time are enforced here and nowhere else.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -11,18 +11,18 @@ use crate::failure::{Failure, FailureKind};
 use crate::limits::Limits;
 use crate::workspace::{Source, Spool, Workspace};
 
-/// How much is read at once. The limits are checked after each piece, so this is also how far they can be overrun.
+/// How much is read in one step. The limits are checked after each piece, so this is also how far they can be exceeded.
 pub(crate) const PIECE: usize = 64 * 1024;
 
-/// The bytes of a part, obtained whole.
+/// The bytes of a part, read completely.
 pub(crate) struct Fetched {
     pub(crate) source: Box<dyn Source>,
     pub(crate) sha256: [u8; 32],
     pub(crate) bytes: u64,
 }
 
-/// Counts what a decoder takes from a container's own bytes, and remembers whether the container's source itself
-/// failed: a decoder's error is damage of the part, the source's error is not.
+/// Counts what a decoder takes from a container's own bytes, and records whether the container's source itself failed:
+/// an error of the decoder is damage of the part, an error of the source is not.
 #[derive(Default)]
 pub(crate) struct Meter {
     consumed: Cell<u64>,
@@ -30,12 +30,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// `inner`, metered.
+    /// Wrap `inner` with this meter.
     pub(crate) fn tap<R: Read>(&self, inner: R) -> Tap<'_, R> {
         Tap { inner, meter: self }
     }
 
-    /// Tells the source's own error from the decoder's.
+    /// Return the failure for an error: the source's own, or the decoder's.
     pub(crate) fn blame(&self, error: &io::Error) -> Failure {
         match self.failed.borrow_mut().take() {
             Some(source) => Failure::io("reading the container failed", &source),
@@ -44,7 +44,7 @@ impl Meter {
     }
 }
 
-/// A reader that is watched by a [`Meter`].
+/// A reader that a [`Meter`] watches.
 pub(crate) struct Tap<'m, R> {
     inner: R,
     meter: &'m Meter,
@@ -67,34 +67,35 @@ impl<R: Read> Read for Tap<'_, R> {
     }
 }
 
-/// What a part's bytes come from.
+/// The origin of a part's bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Bytes that lie in the container as they are, or nearly so: no ratio to watch.
+    /// Bytes stored in the container unchanged, or nearly so: there is no ratio to watch.
     Plain,
-    /// Bytes that a decompressor makes out of fewer.
+    /// Bytes that a decompressor produces from fewer bytes.
     Compressed,
 }
 
-/// What formats work with. It lives as long as one step of the dehydrator.
+/// The context of one step of the dehydrator.
 pub(crate) struct Context<'a> {
     pub(crate) workspace: &'a mut dyn Workspace,
     pub(crate) limits: &'a Limits,
-    /// How many bytes the document's parts have together so far.
+    /// The total bytes of the document's parts so far.
     pub(crate) total: &'a mut u64,
-    /// The next child is passed over: none of its bytes are read, and about how many they are is added here.
+    /// If set, the next child is skipped: its bytes are not read, and their approximate number is added here.
     pub(crate) passed: Option<&'a mut u64>,
-    /// Whoever divided the container has looked at every child of it: what is passed over need not be looked at again.
+    /// Whether every child was already examined when the container was divided, so that skipped ones need no
+    /// examination.
     pub(crate) divided: bool,
 }
 
 impl Context<'_> {
-    /// When the time for a part that begins now is over.
+    /// Return the deadline of a part that begins now.
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline { at: self.workspace.now().checked_add(self.limits.part_time) }
     }
 
-    /// Whether `deadline` has passed.
+    /// Return whether `deadline` has passed.
     pub(crate) fn check(&self, deadline: &Deadline) -> Result<(), Failure> {
         if deadline.at.is_some_and(|at| self.workspace.now() >= at) {
             let reason = format!("took longer than {} s", self.limits.part_time.as_secs_f64());
@@ -103,15 +104,14 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What stands for a child of about `length` bytes that is passed over; `None` if it is wanted.
+    /// Return the stand-in for a child of about `length` bytes that is skipped; `None` if it is wanted.
     pub(crate) fn pass(&mut self, length: u64) -> Option<Fetched> {
         let passed = self.passed.as_mut()?;
         **passed = passed.saturating_add(length);
         Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
     }
 
-    /// Reads `reader` to its end into a fresh spool, within all limits. What was read is dropped when it fails: bytes
-    /// that are not whole do not count.
+    /// Read `reader` to its end into a new spool, within all limits. Incomplete bytes are discarded on failure.
     pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
         if let Some(nothing) = self.pass(0) {
             return Ok(nothing);
@@ -139,12 +139,12 @@ impl Context<'_> {
         finish(spool, hash, bytes)
     }
 
-    /// Keeps bytes that are in memory already, as one part.
+    /// Store bytes that are in memory as one part.
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Result<Fetched, Failure> {
         self.fetch(&mut &*bytes, &Meter::default(), Origin::Plain)
     }
 
-    /// A fresh spool.
+    /// Return a new spool.
     pub(crate) fn spool(&mut self) -> Result<Box<dyn Spool>, Failure> {
         self.workspace.spool().map_err(|error| Failure::io("no spool for the part", &error))
     }
@@ -173,13 +173,13 @@ fn finish(mut spool: Box<dyn Spool>, hash: Sha256, bytes: u64) -> Result<Fetched
     Ok(Fetched { source: spool, sha256: hash.finalize().into(), bytes })
 }
 
-/// The moment at which a part's time is over; none if the clock cannot express it.
+/// The deadline of a part; none if the clock cannot express it.
 pub(crate) struct Deadline {
     at: Option<Instant>,
 }
 
-/// Reads the whole of `source` for its digest and leaves it at its beginning. The document's own size is the caller's
-/// business: no limits here.
+/// Read all of `source` for its digest and rewind it. The document's own size is up to the caller, so no limits apply
+/// here.
 pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     let failed = |error: io::Error| Failure::io("the document cannot be read", &error);
     source.seek(SeekFrom::Start(0)).map_err(failed)?;
@@ -200,7 +200,7 @@ pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     Ok(Fetched { source, sha256: hash.finalize().into(), bytes })
 }
 
-/// Reads up to `limit` bytes from the beginning of `source` and leaves it at its beginning.
+/// Read up to `limit` bytes from the beginning of `source` and rewind it.
 pub(crate) fn head(source: &mut dyn Source, limit: u64) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! data: URIs (RFC 2397), as HTML embeds content with them.
+//! data: URIs (RFC 2397), with which HTML embeds content.
 
 use data_url::DataUrl;
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 const SCHEME: &str = "data:";
 
-/// Decodes a data: URI; `None` if `uri` is none.
+/// Decode a data: URI; `None` if `uri` is not one.
 pub(crate) fn decode(uri: &str) -> Option<(Hint, Result<Vec<u8>, Failure>)> {
     let url = DataUrl::process(uri).ok()?;
     let mime = url.mime_type();
@@ -20,13 +20,13 @@ pub(crate) fn decode(uri: &str) -> Option<(Hint, Result<Vec<u8>, Failure>)> {
     Some((hint, bytes.map_err(|_| Failure::broken("the embedded data is not valid base64"))))
 }
 
-/// Whether `value` begins like a data: URI.
+/// Return whether `value` begins like a data: URI.
 pub(crate) fn is_data(value: &str) -> bool {
     value.trim_start().get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
 }
 
-/// Calls `found` with each data: URI within a style sheet or a list of images. A URI in quotes ends with the quote,
-/// one in parentheses with the parenthesis, any other at white space.
+/// Call `found` with each data: URI in a style sheet or a list of images. A URI in quotes ends at the quote, one in
+/// parentheses at the parenthesis, any other at white space.
 pub(crate) fn scan(text: &str, mut found: impl FnMut(&str)) {
     let mut from = 0;
     while let Some(at) = next(text, from) {

@@ -8,12 +8,12 @@ use crate::part::{Event, Part};
 use crate::selection::Selection;
 use crate::workspace::{Source, Workspace};
 
-/// Takes one document apart, a step at a time: the document itself, then its parts, depth first in each container's
-/// own order.
+/// Takes one document apart step by step: first the document itself, then its parts, depth first in the order of each
+/// container.
 ///
-/// Every damage is a failed part, never an error of the whole: the iteration always ends by itself. Each
-/// [`Event::Enter`] has its [`Event::Leave`]. Containers that are being walked are on a stack, so depth costs no call
-/// depth; what a step holds in memory is bounded by [`Limits`].
+/// Damage results in a failed part, never in an error of the whole document, and the iteration always ends. Each
+/// [`Event::Enter`] has its [`Event::Leave`]. Open containers are kept on a stack, so depth does not recurse; the
+/// memory of a step is bounded by [`Limits`].
 ///
 /// ```text
 /// Enter a.zip []
@@ -31,53 +31,53 @@ pub struct Dehydrator<W: Workspace> {
     total: u64,
     path: Vec<String>,
     stack: Vec<Frame>,
-    /// What is known of the document, so that it need not be read for its digest.
+    /// The known digest and length of the document, so that it need not be read for them.
     known: Option<([u8; 32], u64)>,
     selection: Option<Selection>,
 }
 
-/// A container that is being walked.
+/// An open container.
 struct Frame {
     walker: Box<dyn Walker>,
     sha256: [u8; 32],
     children: u64,
     max_children: u64,
-    /// As many children as it may have were given; nothing more is asked for.
+    /// Whether it has returned the most children allowed; no more are requested.
     full: bool,
 }
 
 impl<W: Workspace> Dehydrator<W> {
-    /// A dehydrator over `source`; `name` is the document's own name (without folders).
+    /// Make a dehydrator over `source`; `name` is the document's own name (without folders).
     pub fn new(name: &str, source: Box<dyn Source>, workspace: W, limits: Limits) -> Self {
         let root = Some((name.to_owned(), source));
         let (path, stack) = (Vec::new(), Vec::new());
         Self { root, workspace, limits, total: 0, path, stack, known: None, selection: None }
     }
 
-    /// Takes the document's SHA-256 and length as given: whoever has read it once need not do so again. They must be
-    /// those of the source.
+    /// Use a known SHA-256 and length of the document, so that it is not read again for them. They must be those of the
+    /// source.
     #[must_use]
     pub fn with_known(mut self, sha256: [u8; 32], bytes: u64) -> Self {
         self.known = Some((sha256, bytes));
         self
     }
 
-    /// Gives only some of the children of one container; all else is as without. The containers above it must have one
-    /// child each.
+    /// Return only some of the children of one container; everything else is unchanged. The containers above it must
+    /// have one child each.
     #[must_use]
     pub fn with_selection(mut self, selection: Selection) -> Self {
         self.selection = Some(selection);
         self
     }
 
-    /// Whether children of the container that was entered last can be passed over at little cost, and the others are the
-    /// same then; as far as is known after those that were passed over until now.
+    /// Return whether children of the container entered last can be skipped at little cost without affecting the
+    /// others, as far as is known after those skipped so far.
     pub fn divisible(&self) -> bool {
         self.stack.last().is_some_and(|frame| frame.walker.divisible())
     }
 
-    /// Passes over the next child of the container that was entered last, without reading its bytes, and gives about how
-    /// many they are. `None` if there are no more children, and the next step is to leave the container.
+    /// Skip the next child of the container entered last without reading its bytes, and return their approximate
+    /// number. `None` if there are no more children, so that the next step leaves the container.
     pub fn pass(&mut self) -> Option<u64> {
         let (mut passed, mut uncounted) = (0, 0);
         let frame = self.stack.last_mut().filter(|frame| !frame.full)?;
@@ -89,12 +89,12 @@ impl<W: Workspace> Dehydrator<W> {
         Some(passed)
     }
 
-    /// How many bytes the document's parts have together so far, those that failed included.
+    /// Return the total bytes of the document's parts so far, including those that failed.
     pub const fn inflated(&self) -> u64 {
         self.total
     }
 
-    /// Passes over the children that are not selected, up to the next one that is.
+    /// Skip children until the next selected one.
     fn pass_unselected(&mut self) {
         let at = self.stack.len().checked_sub(1);
         while let Some(selection) = self.selection.as_mut().filter(|selection| Some(selection.depth) == at) {
@@ -114,7 +114,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// The next step; the first one is the document itself, `None` comes after the last one and stays.
+    /// Return the next step; the first is the document itself, and `None` after the last one is final.
     pub fn next_event(&mut self) -> Option<Event> {
         if let Some((name, source)) = self.root.take() {
             return Some(self.begin(&name, source));
@@ -133,8 +133,8 @@ impl<W: Workspace> Dehydrator<W> {
         frame.children += 1;
         let position = frame.children;
         if position >= frame.max_children {
-            // The last one there is room for: what stands for the rest takes its place, because a receiver counts it
-            // like any other.
+            // This is the last child allowed. A failed part that stands for the rest takes its place, because a
+            // receiver counts it like any other.
             frame.full = true;
             if frame.walker.next_child(&mut context).is_some() {
                 let failure = too_many(frame.max_children, frame.walker.declared());
@@ -158,7 +158,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Makes a step out of a child: names it and looks at it.
+    /// Make a step from a child: name it and examine it.
     fn place(&mut self, position: u64, child: Child) -> Event {
         let name = child.name.unwrap_or_else(|| name::part(position));
         let mut path = self.path.clone();
@@ -190,7 +190,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Tells what a part is whose bytes are there, and enters it if it is a container.
+    /// Determine the type of a part whose bytes were read, and enter it if it is a container.
     fn look(&mut self, mut part: Part, name: &str, fetched: Fetched, hint: &Hint) -> Event {
         let (sha256, bytes) = (fetched.sha256, fetched.bytes);
         (part.sha256, part.bytes) = (Some(sha256), Some(bytes));

@@ -1,10 +1,10 @@
 use std::fmt;
 use std::io;
 
-/// What kind of damage or limit made a part fail.
+/// The kind of damage or limit that made a part fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// The part is encrypted; nobody gave a key.
+    /// The part is encrypted; no key is available.
     Encrypted,
     /// The part's bytes, or those around it in its container, do not parse or do not match their checksum.
     Broken,
@@ -12,7 +12,7 @@ pub enum FailureKind {
     Limit,
     /// The part is a container whose children would lie deeper than allowed.
     TooDeep,
-    /// The part is the same container as one that it lies in.
+    /// The part is the same container as one that contains it.
     Cycle,
     /// Taking the part out of its container took longer than allowed.
     TimedOut,
@@ -23,7 +23,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The kind's name in lower case, as logs and Python show it.
+    /// Return the kind's name in lower case, as logs and Python show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Encrypted => "encrypted",
@@ -49,12 +49,12 @@ impl fmt::Display for FailureKind {
 pub struct Failure {
     /// What kind of failure it is.
     pub kind: FailureKind,
-    /// One sentence without a full stop, as it stands in a receipt.
+    /// One sentence without a full stop, for receipts.
     pub reason: String,
 }
 
 impl Failure {
-    /// A failure of `kind` with `reason`.
+    /// Make a failure of `kind` with `reason`.
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
@@ -71,7 +71,7 @@ impl Failure {
         Self::new(FailureKind::Unsupported, reason)
     }
 
-    /// The caller's own source or spool failed: nothing is known about the part.
+    /// Make the failure of the caller's source or spool, which says nothing about the part.
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
         Self::new(FailureKind::Io, format!("{what}: {error}"))
     }

@@ -1,4 +1,4 @@
-//! gzip (RFC 1952): one member after the other, and the name that the first one's header carries.
+//! gzip (RFC 1952): consecutive members, and the name in the first one's header.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,8 @@ use flate2::bufread::GzDecoder;
 use crate::name;
 use crate::workspace::Source;
 
-/// A gzip file may hold empty members, but a file of nothing else would keep a read busy without giving a byte.
+/// The most consecutive empty members: a gzip file may have some, but a file with nothing else would keep a read busy
+/// without returning a byte.
 const EMPTY_MEMBERS: u32 = 1000;
 
 /// All members of a gzip file as one stream.
@@ -44,8 +45,8 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Whether another member follows. Zeros up to the end are padding (tapes have it); anything else would be lost in
-/// silence, so it is damage.
+/// Return whether another member follows. Zeros up to the end are padding (as on tapes); anything else would be lost
+/// silently, so it counts as damage.
 fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
     let mut padded = false;
     loop {
@@ -63,7 +64,7 @@ fn another_member(rest: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// The name in the first member's header (FNAME), if there is one.
+/// Return the name in the first member's header (FNAME), if there is one.
 pub(crate) fn file_name(source: &mut dyn Source, limit: usize) -> Option<String> {
     source.rewind().ok()?;
     let decoder = GzDecoder::new(BufReader::new(source));

@@ -1,6 +1,7 @@
-//! HTML: its text, title and links, and embedded data: URIs as children.
+//! HTML: its text, title and links; embedded data: URIs are children.
 //!
-//! A tokenizer, no tree: the memory taken is that of one tag. See [`Limits::max_markup`](crate::Limits::max_markup).
+//! This is a tokenizer without a tree, so it needs memory for one tag only. See
+//! [`Limits::max_markup`](crate::Limits::max_markup).
 
 use std::cell::RefCell;
 use std::io::{Read, SeekFrom, Write};
@@ -21,11 +22,12 @@ use crate::prose::Prose;
 use crate::workspace::{Source, Spool};
 use crate::xml;
 
-/// How many bytes of links, and of the title, become metadata.
+/// The most bytes of links, and of the title, that become metadata.
 const MAX_LINKS: usize = 128 * 1024;
 const MAX_TITLE: usize = 4096;
 
-/// Elements that only an HTML document begins with, and those that a fragment of one or a Markdown text may begin with.
+/// Elements that only an HTML document can begin with, and those that an HTML fragment or a Markdown text may begin
+/// with as well.
 const STRONG: [&str; 9] = ["html", "head", "body", "frameset", "meta", "title", "script", "style", "base"];
 const WEAK: [&str; 30] = [
     "a",
@@ -59,7 +61,7 @@ const WEAK: [&str; 30] = [
     "table",
     "ul",
 ];
-/// Elements that stand on lines of their own.
+/// Elements that begin a new line.
 const BLOCKS: [&str; 34] = [
     "address",
     "article",
@@ -97,7 +99,7 @@ const BLOCKS: [&str; 34] = [
     "ul",
 ];
 
-/// The MIME type of a text that begins like HTML.
+/// Return the MIME type of a text that begins like HTML.
 pub(crate) fn tell(head: &str) -> Option<&'static str> {
     let text = head.trim_start_matches('\u{feff}').trim_start();
     let root = xml::first_element(text)?.to_ascii_lowercase();
@@ -114,7 +116,7 @@ fn has_markdown(text: &str) -> bool {
         || text.contains("](")
 }
 
-/// What was read out of a document.
+/// The content read from a document.
 pub(crate) struct Page {
     pub(crate) text: String,
     pub(crate) cut: bool,
@@ -126,7 +128,7 @@ pub(crate) struct Page {
     pub(crate) walker: Option<HtmlWalker>,
 }
 
-/// Reads the document in `source`, which has `bytes` bytes.
+/// Read the document in `source`, which has `bytes` bytes.
 pub(crate) fn read(
     source: &mut dyn Source,
     bytes: u64,
@@ -141,7 +143,7 @@ pub(crate) fn read(
     let sink = Sink { state: RefCell::new(State::new(limits.max_text)) };
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let queue = BufferQueue::default();
-    // One more than there may be children, so that the limit is noticed.
+    // One more than the children allowed, so that exceeding the limit is noticed.
     let mut shelf = Shelf { spool: None, length: 0, embedded: Vec::new(), room: limits.children_of(bytes) + 1 };
     loop {
         context.check(deadline)?;
@@ -151,7 +153,7 @@ pub(crate) fn read(
             tokenizer.end();
         } else {
             queue.push_back(StrTendril::from(piece));
-            // The sink never asks for a script to be run, so everything is taken.
+            // The sink never pauses for a script, so the whole queue is consumed.
             let _ = tokenizer.feed(&queue);
         }
         let found = std::mem::take(&mut tokenizer.sink.state.borrow_mut().embedded);
@@ -168,12 +170,12 @@ struct Sink {
     state: RefCell<State>,
 }
 
-/// What was found so far.
+/// The content found so far.
 #[derive(Default)]
 struct State {
     prose: Prose,
     title: Option<String>,
-    /// The element whose content is no text to read.
+    /// The current element, if its content is not text to read.
     inside: Inside,
     style: String,
     links: Vec<String>,
@@ -223,7 +225,7 @@ impl State {
         } else if matches!(name, "td" | "th") {
             self.prose.words(" ");
         }
-        // What a tree builder would tell the tokenizer: in these elements tags are text.
+        // This replaces a tree builder, which would tell the tokenizer that tags in these elements are text.
         let (inside, raw) = match name {
             "title" => (Inside::Title, RawKind::Rcdata),
             "textarea" => (Inside::Body, RawKind::Rcdata),
@@ -277,7 +279,7 @@ impl State {
     }
 
     fn link(&mut self, target: &str) {
-        // As long as it is in JSON, with a comma.
+        // The length as JSON, with a comma.
         let length = serde_json::to_string(target).map_or(0, |text| text.len());
         self.links_length = self.links_length.saturating_add(length + 1);
         match self.links_length > MAX_LINKS {
@@ -294,7 +296,7 @@ impl State {
     }
 }
 
-/// Where embedded data waits, decoded, until it is asked for: one spool for all.
+/// Embedded data, decoded, in one spool until it is requested.
 struct Shelf {
     spool: Option<Box<dyn Spool>>,
     length: u64,
@@ -304,7 +306,7 @@ struct Shelf {
 
 struct Embedded {
     hint: Hint,
-    /// Where it lies in the spool: start and length.
+    /// Its start and length in the spool.
     place: Result<(u64, u64), Failure>,
 }
 

@@ -1,14 +1,15 @@
-//! Documents taken apart, one file per format: no protocol, and no IO but through what the caller lends.
+//! Takes documents apart, one file per format: no protocol, and no IO except through what the caller supplies.
 //!
-//! A [`Dehydrator`] reads a document and gives its parts one after the other. What a part is, is told by its bytes:
+//! A [`Dehydrator`] reads a document and returns its parts one after the other. The type of a part is determined from
+//! its bytes:
 //!
 //! | containers | documents with parts | leaves with text | other leaves |
 //! |---|---|---|---|
 //! | zip (docx, xlsx, pptx, OpenDocument, EPUB, jar), tar, gzip, bzip2, xz, zstd, mbox, mail | PDF (pages), HTML (embedded data) | plain text, Markdown, CSV, JSON, XML, HTML | anything |
 //!
-//! Names of members are names and nothing else: `..`, absolute names, duplicates and links are kept, never used.
+//! Names of members are only names: `..`, absolute names, duplicates and links are preserved, but never followed.
 //!
-//! What it is not: it does not put documents together again, and knows nothing of entities, scopes or sinks.
+//! This crate does not reassemble documents, and does not know entities, scopes or sinks.
 
 mod bytes;
 mod charset;

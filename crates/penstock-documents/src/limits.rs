@@ -3,30 +3,31 @@ use std::time::Duration;
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
-/// What one document may cost. Every limit ends in a FAILED part with a reason, never in an error of the whole document.
+/// The limits of one document. Exceeding one results in a FAILED part with a reason, never in an error of the whole
+/// document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How deep parts may lie; the document itself is at depth 0. A container at this depth is not entered.
+    /// The deepest level of parts; the document itself is at depth 0. A container at this depth is not entered.
     pub max_depth: u32,
-    /// How many children any container may have.
+    /// The most children of any container.
     pub max_children: u64,
-    /// How many children a container may have for each MiB (begun) of its own size, and at least.
+    /// The most children of a container for each MiB, or part of one, of its own size.
     pub children_per_mib: u64,
-    /// How many bytes one part may have.
+    /// The most bytes of one part.
     pub max_inflated: u64,
-    /// How many bytes all parts of one document may have together.
+    /// The most bytes of all parts of one document together.
     pub max_total_inflated: u64,
-    /// How many times larger than its compressed form a member or stream may be, once it is beyond 1 MiB.
+    /// The largest ratio of a member's or stream's size to its compressed size, once the size exceeds 1 MiB.
     pub max_ratio: u32,
-    /// How many bytes of text are kept for a part; what lies beyond is cut.
+    /// The most bytes of text that are kept for a part; the rest is cut off.
     pub max_text: u64,
-    /// How many bytes of one HTML or XML document are read for its text, links and embedded data.
+    /// The most bytes of one HTML or XML document that are read for its text, links and embedded data.
     pub max_markup: u64,
-    /// How long taking one part out of its container, or reading its text, may take.
+    /// The time limit for reading one part out of its container, or for reading its text.
     pub part_time: Duration,
-    /// How many bytes of a member's name are kept; what lies beyond is cut.
+    /// The most bytes of a member's name that are kept; the rest is cut off.
     pub max_name: usize,
-    /// How much memory the reader of a PDF may take.
+    /// The most memory for the reader of a PDF.
     pub pdf_memory: u64,
 }
 
@@ -49,16 +50,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Inflating is compared with the compressed size only beyond this many bytes: small parts of zeros are no bombs.
+    /// The ratio is checked only beyond this many bytes: small parts of zeros are not bombs.
     pub(crate) const RATIO_FLOOR: u64 = MIB;
 
-    /// How many children a container of `bytes` bytes may have.
+    /// Return how many children a container of `bytes` bytes may have.
     pub fn children_of(&self, bytes: u64) -> u64 {
         let allowed = self.children_per_mib.saturating_mul(bytes.div_ceil(MIB).max(1));
         allowed.min(self.max_children)
     }
 
-    /// The limits for the reader of a PDF of `bytes` bytes.
+    /// Return the limits for the reader of a PDF of `bytes` bytes.
     pub(crate) fn pdf(&self, bytes: u64) -> PdfLimits {
         PdfLimits {
             max_pages: self.children_of(bytes),
@@ -69,15 +70,15 @@ impl Limits {
     }
 }
 
-/// What the reader of a PDF may cost; its implementation lies outside of this crate.
+/// The limits for the reader of a PDF, which is implemented outside this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdfLimits {
-    /// How many pages are asked for at most.
+    /// The most pages that are requested.
     pub max_pages: u64,
-    /// How many bytes of UTF-8 one page's text may have.
+    /// The most bytes of UTF-8 of one page's text.
     pub max_text: u64,
-    /// How long opening the document, and each page, may take.
+    /// The time limit for opening the document, and for each page.
     pub page_time: Duration,
-    /// How many bytes of memory the reader may take.
+    /// The most bytes of memory for the reader.
     pub max_memory: u64,
 }

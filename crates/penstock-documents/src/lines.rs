@@ -1,4 +1,4 @@
-//! A source read line by line, for formats that are made of lines (mbox, mail). A line may be of any length; only its
+//! A source that is read line by line, for formats made of lines (mbox, mail). A line may have any length; only its
 //! beginning is kept.
 
 use std::io::{self, BufRead, BufReader, Read, SeekFrom};
@@ -6,18 +6,19 @@ use std::io::{self, BufRead, BufReader, Read, SeekFrom};
 use crate::context::PIECE;
 use crate::workspace::Source;
 
-/// How much of a line is kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), headers are folded long before.
+/// How much of a line is kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), and headers are folded long before
+/// that.
 const KEPT: usize = 4096;
 
 /// One line of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) start: u64,
-    /// Where its content ends, without the end of line.
+    /// The end of its content, without the line end.
     pub(crate) content_end: u64,
-    /// Where the next line begins.
+    /// The beginning of the next line.
     pub(crate) end: u64,
-    /// The content's beginning.
+    /// The beginning of its content.
     pub(crate) text: Vec<u8>,
 }
 
@@ -34,23 +35,23 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Begins at the start of `source`.
+    /// Start at the beginning of `source`.
     pub(crate) fn new(mut source: Box<dyn Source>) -> io::Result<Self> {
         source.rewind()?;
         Ok(Self { reader: BufReader::with_capacity(PIECE, source), position: 0 })
     }
 
-    /// Where the next line begins.
+    /// Return the position of the next line.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Gives the source back.
+    /// Return the source.
     pub(crate) fn into_source(self) -> Box<dyn Source> {
         self.reader.into_inner()
     }
 
-    /// Goes to `target`, within what is buffered if possible.
+    /// Seek to `target`, within the buffer if possible.
     pub(crate) fn go(&mut self, target: u64) -> io::Result<()> {
         match i64::try_from(i128::from(target) - i128::from(self.position)) {
             Ok(distance) => self.reader.seek_relative(distance)?,
@@ -62,11 +63,11 @@ impl Lines {
         Ok(())
     }
 
-    /// The next line; `None` at the end of the source.
+    /// Return the next line; `None` at the end of the source.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<Line>> {
         let start = self.position;
         let mut text = Vec::new();
-        // The last two bytes decide how the line ends, wherever the buffer's edges lie.
+        // The last two bytes determine the line end, wherever the edges of the buffer are.
         let (mut last, mut before) = (0, 0);
         loop {
             let ahead = self.reader.fill_buf()?;
@@ -98,7 +99,7 @@ impl Lines {
         Ok(Some(Line { start, content_end, end: self.position, text }))
     }
 
-    /// A reader of the bytes from `start` to `end`. Where it stops, the next line begins.
+    /// Return a reader of the bytes from `start` to `end`. The next line begins where the reader stops.
     pub(crate) fn range(&mut self, start: u64, end: u64) -> io::Result<impl Read + '_> {
         self.go(start)?;
         Ok(Range { lines: self, end })

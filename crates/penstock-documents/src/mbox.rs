@@ -1,7 +1,7 @@
-//! mbox (RFC 4155): mails one after the other, each behind a line that begins with `From `.
+//! mbox (RFC 4155): consecutive mails, each after a line that begins with `From `.
 //!
-//! A mail begins at such a line if it is the first one or stands behind a blank line, and holds a time and a year. The
-//! mail's bytes are those behind that line, without the blank line before the next one, as they are: `>From ` stays.
+//! Such a line begins a mail if it is the first line or follows a blank one, and contains a time and a year. The mail's
+//! bytes are those after that line, without the blank line before the next one, unchanged: `>From ` stays.
 
 use std::io;
 
@@ -13,14 +13,14 @@ use crate::mail;
 use crate::name;
 use crate::workspace::Source;
 
-/// Whether `head` is the beginning of an mbox.
+/// Return whether `head` is the beginning of an mbox.
 pub(crate) fn is_mbox(head: &[u8]) -> bool {
     let Some(end) = head.iter().position(|&byte| byte == b'\n') else { return false };
     let Some((first, rest)) = head.split_at_checked(end + 1) else { return false };
     separates(first) && mail::begins_with_header(rest)
 }
 
-/// Whether a line begins a mail: `From`, an address, a date.
+/// Return whether a line begins a mail: `From`, an address, a date.
 fn separates(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"From ") else { return false };
     let time = rest.windows(4).any(|w| matches!(w, [a, b':', b, c] if [a, b, c].iter().all(|o| o.is_ascii_digit())));

@@ -1,8 +1,8 @@
-//! Names of members: one path segment each, as given, never used as a path.
+//! Names of members: one path segment each, unchanged, and never used as a path.
 
 use std::fmt::Write;
 
-/// A member's name out of its bytes: what is UTF-8 stays, any other byte is written `\xhh`, in lower case.
+/// Return a member's name from its bytes: UTF-8 is kept, any other byte is written as `\xhh` in lower case.
 pub(crate) fn decode(bytes: &[u8], limit: usize) -> String {
     let mut name = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -19,7 +19,7 @@ pub(crate) fn decode(bytes: &[u8], limit: usize) -> String {
     name
 }
 
-/// Cuts `text` to at most `limit` bytes, between characters. Tells whether something was cut.
+/// Cut `text` to at most `limit` bytes, between characters. Return whether something was cut off.
 pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
     if text.len() <= limit {
         return false;
@@ -29,13 +29,13 @@ pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
     true
 }
 
-/// The name of a part that has none: its place among its container's children, counted from 1.
+/// Return the name of a part without one: its position among its container's children, counted from 1.
 pub(crate) fn part(position: u64) -> String {
     format!("part {position}")
 }
 
-/// The name of what a compressed stream holds, made out of the stream's own name: the suffix goes, and `.tgz` and its
-/// like become `.tar`.
+/// Return the name of a compressed stream's content from the stream's name: the suffix is removed, and `.tgz` and
+/// similar become `.tar`.
 pub(crate) fn stem(name: &str) -> Option<String> {
     let (stem, suffix) = name.rsplit_once('.')?;
     let plain = ["gz", "bz2", "xz", "zst"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
@@ -48,7 +48,7 @@ pub(crate) fn stem(name: &str) -> Option<String> {
     }
 }
 
-/// Whether `name` ends in `.` and one of `suffixes`, in any case.
+/// Return whether `name` ends in `.` and one of `suffixes`, in any case.
 pub(crate) fn has_suffix(name: &str, suffixes: &[&str]) -> bool {
     name.rsplit_once('.').is_some_and(|(_, own)| suffixes.iter().any(|suffix| own.eq_ignore_ascii_case(suffix)))
 }

@@ -1,4 +1,4 @@
-//! What a part is once its bytes are there: its type, its text, and how to walk it if it is a container.
+//! Opens a part whose bytes were read: its type, its text, and its walker if it is a container.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use crate::workspace::Source;
 use crate::zip::{self, ZipWalker};
 use crate::{charset, name, text, xml};
 
-/// How many entries of a PDF's metadata are taken over, and how many bytes of each.
+/// The most entries of a PDF's metadata that are kept, and the most bytes of each.
 const MAX_PDF_METADATA: usize = 32;
 const MAX_VALUE: usize = 4096;
 
-/// A part, looked at.
+/// A part that was opened.
 #[derive(Default)]
 pub(crate) struct Opened {
     pub(crate) media_type: String,
@@ -31,18 +31,18 @@ pub(crate) struct Opened {
     pub(crate) metadata: BTreeMap<String, String>,
     /// Why it failed; such a part is not entered.
     pub(crate) failure: Option<Failure>,
-    /// How to walk it, if it has children.
+    /// Its walker, if it has children.
     pub(crate) walker: Option<Box<dyn Walker>>,
     /// Its bytes, unless its children stand for them.
     pub(crate) payload: Option<Payload>,
 }
 
-/// What is known of a part before it is opened.
+/// What is known about a part before it is opened.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     pub(crate) hint: &'a Hint,
     pub(crate) bytes: u64,
-    /// Why it must not be entered, should it be a container.
+    /// Why it must not be entered if it is a container.
     pub(crate) barred: Option<Failure>,
 }
 
@@ -70,7 +70,7 @@ impl Opened {
     }
 }
 
-/// Looks at a part whose bytes were obtained.
+/// Open a part whose bytes were read.
 pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>) -> Opened {
     let mut source = fetched.source;
     let head = match head(&mut source, sniff::HEAD as u64) {
@@ -97,7 +97,7 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
         Format::Xml(media_type, declared) => open_xml(media_type, declared, source, &head, &known, context),
         Format::Text => open_text(source, &known, context),
         Format::Binary(media_type) => {
-            // A type that a mail or a data: URI declares is better than none, unless the bytes deny it.
+            // A type that a mail or a data: URI declares is better than none, unless the bytes contradict it.
             let declared =
                 known.hint.media_type.as_deref().filter(|declared| {
                     !["text/", "multipart/", "message/"].iter().any(|kind| declared.starts_with(kind))
@@ -107,8 +107,8 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
     }
 }
 
-/// Opens a part as what its container declares it to be or as bytes, without looking for children: for parts that
-/// failed although their bytes are there.
+/// Open a part with its declared type, or as bytes, without looking for children: for parts that failed although they
+/// have bytes.
 pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> Opened {
     let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
     Opened::typed(declared).failed(failure, fetched.source)
@@ -135,7 +135,7 @@ fn open_zip(mut source: Box<dyn Source>, known: Known<'_>) -> Opened {
         Ok(directory) => Opened::typed(zip::media_type(&mut source, directory)),
         Err(_) => Opened::typed("application/zip"),
     };
-    // What must not be entered anyway is not asked whether it could be.
+    // For a container that must not be entered anyway it does not matter whether it could be.
     match (known.barred, directory) {
         (Some(failure), _) | (None, Err(failure)) => opened.failed(failure, source),
         (None, Ok(directory)) => opened.entered(ZipWalker::new(source, directory)),
@@ -266,7 +266,7 @@ fn note_text(opened: &mut Opened, charset: &'static Encoding, text: String, cut:
     opened.text = Some(text);
 }
 
-/// Why a container is not entered, if it is not.
+/// Return why a container is not entered, if it is not.
 pub(crate) fn barred(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
     if is_ancestor {
         return Some(Failure::new(FailureKind::Cycle, "the container lies within itself"));
@@ -275,7 +275,7 @@ pub(crate) fn barred(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Fa
     (depth >= max_depth).then(|| Failure::new(FailureKind::TooDeep, reason()))
 }
 
-/// `source` at its beginning; none if it cannot be brought there.
+/// Return `source` at its beginning; `None` if it cannot be rewound.
 pub(crate) fn rewound(mut source: Box<dyn Source>) -> Option<Payload> {
     source.rewind().is_ok().then_some(source)
 }

@@ -10,39 +10,40 @@ pub type Payload = Box<dyn Source>;
 /// One part of a document, or the document itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// The way down from the document through its containers; empty for the document itself.
+    /// The path from the document through its containers; empty for the document itself.
     pub path: Vec<String>,
-    /// How many containers the part lies in; the document is at 0.
+    /// How many containers enclose the part; the document is at 0.
     pub depth: u32,
-    /// The MIME type, told by content.
+    /// The MIME type, determined from the content.
     pub media_type: String,
-    /// SHA-256 of the part's bytes as they came out of its container; `None` if they were never obtained.
+    /// SHA-256 of the part's bytes as its container yielded them; `None` if they were never read.
     pub sha256: Option<[u8; 32]>,
-    /// How many bytes that are.
+    /// The number of these bytes.
     pub bytes: Option<u64>,
     /// Why the part failed, if it did.
     pub failure: Option<Failure>,
     /// The decoded text of a part that is text, cut at [`Limits::max_text`](crate::Limits::max_text).
     pub text: Option<String>,
-    /// Whether its container says its type or its charset, as a mail does: its bytes alone need not give the same text.
+    /// Whether its container declares its type or its charset, as a mail does: then its bytes alone may not yield the
+    /// same text.
     pub declared: bool,
-    /// What the part says of itself: `html.title`, `mail.subject`, `text.charset`, ...
+    /// The part's own metadata: `html.title`, `mail.subject`, `text.charset`, ...
     pub metadata: BTreeMap<String, String>,
-    /// Whether the part's own bytes go with it although it has children (HTML with embedded data). The bytes of
-    /// archives, mails and PDFs stay behind: their children stand for them.
+    /// Whether the part's own bytes are kept although it has children (HTML with embedded data). The bytes of archives,
+    /// mails and PDFs are not: their children stand for them.
     pub keeps_payload: bool,
 }
 
 /// A step of taking a document apart.
 pub enum Event {
-    /// A container: its children follow, then [`Event::Leave`]. The payload comes only with
+    /// A container: its children follow, then [`Event::Leave`]. The payload is present only with
     /// [`Part::keeps_payload`].
     Enter(Part, Option<Payload>),
-    /// A part without children. `None` for failed parts whose bytes were never obtained.
+    /// A part without children. The payload is `None` for failed parts whose bytes were never read.
     Leaf(Part, Option<Payload>),
-    /// The end of the container that was entered last and not yet left.
+    /// The end of the innermost open container.
     Leave {
-        /// How many children it had, failed ones too.
+        /// How many children it had, including failed ones.
         children: u64,
     },
 }

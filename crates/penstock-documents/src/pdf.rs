@@ -1,16 +1,16 @@
-//! PDF: one child for each page, its bytes the page's text. The reader itself is the caller's, in a process of its
-//! own, because a broken file can crash or hang it.
+//! PDF: one child for each page, whose bytes are the page's text. The caller supplies the reader, which runs in a
+//! separate process, because a broken file can crash or hang it.
 
 use crate::child::{Child, Content, Walker};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::workspace::PdfPages;
 
-/// Where a reader looks for the beginning of a PDF that something was put before.
+/// How far the beginning of a PDF is searched for, in case other bytes precede it.
 const SEARCHED: usize = 1024;
 
-/// Whether `head` is the beginning of a PDF. What stands before the mark must not be text: a text that speaks of PDFs
-/// is none.
+/// Return whether `head` is the beginning of a PDF. The bytes before the mark must not be text, because a text that
+/// mentions PDFs is not one.
 pub(crate) fn is_pdf(head: &[u8]) -> bool {
     let mark = b"%PDF-";
     let start = head.get(..head.len().min(SEARCHED)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Readable text out of markup: white space folded, blocks on lines of their own, never more than a limit.
+//! Readable text from markup: white space is collapsed, blocks are on separate lines, and the length is limited.
 
 use crate::name;
 
@@ -18,7 +18,7 @@ impl Prose {
         Self { text: String::new(), limit, cut: false, space: false, line: false }
     }
 
-    /// Adds words; white space of any length between them is one space.
+    /// Add words; white space of any length between them becomes one space.
     pub(crate) fn words(&mut self, words: &str) {
         for c in words.chars() {
             if c.is_whitespace() {
@@ -34,7 +34,7 @@ impl Prose {
         }
     }
 
-    /// What follows begins on a new line.
+    /// Begin a new line before the next words.
     pub(crate) fn new_line(&mut self) {
         self.line = true;
     }
@@ -46,7 +46,7 @@ impl Prose {
         (self.line, self.space) = (false, false);
     }
 
-    /// The text, and whether some of it was cut.
+    /// Return the text, and whether some of it was cut off.
     pub(crate) fn finish(mut self) -> (String, bool) {
         let cut = name::cut(&mut self.text, self.limit) || self.cut;
         (self.text, cut)

@@ -3,14 +3,14 @@ use std::ops::RangeInclusive;
 /// Some of the children of one container: see [`Dehydrator::with_selection`](crate::Dehydrator::with_selection).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// How deep the container lies; the document itself is at 0.
+    /// The depth of the container; the document itself is at 0.
     pub depth: usize,
-    /// Which of its children are wanted, counted from 1; in ascending order, and no two overlap.
+    /// The selected children, counted from 1; in ascending order, without overlaps.
     pub places: Vec<RangeInclusive<u64>>,
 }
 
 impl Selection {
-    /// The first place from `place` on that is wanted.
+    /// Return the first selected place from `place` on.
     pub(crate) fn next_from(&self, place: u64) -> Option<u64> {
         let after = self.places.partition_point(|range| *range.end() < place);
         self.places.get(after).map(|range| place.max(*range.start()))

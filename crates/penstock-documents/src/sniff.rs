@@ -1,4 +1,4 @@
-//! What bytes are, told by the bytes: marks at their beginning, then structure, then whether they are text at all.
+//! Determines the type of bytes: by marks at their beginning, then by structure, then by whether they are text at all.
 
 use encoding_rs::{Encoding, UTF_8};
 
@@ -6,10 +6,10 @@ use crate::child::Hint;
 use crate::stream::Codec;
 use crate::{charset, html, mail, mbox, pdf, tar, xml};
 
-/// How much of a part is looked at.
+/// How much of a part is examined.
 pub(crate) const HEAD: usize = 64 * 1024;
 
-/// What a part is, as far as its beginning tells.
+/// The format of a part, as far as its beginning shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Zip,
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Pdf,
     /// The MIME type: HTML or XHTML.
     Html(&'static str),
-    /// The MIME type; `false` if only a complete and well-formed document counts as such.
+    /// The MIME type; `false` if only a complete and well-formed document counts as this.
     Xml(&'static str, bool),
     /// Some other text.
     Text,
@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Binary(Option<&'static str>),
 }
 
-/// Tells what begins with `head`. The hint counts only where the bytes leave a choice.
+/// Return the format of a part that begins with `head`. The hint counts only where the bytes are ambiguous.
 pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
     if let Some(format) = marked(head) {
         return format;
@@ -54,7 +54,7 @@ pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
     }
 }
 
-/// Formats that begin with a mark of their own.
+/// Return the format if it has a mark at its beginning.
 fn marked(head: &[u8]) -> Option<Format> {
     let starts = |mark: &[u8]| head.starts_with(mark);
     let bzip2_block = || {
@@ -80,7 +80,8 @@ fn marked(head: &[u8]) -> Option<Format> {
     }
 }
 
-/// A zstd frame, perhaps behind skippable ones (RFC 8878, 3.1), which alone would not tell zstd from lz4.
+/// Return whether this is a zstd frame, possibly after skippable frames (RFC 8878, 3.1), which alone would not
+/// distinguish zstd from lz4.
 fn is_zstd(mut head: &[u8]) -> bool {
     while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, a, b, c, d, ..] = *head {
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -90,9 +91,9 @@ fn is_zstd(mut head: &[u8]) -> bool {
     head.starts_with(b"\x28\xb5\x2f\xfd")
 }
 
-/// The beginning as text, if it is text: no control characters but those of plain text, and UTF-16 only where a mark or
-/// the container says so. A byte beyond ASCII can be a letter in some charset; which one is told later, over the
-/// whole part.
+/// Return the beginning as text, if it is text: no control characters except those of plain text, and UTF-16 only if a
+/// mark or the container says so. A byte beyond ASCII can be a letter in some charset; the charset is determined later,
+/// from the whole part.
 fn text(head: &[u8], hint: &Hint) -> Option<String> {
     let declared = hint.charset.as_deref().and_then(charset::label);
     let wide = declared.filter(|encoding| !encoding.is_ascii_compatible() && encoding.name().starts_with("UTF-16"));
@@ -102,7 +103,7 @@ fn text(head: &[u8], hint: &Hint) -> Option<String> {
     (!text.contains(control)).then(|| text.into_owned())
 }
 
-/// Formats written in ASCII that are programs for a page or a printer rather than a text to read.
+/// Return the type of formats in ASCII that are programs for a page or a printer rather than text to read.
 fn text_mark(text: &str) -> Option<&'static str> {
     match text {
         _ if text.starts_with("{\\rtf") => Some("application/rtf"),
@@ -111,7 +112,7 @@ fn text_mark(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Types that the mark alone does not prove: had the bytes been such a container, it would have been told before.
+/// Return whether a type is not proved by its mark alone: real containers of these types were recognised before.
 fn is_container(kind: &str) -> bool {
     matches!(kind, "application/zip" | "application/x-tar" | "application/pdf" | "text/html" | "text/xml")
 }

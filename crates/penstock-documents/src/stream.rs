@@ -1,4 +1,4 @@
-//! Compressed streams: gzip, bzip2, xz, zstd. Each is a container of exactly one child.
+//! Compressed streams: gzip, bzip2, xz, zstd. Each is a container with exactly one child.
 
 use std::io::{BufReader, Read};
 
@@ -10,7 +10,7 @@ use crate::gzip;
 use crate::name;
 use crate::workspace::Source;
 
-/// How a stream is compressed.
+/// The compression of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Gzip,
@@ -33,13 +33,13 @@ impl Codec {
 /// Walks to the only child.
 pub(crate) struct StreamWalker {
     codec: Codec,
-    /// `None` once the child was given.
+    /// `None` once the child was returned.
     source: Option<Box<dyn Source>>,
     own_name: String,
 }
 
 impl StreamWalker {
-    /// `own_name` is what the stream itself is called.
+    /// Make a walker; `own_name` is the name of the stream itself.
     pub(crate) fn new(codec: Codec, source: Box<dyn Source>, own_name: &str) -> Self {
         Self { codec, source: Some(source), own_name: own_name.to_owned() }
     }

@@ -1,10 +1,10 @@
-//! Plain text, Markdown, CSV and JSON: decoded, and told from one another.
+//! Plain text, Markdown, CSV and JSON: decoding, and distinguishing them.
 //!
-//! - JSON is an object or an array that parses, whole.
-//! - CSV has the same number of fields, at least two, in every line: in three lines or more, or in any if it is called so.
-//! - Markdown begins like Markdown and has two kinds of marks out of headings, fenced code and links, or is called so.
+//! - JSON is an object or an array that parses completely.
+//! - CSV has the same number of fields, at least two, in every line. It has three lines or more, or is named so.
+//! - Markdown begins like Markdown and has two of headings, fenced code and links, or is named so.
 //!
-//! Content comes first; the name and the declared type only choose between these and plain text.
+//! The content takes precedence; the name and the declared type only choose between these and plain text.
 
 use std::io::{self, Read};
 
@@ -16,10 +16,10 @@ use crate::child::Hint;
 use crate::name;
 use crate::workspace::Source;
 
-/// How many lines are looked at to tell CSV and Markdown.
+/// How many lines are examined to recognise CSV and Markdown.
 const LINES: usize = 1000;
 
-/// Decodes up to `limit` bytes of text out of `source`, and tells whether there was more.
+/// Decode up to `limit` bytes of text from `source`, and return whether there was more.
 pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: u64) -> io::Result<(String, bool)> {
     source.rewind()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -37,7 +37,7 @@ pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: 
     }
 }
 
-/// The MIME type of a text of which `cut` tells whether it is all.
+/// Return the MIME type of a text; `cut` means that it is not complete.
 pub(crate) fn media_type(text: &str, cut: bool, own_name: &str, hint: &Hint) -> String {
     let declared = hint.media_type.as_deref().filter(|kind| kind.starts_with("text/") && *kind != "text/plain");
     let called = |suffixes: &[&str], kind: &str| name::has_suffix(own_name, suffixes) || declared == Some(kind);
@@ -60,7 +60,7 @@ fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The delimiter, if every line has the same number of fields.
+/// Return the delimiter, if every line has the same number of fields.
 fn table(text: &str, cut: bool, called: bool) -> Option<char> {
     [',', ';', '\t'].into_iter().find(|&delimiter| {
         let mut rows = Rows { text, delimiter };
@@ -71,7 +71,7 @@ fn table(text: &str, cut: bool, called: bool) -> Option<char> {
         };
         let (mut count, mut same) = (1, true);
         while let Some((fields, whole)) = rows.next_row().filter(|_| same && count < LINES) {
-            // The last row of a text that was cut, and rows of nothing, say nothing.
+            // The last row of a text that was cut off, and empty rows, do not count.
             same = fields == wanted || (!whole && cut) || fields == 0;
             count += usize::from(fields > 0);
         }
@@ -79,8 +79,9 @@ fn table(text: &str, cut: bool, called: bool) -> Option<char> {
     })
 }
 
-/// Prose may have one comma in each of three lines, and a program's lines end in semicolons: without a name that says
-/// so, a table's fields do not begin with the space that follows a comma in prose, and its last ones are not all empty.
+/// Return whether the fields look like data. Prose may have one comma in each of three lines, and the lines of a
+/// program end in semicolons. So unless the name says that it is a table, its fields must not begin with the space that
+/// follows a comma in prose, and its last ones must not all be empty.
 fn looks_like_data(text: &str, delimiter: char) -> bool {
     let lines = || text.lines().take(LINES).filter(|line| !line.trim().is_empty());
     let spaced = lines().filter(|line| line.contains(&format!("{delimiter} "))).count();
@@ -88,14 +89,14 @@ fn looks_like_data(text: &str, delimiter: char) -> bool {
     spaced * 10 < lines().count() && ended * 10 < lines().count() * 9
 }
 
-/// Rows of a table; a field in quotes may hold delimiters and line ends.
+/// The rows of a table; a quoted field may contain delimiters and line ends.
 struct Rows<'t> {
     text: &'t str,
     delimiter: char,
 }
 
 impl Rows<'_> {
-    /// How many fields the next row has (0: the row is empty), and whether its end was seen.
+    /// Return how many fields the next row has (0: the row is empty), and whether its end was found.
     fn next_row(&mut self) -> Option<(usize, bool)> {
         if self.text.is_empty() {
             return None;
@@ -125,7 +126,7 @@ fn is_markdown(text: &str) -> bool {
     }
     for line in text.lines().take(LINES) {
         let marks = line.chars().take_while(|&c| c == '#').count();
-        // A heading stands behind a blank line; a script's comments mostly do not stand alone.
+        // A heading follows a blank line; comments in scripts mostly do not.
         let headed = blank && (1..=6).contains(&marks) && line.get(marks..).is_some_and(|rest| rest.starts_with(' '));
         if line.trim_start().starts_with("```") {
             inside = !inside;
@@ -139,8 +140,8 @@ fn is_markdown(text: &str) -> bool {
     usize::from(heading) + usize::from(fence) + usize::from(link) > 1
 }
 
-/// Whether the first line is a heading, a badge, a tag or the edge of a front matter: comments of programs are often
-/// written in Markdown, and configuration files are full of its marks.
+/// Return whether the first line is a heading, a badge, a tag or the edge of a front matter. Comments in programs are
+/// often written in Markdown, and configuration files contain many of its marks.
 fn begins_like_markdown(text: &str) -> bool {
     let mut lines = text.lines().skip_while(|line| line.trim().is_empty());
     let (first, second) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -149,7 +150,7 @@ fn begins_like_markdown(text: &str) -> bool {
     underlined || heading || first == "---" || ["[!", "![", "<"].iter().any(|start| first.starts_with(start))
 }
 
-/// `[text](target)` where the target looks like one.
+/// Return whether there is a `[text](target)` whose target looks like one.
 fn has_link(line: &str) -> bool {
     line.split("](").skip(1).any(|rest| {
         let target = rest.split_once(')').map(|(target, _)| target).unwrap_or_default();

@@ -4,36 +4,36 @@ use std::time::Instant;
 
 use crate::limits::PdfLimits;
 
-/// Bytes that can be read and read again.
+/// Bytes that can be read repeatedly.
 pub trait Source: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send + ?Sized> Source for T {}
 
-/// Where the bytes of one part are kept: written once, then read.
+/// Storage for the bytes of one part: written once, then read.
 pub trait Spool: Source + Write {}
 
 impl<T: Source + Write + ?Sized> Spool for T {}
 
-/// What the caller lends: places for bytes, a clock, and a reader of PDFs.
+/// What the caller supplies: storage, a clock, and a reader of PDFs.
 pub trait Workspace: Send {
-    /// A fresh, empty spool, for example a temporary file that stays in memory while it is small.
+    /// Return a new, empty spool, for example a temporary file that stays in memory while it is small.
     fn spool(&mut self) -> io::Result<Box<dyn Spool>>;
 
-    /// The clock for the time limit of a part.
+    /// Return the time, for the time limit of a part.
     fn now(&self) -> Instant;
 
-    /// Opens the PDF in `source`, which stands at its beginning. The error is the reason why it cannot be read.
+    /// Open the PDF in `source`, which is at its beginning. The error is the reason why it cannot be read.
     fn pdf(&mut self, source: &mut dyn Source, limits: &PdfLimits) -> Result<Box<dyn PdfPages>, String>;
 }
 
 /// The pages of an open PDF, in order.
 pub trait PdfPages: Send {
-    /// How many pages the document says it has.
+    /// Return how many pages the document declares.
     fn page_count(&self) -> u32;
 
-    /// The text of the next page, or the reason why it cannot be had; `None` after the last one.
+    /// Return the text of the next page, or the reason why it cannot be read; `None` after the last one.
     fn next_page(&mut self) -> Option<Result<String, String>>;
 
-    /// What the document says of itself: title, author, ... without the prefix that parts carry.
+    /// Return the document's own metadata: title, author, ... without the prefix that it has in parts.
     fn metadata(&self) -> BTreeMap<String, String>;
 }

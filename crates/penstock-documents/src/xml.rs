@@ -1,6 +1,6 @@
-//! XML: its character data as text. What an office document says lies in such members (word/document.xml).
+//! XML: its character data as text. The text of an office document is in such members (word/document.xml).
 //!
-//! Entities that a document defines itself are not expanded, so none can grow.
+//! Entities that a document defines are not expanded, so the text cannot explode.
 
 use std::io::Read;
 
@@ -14,12 +14,12 @@ use crate::failure::Failure;
 use crate::prose::Prose;
 use crate::workspace::Source;
 
-/// Elements that end a line in the formats that matter: paragraphs, headings, rows, breaks, shared strings.
+/// Elements that end a line in common formats: paragraphs, headings, rows, breaks, shared strings.
 const LINES: [&str; 12] = ["p", "h", "tr", "row", "br", "si", "title", "li", "item", "table-row", "line-break", "para"];
-/// Elements that stand between words.
+/// Elements that separate words.
 const SPACES: [&str; 7] = ["tab", "td", "th", "c", "s", "table-cell", "cell"];
 
-/// What was read out of a document.
+/// The content read from a document.
 pub(crate) struct Xml {
     pub(crate) text: String,
     pub(crate) cut: bool,
@@ -27,8 +27,8 @@ pub(crate) struct Xml {
     pub(crate) damage: Option<String>,
 }
 
-/// The MIME type of a text that begins like XML, and whether it declares itself as such. Without a declaration only a
-/// whole and well-formed document is XML.
+/// Return the MIME type of a text that begins like XML, and whether it has an XML declaration. Without one only a
+/// complete and well-formed document is XML.
 pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
     let declared = head.trim_start_matches('\u{feff}').trim_start().starts_with("<?xml");
     let root = first_element(head)?;
@@ -36,7 +36,7 @@ pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
     Some((if local == "svg" { "image/svg+xml" } else { "application/xml" }, declared))
 }
 
-/// The name of the first element, behind declarations, comments and instructions.
+/// Return the name of the first element, after declarations, comments and instructions.
 pub(crate) fn first_element(head: &str) -> Option<&str> {
     let mut rest = head.trim_start_matches('\u{feff}').trim_start();
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn first_element(head: &str) -> Option<&str> {
     name.get(..end).filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))
 }
 
-/// Reads the document in `source`.
+/// Read the document in `source`.
 pub(crate) fn read(
     source: &mut dyn Source,
     encoding: &'static Encoding,
@@ -104,7 +104,7 @@ pub(crate) fn read(
 struct Reading {
     prose: Prose,
     depth: u64,
-    /// How many things stand where only the root element may.
+    /// How many items there are in the place of the root element.
     roots: u64,
 }
 
@@ -135,7 +135,7 @@ impl Reading {
 
     fn words(&mut self, words: &str) {
         let stray = self.depth == 0 && !words.trim_start_matches('\u{feff}').trim().is_empty();
-        // Before the root it takes the root's place, behind it there is one already.
+        // Before the root it takes the root's place; after it there is already one.
         self.roots += u64::from(stray) * 2;
         self.prose.words(words);
     }

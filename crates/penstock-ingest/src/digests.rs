@@ -1,5 +1,5 @@
-//! Digests of scopes that an earlier process of the session has heard: they are what follows from how the entities of
-//! the scope have ended, which is what a session compares every digest with when it comes.
+//! Scope digests that an earlier process of the session has received. They follow from how the entities of the scope
+//! have ended; a session compares every received digest with the same computation.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use penstock_pipestream_net::{EntityKey, ScopeDigest, Status};
 
 use crate::ledger::Ledger;
 
-/// Give the containers at these places, in ascending order, the digests of their scopes, where all that is in there has
+/// Set the scope digests of the containers at these indices, in ascending order, for those whose entities have all
 /// ended.
 pub(crate) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     let mut found: HashMap<usize, Vec<(EntityKey, Status)>> = containers.iter().map(|at| (*at, Vec::new())).collect();
@@ -26,7 +26,7 @@ pub(crate) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     }
 }
 
-/// Return the digest over these entities; none where one of them has no terminal status.
+/// Return the digest over these entities; `None` if one of them has no terminal status.
 fn digest(scope_id: u16, entities: &[(EntityKey, Status)]) -> Option<ScopeDigest> {
     if !entities.iter().all(|(_, status)| status.is_terminal()) {
         return None;

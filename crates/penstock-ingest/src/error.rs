@@ -3,27 +3,27 @@ use std::io;
 /// What can go wrong while documents or rows are sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller gave something that cannot be sent; nothing was.
+    /// The caller's input cannot be sent; nothing was sent.
     #[error("{0}")]
     Value(String),
-    /// The caller gave an earlier receipt that cannot be read.
+    /// The earlier receipt from the caller cannot be read.
     #[error("the previous receipt: {0}")]
     PreviousReceipt(#[source] serde_json::Error),
     /// A receipt cannot be written as JSON.
     #[error("{0}")]
     Receipt(#[source] serde_json::Error),
-    /// What rows are made of cannot be read back, or is no column.
+    /// The texts or contents for rows cannot be read back, or do not form a column.
     #[error("{0}")]
     Rows(#[source] io::Error),
-    /// The session, the protocol, or the machine at this end.
+    /// A failure of the session, the protocol, or the machine at this end.
     #[error(transparent)]
     Session(#[from] penstock_pipestream_net::Error),
-    /// The caller's [`Interrupts`](crate::Interrupts) ended the run, and know why.
+    /// The caller's [`Interrupts`](crate::Interrupts) ended the run; the caller knows why.
     #[error("{0}")]
     Interrupted(&'static str),
 }
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<penstock_io::Error> for Error {

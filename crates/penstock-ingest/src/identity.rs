@@ -1,4 +1,4 @@
-//! Which document is sent, and whose it is (section 7.1): what its root entity, its receipt and its rows say.
+//! The identity of a document and its owner (section 7.1), as in its root entity, its receipt and its rows.
 
 use penstock_pipestream::pipe_doc::{doc_id_of_key, is_uuid};
 use penstock_pipestream::{OwnershipContext, PipeDoc, PipestreamUri, Pseudonyms};
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::record::Record;
 use crate::{Error, Result};
 
-/// What the sender says of a document.
+/// The identity that the sender states for a document.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// Without one it is made from the receipt's key.
+    /// If absent, the ID is derived from the receipt's key.
     doc_id: Option<String>,
     pub(crate) owner: Option<OwnershipContext>,
 }
 
-/// An owner as receipts have it.
+/// An owner in the form of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnerNote {
     owner_id: Option<String>,
@@ -30,11 +30,11 @@ impl From<&OwnershipContext> for OwnerNote {
 }
 
 impl Identity {
-    /// Make the identity of a document; without an ID it has one that follows from its name and its bytes.
+    /// Make the identity of a document. Without an ID it gets one derived from its name and its bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] where the ID is no UUID, or the owner cannot be sent.
+    /// [`Error::Value`] where the ID is not a UUID, or the owner cannot be sent.
     pub fn new(doc_id: Option<String>, owner: Option<OwnershipContext>) -> Result<Self> {
         if let Some(doc_id) = doc_id.as_deref().filter(|doc_id| !is_uuid(doc_id)) {
             let message = format!("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {doc_id:?}");
@@ -53,7 +53,7 @@ impl Identity {
         self.doc_id.clone().unwrap_or_else(made)
     }
 
-    /// Return the document's message, but for the entity's ID.
+    /// Return the document's message without the entity's ID.
     pub(crate) fn pipe_doc(&self, key: &str) -> PipeDoc {
         PipeDoc { doc_id: self.doc_id(key), entity_id: 0, ownership: self.owner.clone() }
     }
@@ -64,7 +64,7 @@ pub(crate) fn disclosed_pipe_doc(doc: PipeDoc, pseudonyms: Option<&Pseudonyms>) 
     pseudonyms.map(|pseudonyms| pseudonyms.pipe_doc(&doc)).unwrap_or(doc)
 }
 
-/// Return the URI of a document's root entity at the server of this name; none where the name is no authority.
+/// Return the URI of a document's root entity at the server of this name; `None` if the name is not a valid authority.
 pub(crate) fn uri(authority: &str, session: &str, root: &Record) -> Option<String> {
     let (scope, entity) = root.ids()?;
     let uri = PipestreamUri::new(authority, session, &[scope.into()], Some(entity)).ok()?;

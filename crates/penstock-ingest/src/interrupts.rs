@@ -1,13 +1,13 @@
 use penstock_io::runtime::Interrupted;
 
-/// What ends a long run from outside: Ctrl-C, or another thread that wants no more of it.
+/// Ends a long run from outside: Ctrl-C, or another thread that cancels it.
 ///
-/// Whoever lends them keeps the reason; this crate only stops.
+/// The caller that passes them in keeps the reason; this crate only stops.
 pub trait Interrupts: Send + Sync {
-    /// Return whether the run must end now. It is asked before each part of a document, so it must be cheap.
+    /// Return whether the run must end now. Called before each part of a document, so it must be cheap.
     fn pending(&self) -> bool;
 
-    /// Look for signals, for [`penstock_io::runtime::wait`], which asks about every 100 ms.
+    /// Check for signals, for [`penstock_io::runtime::wait`], which calls this about every 100 ms.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What the entities of documents are called in a session whose state is on disk, so that a process that sends the same
-//! documents again gets back what an earlier one has announced.
+//! Labels for the entities of documents in a session whose state is on disk, so that a process that sends the same
+//! documents again finds what an earlier one has announced.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,8 @@ use penstock_pipestream::part_label;
 
 use crate::ledger::Ledger;
 
-/// How often a session had each document: one that is sent twice is two documents, in the order in which they come.
+/// How often the session has sent each document: one that is sent twice counts as two documents, in the order in which
+/// they are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Labels(Mutex<HashMap<String, u32>>);
 
@@ -21,7 +22,7 @@ pub(crate) struct DocumentLabels {
 }
 
 impl Labels {
-    /// Return the labels of the document whose account this is, which has its first record.
+    /// Return the labels of a document from its ledger, which has the first record.
     pub(crate) fn document(&self, ledger: &Ledger) -> DocumentLabels {
         let key = ledger.key();
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +39,7 @@ impl DocumentLabels {
         part_label(&self.key, self.time, index, ledger.path(index)).into()
     }
 
-    /// Return the label of what is sent beside the children of a container, counted from 0.
+    /// Return the label of a padding entity of a container, counted from 0.
     pub(crate) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
         let container = part_label(&self.key, self.time, container, ledger.path(container));
         format!("{container}+{number}").into()

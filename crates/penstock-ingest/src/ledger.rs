@@ -1,4 +1,4 @@
-//! The account of one document: every part, what was announced of it, and how it ended.
+//! The ledger of one document: every part, how it was announced, and how it ended.
 
 #[cfg(test)]
 mod tests;
@@ -19,19 +19,19 @@ use crate::previous::PreviousPart;
 use crate::privacy::Privacy;
 use crate::record::{Record, Span, default_reason};
 
-/// Texts and contents stay in memory up to here, then go to a temporary file without a name: those of a document have
-/// no bound.
+/// The size up to which texts and contents stay in memory; after that they go to an unnamed temporary file, because
+/// their size per document is unbounded.
 const SPOOL_IN_MEMORY: usize = 8 << 20;
 
-/// Stands for the digest of a document that could not be read.
+/// Stands in for the digest of a document that could not be read.
 const UNREAD: [u8; 32] = [0; 32];
 
-/// What rows have beside the account of a part.
+/// What rows contain in addition to the record of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowContent {
-    /// Give every part's text.
+    /// Include every part's text.
     pub text: bool,
-    /// Give contents of at most so many bytes; none at all if it is 0.
+    /// Include contents of at most so many bytes; none at all if it is 0.
     pub max_content: u64,
 }
 
@@ -46,24 +46,24 @@ pub(crate) struct Ledger {
     /// Texts and contents.
     spool: SpooledTempFile,
     spool_end: u64,
-    /// The way down to the first record, which is not the document itself where only some of its parts are sent.
+    /// The path to the first record, which is not the document itself if only some of its parts are sent.
     base: Vec<String>,
-    /// The document's SHA-256, where the first record is not the document.
+    /// The document's SHA-256, if the first record is not the document.
     pub(crate) whole: Option<[u8; 32]>,
-    /// Which children of the first record there are to be; one after the other if nobody says.
+    /// The places of the first record's children; consecutive if not set.
     places: Option<Box<dyn Iterator<Item = u64> + Send>>,
-    /// The bytes of all parts below the first record, those that failed included.
+    /// The bytes of all parts below the first record, including those that failed.
     pub(crate) inflated: u64,
     /// Why the first record's container was not found in the document.
     pub(crate) missing: Option<String>,
     pub(crate) privacy: Privacy,
-    /// Which document it is, and whose.
+    /// The document's identity and owner.
     pub(crate) identity: Identity,
-    /// What its server is called.
+    /// The server's name.
     pub(crate) authority: Option<String>,
-    /// The URI of the document where an earlier session has put it.
+    /// The URI of the document in an earlier session.
     pub(crate) previous_uri: Option<String>,
-    /// What becomes of parts that fail, and so of their containers; without one every part counts.
+    /// What happens to parts that fail, and so to their containers; without a policy every part counts.
     pub(crate) policy: Option<DocumentPolicy>,
 }
 
@@ -98,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// Say which document it is of, at the server of that name.
+    /// Set the document's identity, and the name of its server.
     pub(crate) fn with_identity(mut self, identity: Identity, authority: Option<String>) -> Self {
         (self.identity, self.authority) = (identity, authority);
         self
@@ -110,12 +110,12 @@ impl Ledger {
         document_key(&self.document, &self.whole.or_else(own).unwrap_or(UNREAD))
     }
 
-    /// Return the document's message, with its true names.
+    /// Return the document's message, with its real names.
     pub(crate) fn pipe_doc(&self) -> PipeDoc {
         self.identity.pipe_doc(&self.key())
     }
 
-    /// Return the URI of the document's root entity, where its server has a name.
+    /// Return the URI of the document's root entity, if its server has a name.
     pub(crate) fn uri(&self) -> Option<String> {
         let root = self.records.first()?;
         if root.previous.is_some() {
@@ -124,13 +124,13 @@ impl Ledger {
         identity::uri(self.authority.as_deref()?, &self.session, root)
     }
 
-    /// Say how much the receiver learns of its parts.
+    /// Set how much the receiver learns about its parts.
     pub(crate) fn with_privacy(mut self, privacy: Privacy) -> Self {
         self.privacy = privacy;
         self
     }
 
-    /// Make it that of some children of a container within the document whose digest is `whole`.
+    /// Restrict the ledger to some children of a container within the document whose digest is `whole`.
     pub(crate) fn with_selection(
         mut self,
         whole: [u8; 32],
@@ -141,7 +141,7 @@ impl Ledger {
         self
     }
 
-    /// Take a part in, without its text, and return its place among the records.
+    /// Add a part without its text, and return its index among the records.
     pub(crate) fn add(&mut self, part: &Part, parent: Option<usize>, hollow: bool) -> usize {
         let place = match parent {
             None => {
@@ -155,7 +155,7 @@ impl Ledger {
         self.records.len() - 1
     }
 
-    /// Keep a part's text, where rows have texts, or where its content would not give it.
+    /// Keep a part's text if rows contain texts, or if it cannot be derived from the part's content.
     pub(crate) fn keep_text(&mut self, index: usize, part: &Part, text: &str) -> io::Result<()> {
         if self.row_content.text || part.declared {
             let span = self.write_spool(text.as_bytes())?;
@@ -166,7 +166,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Keep a part's bytes, where rows have contents of that size; leave them to be read from the start.
+    /// Keep a part's bytes if rows contain contents of that size; rewind them afterwards.
     pub(crate) fn keep_content(&mut self, index: usize, part: &Part, payload: &mut Payload) -> io::Result<()> {
         let Some(length) =
             part.bytes.filter(|bytes| *bytes <= self.row_content.max_content && self.row_content.max_content > 0)
@@ -216,7 +216,7 @@ impl Ledger {
         [record.text, record.content].into_iter().flatten().map(|(_, length)| length).sum()
     }
 
-    /// Enter what a part was announced as.
+    /// Record the entity as which a part was announced.
     pub(crate) fn announce(&mut self, index: usize, ticket: &SentEntity) {
         if let Some(record) = self.records.get_mut(index) {
             record.key = Some(ticket.key);
@@ -224,14 +224,14 @@ impl Ledger {
         }
     }
 
-    /// Enter why a part is going to fail, unless it has failed for another reason before.
+    /// Record why a part is going to fail, unless it has an earlier reason.
     pub(crate) fn set_reason(&mut self, index: usize, reason: &str) {
         if let Some(record) = self.records.get_mut(index) {
             record.reason.get_or_insert_with(|| reason.to_owned());
         }
     }
 
-    /// Leave the part where an earlier session has put it.
+    /// Record that the part stays where an earlier session has stored it.
     pub(crate) fn keep(&mut self, index: usize, previous: PreviousPart) {
         if let Some(record) = self.records.get_mut(index) {
             record.status = Status::Complete;
@@ -240,7 +240,7 @@ impl Ledger {
         }
     }
 
-    /// Leave the part DEFERRED where an earlier session has set it aside: its work was done without a session.
+    /// Record that the part stays DEFERRED in an earlier session, because its work was done without a session.
     pub(crate) fn keep_deferred(&mut self, index: usize, mut previous: PreviousPart) {
         let reason = previous.reason.take();
         self.keep(index, previous);
@@ -250,7 +250,7 @@ impl Ledger {
         }
     }
 
-    /// Send the part anew after all.
+    /// Record that the part is sent again after all.
     pub(crate) fn renew(&mut self, index: usize) {
         if let Some(record) = self.records.get_mut(index) {
             record.status = Status::Pending;
@@ -259,7 +259,7 @@ impl Ledger {
         }
     }
 
-    /// Count more children of the last record than it has here, for one whose children are sent elsewhere.
+    /// Count more children of the last record than it has here, for a container whose children are sent elsewhere.
     pub(crate) fn count_elsewhere(&mut self, children: u64, incomplete: u64) {
         if let Some(record) = self.records.last_mut() {
             record.children += children;
@@ -272,7 +272,7 @@ impl Ledger {
         self.records.first().map_or((0, 0), |record| (record.children, record.incomplete))
     }
 
-    /// Return how many children the container at `index` has by now, and how many of them stay DEFERRED in an earlier
+    /// Return how many children the container at `index` has so far, and how many of them stay DEFERRED in an earlier
     /// session.
     pub(crate) fn set_aside_before(&self, index: usize) -> (u64, u64) {
         let children = self.records.iter().skip(index + 1).filter(|record| record.parent == Some(index));
@@ -281,7 +281,7 @@ impl Ledger {
         })
     }
 
-    /// Return what its policy made of the document.
+    /// Return the outcome of the document under its policy.
     pub(crate) fn outcome(&self) -> &'static str {
         let root = self.records.first();
         let status = root.map_or(Status::Failed, |root| root.status);
@@ -299,14 +299,14 @@ impl Ledger {
         }
     }
 
-    /// Enter the claim check under which a part comes again.
+    /// Record the claim check under which a part is sent again.
     pub(crate) fn redeem(&mut self, index: usize, claim: u64) {
         if let Some(record) = self.records.get_mut(index) {
             record.claim = Some(claim);
         }
     }
 
-    /// Enter how a part has ended.
+    /// Record how a part has ended.
     pub(crate) fn settle(&mut self, index: usize, resolution: Resolution) {
         let Some(record) = self.records.get_mut(index) else { return };
         record.status = resolution.status;
@@ -320,7 +320,7 @@ impl Ledger {
         }
     }
 
-    /// Count children, and give every part that is not COMPLETE its reason.
+    /// Count children, and set the reason of every part that is not COMPLETE.
     pub(crate) fn finish(&mut self) {
         for index in (0..self.records.len()).rev() {
             let Some(record) = self.records.get_mut(index) else { continue };
@@ -333,7 +333,7 @@ impl Ledger {
                 });
             }
             let parent = record.parent;
-            // Children come after their parents, so the counts below are whole by now.
+            // Children come after their parents, so the counts below are complete here.
             if let Some(parent) = parent.and_then(|parent| self.records.get_mut(parent)) {
                 parent.children += 1;
                 parent.incomplete += u64::from(incomplete);
@@ -341,7 +341,7 @@ impl Ledger {
         }
     }
 
-    /// Return the way down from the document to a part.
+    /// Return the path from the document to a part.
     pub(crate) fn path(&self, index: usize) -> Vec<&str> {
         let mut path: Vec<&str> = Vec::new();
         let mut at = self.records.get(index);
@@ -355,7 +355,7 @@ impl Ledger {
         path
     }
 
-    /// Return what an entity says of itself in its header.
+    /// Return the metadata of an entity's header.
     pub(crate) fn metadata(&self, index: usize, dehydrated: bool) -> BTreeMap<String, String> {
         let (document, path) = self.privacy.disclosed_path(&self.document, &self.path(index));
         // A list of strings is always JSON.

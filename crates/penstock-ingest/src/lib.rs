@@ -1,5 +1,5 @@
-//! Documents and rows of Arrow on their way into a PipeStream session: what is sent of them, what is said of them, and
-//! how the account of them is closed. It knows no Python.
+//! Sends documents and Arrow rows into a PipeStream session: what is sent, what is recorded about it, and how that is
+//! concluded. This crate does not depend on Python.
 //!
 //! ```text
 //!  document ─ Dehydrator ─► Transfer ─► Ledger ─► Settlement ─► DocumentOutcome: receipt, rows
@@ -11,8 +11,8 @@
 //!                    chunks of rows
 //! ```
 //!
-//! The caller lends what this crate cannot have of its own: the [`Workspace`](penstock_documents::Workspace) of the
-//! dehydrator, and [`Interrupts`], which say that a long run must end.
+//! The caller supplies what this crate cannot provide: the [`Workspace`](penstock_documents::Workspace) of the
+//! dehydrator, and [`Interrupts`], which end long runs.
 
 mod digests;
 mod error;

@@ -1,4 +1,4 @@
-//! A document that has ended: its receipt, and its rows.
+//! The outcome of a document: its receipt and its rows.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub struct DocumentOutcome {
     content_root: String,
 }
 
-/// A receipt, with the names and the order of `interfaces.md`.
+/// A receipt, with the field names and the order of `interfaces.md`.
 #[derive(Serialize)]
 struct Receipt<'a> {
     version: u32,
@@ -56,7 +56,7 @@ struct Receipt<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// A scope of the protocol: its digest, as a receipt has it.
+/// A scope's digest in the form of a receipt.
 #[derive(Serialize)]
 pub(crate) struct Scope<'a> {
     session: &'a str,
@@ -72,7 +72,7 @@ pub(crate) struct Scope<'a> {
     padding: Vec<PaddingNote>,
 }
 
-/// An entity in a scope that is no part.
+/// A padding entity in a scope.
 #[derive(Serialize)]
 struct PaddingNote {
     entity: u32,
@@ -80,7 +80,7 @@ struct PaddingNote {
     file: Option<String>,
 }
 
-/// Some children of a container that were sent apart from the others.
+/// Some children of a container that were sent separately from the others.
 #[derive(Serialize)]
 struct Group<'a> {
     children: u64,
@@ -90,7 +90,7 @@ struct Group<'a> {
     scope: Option<Scope<'a>>,
 }
 
-/// A part as a receipt has it.
+/// A part in the form of a receipt.
 #[derive(Serialize)]
 struct Part<'a> {
     path: Vec<&'a str>,
@@ -104,7 +104,7 @@ struct Part<'a> {
     scope: Option<u16>,
     entity: Option<u32>,
     file: Option<String>,
-    /// The pseudonym of the last step of its path.
+    /// The pseudonym of the last step in its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,9 +112,9 @@ struct Part<'a> {
 }
 
 impl DocumentOutcome {
-    /// Close the account of a document all of whose parts have ended.
+    /// Conclude the ledger of a document all of whose parts have ended.
     ///
-    /// The error is that of a path segment of 4 GiB, which only a bug makes.
+    /// The error is that of a path segment of 4 GiB, which only a bug can produce.
     pub(crate) fn new(mut ledger: Ledger) -> penstock_pipestream::Result<Self> {
         ledger.finish();
         let mut tree = ContentTree::new();
@@ -135,7 +135,7 @@ impl DocumentOutcome {
         &self.content_root
     }
 
-    /// Return the receipt as JSON; without its scopes and parts if it is not to be whole.
+    /// Return the receipt as JSON; unless `whole`, without scopes and parts.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl DocumentOutcome {
         self.with(|ledger| self.receipt_of(ledger, whole)).map_err(Error::Receipt)
     }
 
-    /// Return, as JSON, what whoever gathers the document must know of these parts of it: how many there are, and the
-    /// digest of their scope.
+    /// Return, as JSON, the facts about these parts that are needed to combine the document's groups: how many there
+    /// are, and the digest of their scope.
     ///
     /// # Errors
     ///
@@ -160,9 +160,8 @@ impl DocumentOutcome {
         json.map_err(Error::Receipt)
     }
 
-    /// Return rows from the one numbered `start` on, the document's own being 0, and where the next ones start, if
-    /// there are any. They are at most `max_rows`, and have no more than `max_bytes` of text and content unless one
-    /// alone has more.
+    /// Return rows from number `start` on (the document itself is 0), and the number of the next row, if there is one.
+    /// They are at most `max_rows`, with at most `max_bytes` of text and content, unless a single row has more.
     ///
     /// # Errors
     ///
@@ -178,7 +177,7 @@ impl DocumentOutcome {
         batch.map_err(Error::Rows)
     }
 
-    /// Return how many parts there are at all, and how many of them are COMPLETE.
+    /// Return how many parts there are in total, and how many of them are COMPLETE.
     pub fn counts(&self) -> (u64, u64) {
         self.with(|ledger| {
             let complete = ledger.records.iter().skip(1).filter(|record| record.status == Status::Complete).count();
@@ -228,7 +227,7 @@ impl DocumentOutcome {
     }
 }
 
-/// Return what a receipt says of the scope of a container's children; none where it was not released.
+/// Return the receipt's entry for the scope of a container's children; `None` if it was not released.
 pub(crate) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
     let (key, digest) = (record.key?, record.digest.as_ref()?);
     Some(Scope {

@@ -1,5 +1,4 @@
-//! The column of owners in rows: OwnershipContext (section 7.1) as a struct; null where nobody says whose a document
-//! is.
+//! The column of owners in rows: OwnershipContext (section 7.1) as a struct; null where no owner is stated.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ pub fn owner_fields() -> Fields {
 }
 
 fn scope() -> Arc<Field> {
-    // Spark calls it so.
+    // The name that Spark uses.
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
@@ -59,7 +58,7 @@ impl OwnerColumnBuilder {
         let length = columns.first().map_or(0, |column| column.len());
         let validity = self.validity.finish();
         let made = StructArray::try_new(owner_fields(), columns, validity);
-        // The columns have one length and the types of the fields.
+        // The columns have the same length and the types of the fields.
         Arc::new(made.unwrap_or_else(|_| StructArray::new_null(owner_fields(), length)))
     }
 }

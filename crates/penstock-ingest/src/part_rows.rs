@@ -1,4 +1,4 @@
-//! Rows of parts for Arrow: the columns that `interfaces.md` gives a part wherever Spark shows one.
+//! Rows of parts for Arrow: the columns that `interfaces.md` defines for parts in Spark.
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::outcome;
 use crate::owner_column::{OwnerColumnBuilder, owner_fields};
 use crate::record::Record;
 
-/// Which columns the rows of parts have.
+/// The columns in rows of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartColumns {
-    /// Those of a part.
+    /// The columns of a part.
     Parts,
-    /// And its claim check.
+    /// In addition, its claim check.
     Claims,
-    /// And those that its document's receipt needs besides.
+    /// In addition, the columns for its document's receipt.
     Placed,
 }
 
@@ -76,11 +76,11 @@ fn fields() -> Vec<Field> {
 }
 
 fn segment() -> Arc<Field> {
-    // Spark calls it so.
+    // The name that Spark uses.
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
-/// Make rows from `start` on, and say where the next ones start.
+/// Make rows from `start` on, and return the number of the next row.
 pub(crate) fn batch(
     ledger: &mut Ledger,
     key: &str,
@@ -163,7 +163,7 @@ impl PartColumnBuilders {
         }
         self.path.append(true);
         self.text.append_option(text);
-        // Null where the bytes are in the sink alone.
+        // Null if only the sink has the bytes.
         self.content.append_option(content);
         self.doc_id.append_value(ledger.identity.doc_id(key));
         self.owner.push(ledger.identity.owner.as_ref());
@@ -215,7 +215,7 @@ impl PartColumnBuilders {
     }
 }
 
-/// What a receipt says of a part and a row does not.
+/// The columns for what a receipt contains about a part and a row does not.
 #[derive(Default)]
 struct PlaceColumnBuilders {
     place: Int64Builder,
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::testing::{SESSION, announced_zip, ledger, part, resolution};
 
-    /// Five records with texts of 10 bytes, of which the third has 30.
+    /// Return a ledger with five records whose texts have 10 bytes, except the third with 30.
     fn texts() -> Ledger {
         let mut ledger = ledger("a.zip");
         for index in 0..5 {
@@ -270,7 +270,7 @@ mod tests {
         ledger
     }
 
-    /// How many rows each batch has.
+    /// Return how many rows each batch has.
     fn batches(max_rows: usize, max_bytes: usize) -> Vec<usize> {
         let (mut ledger, mut sizes, mut next) = (texts(), Vec::new(), Some(0));
         while let Some(start) = next {

@@ -1,4 +1,4 @@
-//! How a document is divided into groups of parts that are sent apart from each other, and which parts a group has.
+//! Divides a document into groups of parts that are sent separately, and selects the parts of a group.
 
 use std::io;
 
@@ -6,24 +6,24 @@ use penstock_documents::{Dehydrator, Event, Limits, Part, Payload, Selection, Wo
 
 use crate::limits::within_receiver;
 
-/// What every child weighs besides its bytes: it has a row, an entity and a status, however small it is.
+/// The weight of every child in addition to its bytes: however small it is, it has a row, an entity and a status.
 const CHILD: u64 = 4096;
 
-/// Some children of a container that lies in a document.
+/// Some children of a container in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildSelection {
     /// The document's SHA-256.
     pub sha256: [u8; 32],
     /// The document's length in bytes.
     pub length: u64,
-    /// How deep the container lies; the containers above it have one child each.
+    /// The depth of the container; the containers above it have one child each.
     pub depth: u32,
     /// First and last of each run of children, counted from 1, in ascending order.
     pub places: Vec<(u64, u64)>,
 }
 
 impl ChildSelection {
-    /// Return a dehydrator that gives these children only.
+    /// Return a dehydrator that produces only these children.
     pub(crate) fn select<W: Workspace>(&self, dehydrator: Dehydrator<W>) -> Dehydrator<W> {
         let places = self.places.iter().map(|&(first, last)| first..=last).collect();
         let selection = Selection { depth: usize::try_from(self.depth).unwrap_or(usize::MAX), places };
@@ -35,7 +35,7 @@ impl ChildSelection {
         self.places.clone().into_iter().flat_map(|(first, last)| first..=last)
     }
 
-    /// Return the range of the children as a header has it, for people: from the first one to the last one.
+    /// Return the range of the children for a header, in a form for people: from the first one to the last one.
     pub(crate) fn range(&self) -> String {
         let first = self.places.first().map_or(0, |&(first, _)| first);
         let last = self.places.last().map_or(0, |&(_, last)| last);
@@ -43,10 +43,10 @@ impl ChildSelection {
     }
 }
 
-/// A container as its own session knows it.
+/// A container as it is announced in its own session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPart {
-    /// The way down to it; empty for the document itself.
+    /// The path to it; empty for the document itself.
     pub path: Vec<String>,
     /// Its MIME type.
     pub media_type: String,
@@ -64,34 +64,35 @@ impl From<ContainerPart> for Part {
     }
 }
 
-/// How a document is divided.
+/// The division of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Division {
-    /// The document itself, and what lies alone in it, down to the container that is divided.
+    /// The document itself, and its only descendants down to the container that is divided.
     pub chain: Vec<ContainerPart>,
     /// How many children that container has.
     pub children: u64,
-    /// How many bytes lie in the containers above it.
+    /// How many bytes are in the containers above it.
     pub inflated: u64,
-    /// The groups that its children are sent in.
+    /// The groups in which its children are sent.
     pub groups: Vec<ChildGroup>,
 }
 
-/// A run of children that one sender takes.
+/// A run of children for one sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildGroup {
     /// The place of the first child, counted from 1.
     pub first: u64,
     /// The place of the last child.
     pub last: u64,
-    /// About how many bytes the children have together.
+    /// The approximate number of bytes of all its children.
     pub bytes: u64,
 }
 
-/// Divide the children of a document into groups of about `group_bytes` bytes; `None` where the document is better sent
-/// as one. A container that holds nothing but another one is passed through, down to the one that is worth dividing.
+/// Divide the children of a document into groups of about `group_bytes` bytes; `None` if the document is better sent in
+/// one piece. A container with another one as its only content is passed through, down to the one worth dividing.
 ///
-/// `open` opens the document anew each time. What cannot be read is sent as one, and then has its reason.
+/// `open` opens the document again for each pass. A document that cannot be read is sent in one piece, and then gets
+/// its reason.
 pub fn divide<W: Workspace>(
     name: &str,
     open: impl Fn() -> io::Result<Payload>,
@@ -99,7 +100,7 @@ pub fn divide<W: Workspace>(
     limits: Limits,
     group_bytes: u64,
 ) -> Option<Division> {
-    // As where the children are sent.
+    // The same limits as when the children are sent.
     let limits = within_receiver(limits);
     let dehydrator = |digest: Option<([u8; 32], u64)>| -> io::Result<Dehydrator<W>> {
         let dehydrator = Dehydrator::new(name, open()?, workspace(), limits.clone());
@@ -115,13 +116,13 @@ fn division<W: Workspace>(
     open: impl Fn(Option<([u8; 32], u64)>) -> io::Result<Dehydrator<W>>,
     group_bytes: u64,
 ) -> io::Result<Option<Division>> {
-    // The document is hashed at the first pass only.
+    // The document is hashed in the first pass only.
     let mut digest = None;
     for levels in 1.. {
         let mut dehydrator = open(digest)?;
         let mut chain = Vec::new();
         for _ in 0..levels {
-            // A container with bytes of its own is not only its children.
+            // A container that has content in addition to its children is not divided.
             let Some(Event::Enter(part, None)) = dehydrator.next_event() else { return Ok(None) };
             let (Some(sha256), Some(bytes)) = (part.sha256, part.bytes) else { return Ok(None) };
             digest = digest.or(Some((sha256, bytes)));
@@ -144,7 +145,7 @@ fn division<W: Workspace>(
     Ok(None)
 }
 
-/// Count the children of the container that was entered last, and puts them into groups.
+/// Count the children of the container that was entered last, and put them into groups.
 fn grouped<W: Workspace>(dehydrator: &mut Dehydrator<W>, group_bytes: u64) -> (u64, Vec<ChildGroup>) {
     let (mut children, mut groups) = (0_u64, Vec::new());
     let (mut first, mut bytes) = (1, 0_u64);

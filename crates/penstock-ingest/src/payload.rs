@@ -1,4 +1,4 @@
-//! The payload that is sent of a part, and what is said where it cannot be had.
+//! The payload of a part, and the failures of making it.
 
 use std::io::{self, Read as _};
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use penstock_documents::{Failure, FailureKind, Part, Payload as PartBytes};
 use penstock_pipestream_net::{ErrorCode, Payload};
 
-/// Parts of more bytes go by a temporary file.
+/// Larger parts go through a temporary file.
 pub(crate) const IN_MEMORY: u64 = 1 << 20;
 
-/// Make the payload of a part; it is hashed again only where it does not stay in memory.
+/// Make the payload of a part; it is hashed again only if it does not stay in memory.
 pub(crate) fn payload(part: &Part, mut bytes: PartBytes) -> io::Result<Payload> {
     match (part.sha256, part.bytes) {
         (Some(sha256), Some(length)) if length <= IN_MEMORY => {
@@ -21,7 +21,7 @@ pub(crate) fn payload(part: &Part, mut bytes: PartBytes) -> io::Result<Payload> 
     }
 }
 
-/// Refuse bytes that are not those that were seen first: somebody writes to the file.
+/// Reject bytes that differ from those seen first, because the file is being written to.
 pub(crate) fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
     if Some(payload.len()) == part.bytes && Some(payload.sha256()) == part.sha256 {
         return Ok(payload);
@@ -29,7 +29,7 @@ pub(crate) fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
     Err(io::Error::other("the bytes have changed since they were first read"))
 }
 
-/// Return the failure of a part whose payload this machine cannot keep.
+/// Return the failure of a part whose payload cannot be stored on this machine.
 pub(crate) fn io_failure(error: &io::Error) -> Failure {
     Failure::new(FailureKind::Io, format!("the part cannot be kept for sending: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The completion policy of a document (section 8.3): it holds for each container of the document.
+//! The completion policy of a document (section 8.3), which applies to each of its containers.
 
 use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction};
 use penstock_pipestream::{Policy, ResolutionState};
@@ -6,7 +6,7 @@ use penstock_pipestream_net::Status;
 
 use crate::Result;
 
-/// A policy, as headers have it and as receipts do.
+/// A policy in the form of headers and of receipts.
 #[derive(Debug, Clone)]
 pub struct DocumentPolicy {
     message: CompletionPolicy,
@@ -15,28 +15,28 @@ pub struct DocumentPolicy {
 }
 
 impl DocumentPolicy {
-    /// Make the policy of a document out of the message that headers carry and the text that receipts have.
+    /// Make the policy of a document from the message for headers and the text for receipts.
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID where the message breaks a rule, as QUORUM without a ratio does.
+    /// ENTITY_INVALID where the message breaks a rule, for example QUORUM without a ratio.
     pub fn new(message: CompletionPolicy, text: String) -> Result<Self> {
         let policy = Policy::of(&message)?;
         Ok(Self { message, policy, text })
     }
 
-    /// Return what the header of a container carries.
+    /// Return the message for the header of a container.
     pub(crate) fn message(&self) -> CompletionPolicy {
         self.message
     }
 
-    /// Return what receipts say.
+    /// Return the text for receipts.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Return whether a part that cannot be sent is left out, instead of having failed. Nobody can set aside what has
-    /// no bytes, nor send it again.
+    /// Return whether a part that cannot be sent is skipped instead of failed. Without its bytes it could be neither
+    /// deferred nor sent again.
     pub(crate) fn skips(&self) -> bool {
         self.policy.on_failure == FailureAction::Skip
     }
@@ -46,13 +46,13 @@ impl DocumentPolicy {
         self.policy.mode == CompletionMode::Strict
     }
 
-    /// Return whether so many parts that are not COMPLETE fail their container.
+    /// Return whether this many incomplete parts fail their container.
     pub(crate) fn fails(&self, children: u64, incomplete: u64) -> bool {
         self.policy.outcome(children, children.saturating_sub(incomplete)) == ResolutionState::Failed
     }
 }
 
-/// Return what a policy made of a document that has ended.
+/// Return the outcome of a document that has ended, under a policy.
 pub(crate) fn outcome(status: Status, incomplete: u64) -> ResolutionState {
     if status != Status::Complete {
         ResolutionState::Failed

@@ -1,4 +1,4 @@
-//! What an earlier receipt says of a document's parts, so that those that are the same need not be sent again.
+//! The parts in an earlier receipt, so that unchanged ones need not be sent again.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::identity::OwnerNote;
 use crate::privacy::PrivacyNote;
 use crate::{Error, Result};
 
-/// Where a part lies since an earlier session.
+/// Where an earlier session has stored a part.
 #[derive(Debug)]
 pub(crate) struct PreviousPart {
     pub(crate) session: String,
@@ -19,13 +19,13 @@ pub(crate) struct PreviousPart {
     pub(crate) ids: (u16, u32),
     pub(crate) file: Option<String>,
     pub(crate) attempts: u32,
-    /// The claim check that it was set aside under before.
+    /// The claim check under which it was deferred before.
     pub(crate) claim: Option<u64>,
-    /// Why it is not COMPLETE, where it is DEFERRED.
+    /// Why it is not COMPLETE, if it is DEFERRED.
     pub(crate) reason: Option<String>,
 }
 
-/// A part that an earlier session has set aside, and the claim check under which it may come again.
+/// A part that an earlier session has deferred, and the claim check under which it may be sent again.
 #[derive(Debug)]
 pub(crate) struct DeferredPart {
     pub(crate) claim: u64,
@@ -34,9 +34,9 @@ pub(crate) struct DeferredPart {
     pub(crate) place: PreviousPart,
 }
 
-/// The parts of an earlier receipt that are COMPLETE or DEFERRED, by the way down to them.
+/// The parts of an earlier receipt that are COMPLETE or DEFERRED, by their paths.
 ///
-/// [`PreviousReceipt::default`] has none: everything is sent.
+/// [`PreviousReceipt::default`] has no parts, so everything is sent.
 #[derive(Debug, Default)]
 pub struct PreviousReceipt {
     parts: HashMap<Vec<String>, Vec<Entry>>,
@@ -47,19 +47,19 @@ pub struct PreviousReceipt {
     pub(crate) uri: Option<String>,
 }
 
-/// What an earlier session made of a part.
+/// The outcome of a part in an earlier session.
 #[derive(Debug)]
 enum PreviousOutcome {
     Complete(PreviousPart),
     Deferred(DeferredPart),
 }
 
-/// A part of the earlier receipt, and by what it is known again.
+/// A part of the earlier receipt, with the fields that identify it.
 #[derive(Debug)]
 struct Entry {
     sha256: String,
     bytes: u64,
-    /// The document itself has none in its receipt.
+    /// Absent for the document itself, whose receipt does not state it.
     media_type: Option<String>,
     outcome: PreviousOutcome,
 }
@@ -105,7 +105,7 @@ struct ReceiptPart {
 }
 
 impl ReceiptPart {
-    /// Return what a later session may make of it; nothing of what has failed.
+    /// Return the outcome that a later session can use; `None` for a failed part.
     fn previous_outcome(&mut self) -> Option<PreviousOutcome> {
         let (scope, entity) = (self.scope?, self.entity?);
         let claim = self.claim.as_deref().and_then(|claim| u64::from_str_radix(claim, 16).ok());
@@ -131,7 +131,7 @@ impl PreviousReceipt {
     ///
     /// # Errors
     ///
-    /// [`Error::PreviousReceipt`] where it is no receipt.
+    /// [`Error::PreviousReceipt`] where the text is not a receipt.
     pub fn new(receipt: &str) -> Result<Self> {
         let receipt: Receipt = serde_json::from_str(receipt).map_err(Error::PreviousReceipt)?;
         let (privacy, doc_id, owner, uri) = (receipt.privacy, receipt.doc_id, receipt.owner, receipt.uri);
@@ -160,20 +160,20 @@ impl PreviousReceipt {
         Ok(Self { parts: entries, privacy, doc_id, owner, uri })
     }
 
-    /// Return nothing of it, unless its parts went out as those do that are sent now: under the same pseudonyms, for
-    /// instance.
+    /// Discard the receipt unless its parts were sent with the same privacy as now, for example under the same
+    /// pseudonyms.
     pub(crate) fn with_privacy(self, note: Option<&PrivacyNote>) -> Self {
         if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
-    /// Return whether the document has the identifier and the owner that it had then; otherwise its root entity there
-    /// does not say what this one is to say. One of an earlier version says nothing.
+    /// Return whether the document's identifier and owner are unchanged; otherwise its root entity there differs from
+    /// the one to be sent. A receipt of an earlier version states neither.
     pub(crate) fn matches_document(&self, doc: &PipeDoc) -> bool {
         self.doc_id.as_ref() == Some(&doc.doc_id) && self.owner == doc.ownership.as_ref().map(OwnerNote::from)
     }
 
-    /// Return the place of the part that is the same as `part`, for nobody else from now on. A container's bytes are
-    /// not in the sink, a leaf's are.
+    /// Take the stored part that equals `part`, so that it is used only once. The sink has the bytes of leaves, not
+    /// those of containers.
     pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<PreviousPart> {
         let complete = |outcome: &PreviousOutcome| match outcome {
             PreviousOutcome::Complete(place) => place.file.is_none() == hollow,
@@ -185,7 +185,7 @@ impl PreviousReceipt {
         }
     }
 
-    /// Return the claim check of the part that is the same as `part` and was set aside, for nobody else from now on.
+    /// Take the deferred part that equals `part`, so that its claim check is used only once.
     pub(crate) fn take_deferred(&mut self, part: &Part) -> Option<DeferredPart> {
         match self.take_if(part, |outcome| matches!(outcome, PreviousOutcome::Deferred(_)))? {
             PreviousOutcome::Deferred(deferred) => Some(deferred),
@@ -214,7 +214,7 @@ mod tests {
     use crate::privacy::{Privacy, PrivacyOptions};
     use crate::testing::{SESSION, announced_zip, failed, part, resolution};
 
-    /// The receipt of a zip with two texts, of which the second ended like this.
+    /// Return the receipt of a zip with two texts, the second of which ended with this resolution.
     fn earlier(second: Resolution) -> PreviousReceipt {
         let mut ledger = announced_zip();
         ledger.settle(0, resolution(Status::Complete));

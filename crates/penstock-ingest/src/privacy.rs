@@ -1,5 +1,5 @@
-//! What crosses to the receiver of a document beside its bytes (section 10.6): what headers tell, what stands for a
-//! document, and what is sent besides.
+//! What the receiver of a document learns in addition to its bytes (section 10.6): the content of headers, references
+//! instead of documents, and padding.
 
 use std::io;
 
@@ -16,35 +16,36 @@ use crate::limits::CHILDREN_PER_MIB;
 use crate::{Error, Result};
 
 const OPAQUE_TYPE: &str = "application/octet-stream";
-/// What the receiver is told of a part that failed at the sender, where names must not cross: a reason may have some.
+/// The reason that the receiver gets for a part that failed at the sender, if names must not be disclosed: a reason may
+/// contain some.
 const REDACTED_REASON: &str = "the part cannot be sent";
-/// The most bytes of an entity that stands for nothing.
+/// The most bytes of a padding entity.
 const MAX_PADDING: u64 = 16 << 10;
 
-/// How much the receiver is to learn, as the caller says it.
+/// The caller's options for how much the receiver learns.
 #[derive(Clone, Default)]
 pub struct PrivacyOptions {
-    /// Make the number of each container's children a multiple of this; 0 and 1 leave it.
+    /// Pad the number of each container's children to a multiple of this; 0 and 1 mean no padding.
     pub pad_children: u64,
-    /// Call every part `application/octet-stream`.
+    /// Use `application/octet-stream` as the type of every part.
     pub opaque_types: bool,
     /// Replace names by pseudonyms that are made with this key.
     pub pseudonym_key: Option<Bytes>,
-    /// Send, instead of a document, a reference to it below this URL.
+    /// Send a reference below this URL instead of a document.
     pub by_reference: Option<String>,
 }
 
-/// How much the receiver learns. By default parts go as they are, under their names.
+/// How much the receiver learns. By default parts are sent unchanged, under their names.
 #[derive(Debug, Clone, Default)]
 pub struct Privacy {
-    /// Children of a container are made up to a multiple of this; 0 and 1: they are not.
+    /// The number of children is padded to a multiple of this; 0 and 1 mean no padding.
     pad_children: u64,
     opaque_types: bool,
     pseudonyms: Option<Pseudonyms>,
     by_reference: Option<Location>,
 }
 
-/// What a receipt says of the privacy that its parts were sent with.
+/// The receipt's note about the privacy with which its parts were sent.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PrivacyNote {
     pad_children: u64,
@@ -53,14 +54,14 @@ pub(crate) struct PrivacyNote {
     document: Option<String>,
 }
 
-/// The pseudonyms of a document's identifier and of its owner, as a receipt has them.
+/// The pseudonyms of a document's identifier and its owner in a receipt.
 #[derive(Debug, Serialize)]
 pub(crate) struct AliasNote {
     doc_id: String,
     owner: Option<OwnerNote>,
 }
 
-/// An entity that stands for nothing.
+/// A padding entity.
 #[derive(Debug)]
 pub(crate) struct Padding {
     pub(crate) key: EntityKey,
@@ -68,11 +69,11 @@ pub(crate) struct Padding {
 }
 
 impl Privacy {
-    /// Read what the caller says.
+    /// Make it from the caller's options.
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] for too much padding, and the protocol's error for a short key or a URL that is no place.
+    /// [`Error::Value`] for too much padding, and the protocol's error for a short key or an unusable URL.
     pub fn new(options: PrivacyOptions) -> Result<Self> {
         let PrivacyOptions { pad_children, opaque_types, pseudonym_key, by_reference } = options;
         if pad_children > CHILDREN_PER_MIB {
@@ -84,17 +85,17 @@ impl Privacy {
         Ok(Self { pad_children, opaque_types, pseudonyms, by_reference })
     }
 
-    /// Return whether scopes get more entities than a document has parts.
+    /// Return whether scopes get padding entities.
     pub(crate) fn pads(&self) -> bool {
         self.pad_children > 1
     }
 
-    /// Return whether a reference stands for a document.
+    /// Return whether references are sent instead of documents.
     pub(crate) fn refers(&self) -> bool {
         self.by_reference.is_some()
     }
 
-    /// Return a document's name and the way down to a part, as headers have them.
+    /// Return a document's name and the path to a part in the form of headers.
     pub(crate) fn disclosed_path(&self, document: &str, path: &[&str]) -> (String, Vec<String>) {
         match &self.pseudonyms {
             Some(pseudonyms) => (pseudonyms.document(document), pseudonyms.path(document, path)),
@@ -102,12 +103,12 @@ impl Privacy {
         }
     }
 
-    /// Return the pseudonym of a part's own step.
+    /// Return the pseudonym of the last step in a part's path.
     pub(crate) fn alias(&self, document: &str, path: &[&str]) -> Option<String> {
         self.pseudonyms.as_ref().and_then(|pseudonyms| pseudonyms.path(document, path).pop())
     }
 
-    /// Return the content type of a header. `document`: of one that is sent whole.
+    /// Return the content type for a header. `document`: whether it is a document that is sent in one piece.
     pub(crate) fn content_type<'a>(&self, media_type: &'a str, document: bool) -> &'a str {
         match (self.opaque_types, document && self.refers()) {
             (_, true) => CONTENT_TYPE,
@@ -116,12 +117,12 @@ impl Privacy {
         }
     }
 
-    /// Return what the receiver is told of a failure.
+    /// Return the reason that the receiver gets for a failure.
     pub(crate) fn disclosed_reason(&self, reason: &str) -> String {
         if self.pseudonyms.is_some() { REDACTED_REASON.to_owned() } else { reason.to_owned() }
     }
 
-    /// Return what the receipt says; nothing of parts that go as they are.
+    /// Return the receipt's note; `None` if parts are sent unchanged.
     pub(crate) fn note(&self, document: &str) -> Option<PrivacyNote> {
         let pseudonym = self.pseudonyms.as_ref().map(|pseudonyms| pseudonyms.document(document));
         (self.pads() || self.opaque_types || pseudonym.is_some()).then_some(PrivacyNote {
@@ -131,18 +132,18 @@ impl Privacy {
         })
     }
 
-    /// Return what a receipt says of the pseudonyms in a document's message.
+    /// Return the receipt's note about the pseudonyms in a document's message.
     pub(crate) fn document_alias(&self, doc: &PipeDoc) -> Option<AliasNote> {
         let hidden = self.pseudonyms.as_ref()?.pipe_doc(doc);
         Some(AliasNote { owner: hidden.ownership.as_ref().map(OwnerNote::from), doc_id: hidden.doc_id })
     }
 
-    /// Return a document's message as its header has it.
+    /// Return a document's message in the form of its header.
     pub(crate) fn disclosed_pipe_doc(&self, doc: PipeDoc) -> PipeDoc {
         disclosed_pipe_doc(doc, self.pseudonyms.as_ref())
     }
 
-    /// Return how many entities are to follow so many children of a container of so many bytes.
+    /// Return how many padding entities follow so many children of a container of so many bytes.
     pub(crate) fn padding(&self, children: u64, bytes: Option<u64>) -> u64 {
         if !self.pads() {
             return 0;
@@ -152,7 +153,7 @@ impl Privacy {
         wanted.min(limit).saturating_sub(children)
     }
 
-    /// Make a payload of no meaning, as long as the child before, so that its size does not give it away.
+    /// Make a random payload as long as the child before it, so that its size does not identify it as padding.
     pub(crate) fn random_payload(bytes: u64) -> Payload {
         let length = usize::try_from(bytes.min(MAX_PADDING)).unwrap_or_default();
         let mut random = vec![0; length];
@@ -160,7 +161,7 @@ impl Privacy {
         Payload::bytes(random)
     }
 
-    /// Make the message that stands for a document, where one does.
+    /// Make the reference that is sent instead of a document, if one is.
     pub(crate) fn reference(&self, document: &str, part: &Part) -> Option<io::Result<Payload>> {
         let prefix = self.by_reference.as_ref()?;
         let key = if prefix.key.is_empty() { document.to_owned() } else { format!("{}/{document}", prefix.key) };
@@ -169,7 +170,7 @@ impl Privacy {
         message.attrs.extend(part.bytes.map(|bytes| ("size".to_owned(), bytes.to_string())));
         message.attrs.extend(part.sha256.as_ref().map(|digest| ("sha256".to_owned(), hex::encode(digest))));
         let encoded = Reference::new(message).and_then(|reference| {
-            // Where nobody could fetch it, the document's name is no key.
+            // A name that cannot be fetched as a key is an error.
             reference.location()?;
             reference.encode()
         });

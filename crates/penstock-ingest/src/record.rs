@@ -1,4 +1,4 @@
-//! The account of one part: what was announced of it, where it lies, and how it ended.
+//! The record of one part: its announcement, its place, and how it ended.
 
 use penstock_documents::Part;
 use penstock_pipestream_net::{EntityKey, ScopeDigest, ScopeKey, Status};
@@ -6,49 +6,49 @@ use penstock_pipestream_net::{EntityKey, ScopeDigest, ScopeKey, Status};
 use crate::previous::PreviousPart;
 use crate::privacy::Padding;
 
-/// Where something lies in the ledger's spool: its offset and its length.
+/// A position in the ledger's spool: offset and length.
 pub(crate) type Span = (u64, usize);
 
 /// One part, or the document itself.
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// The container that it lies in; none for the document itself.
+    /// The index of its container; `None` for the document itself.
     pub(crate) parent: Option<usize>,
     pub(crate) name: String,
     pub(crate) media_type: String,
     pub(crate) sha256: Option<[u8; 32]>,
     pub(crate) bytes: Option<u64>,
     pub(crate) depth: u32,
-    /// Its own bytes do not travel: its children stand for them.
+    /// Whether its children are sent instead of its own bytes.
     pub(crate) hollow: bool,
     pub(crate) status: Status,
     /// Why it is not COMPLETE.
     pub(crate) reason: Option<String>,
-    /// It failed, and nobody gave another reason than that a part of it is not COMPLETE.
+    /// Whether it failed only because one of its parts is not COMPLETE.
     pub(crate) failed_by_parts: bool,
-    /// What it was announced as; none if it never was.
+    /// Its entity; `None` if it was never announced.
     pub(crate) key: Option<EntityKey>,
-    /// How often it was sent, where it was.
+    /// How often it was sent.
     pub(crate) attempts: u32,
-    /// The claim check under which it was set aside, here or, if it is not DEFERRED, in an earlier session.
+    /// The claim check under which it was deferred: here, or in an earlier session if it is not DEFERRED.
     pub(crate) claim: Option<u64>,
     /// The scope of its children.
     pub(crate) scope: Option<ScopeKey>,
     pub(crate) digest: Option<ScopeDigest>,
-    /// The entities that were sent beside its children.
+    /// The padding entities among its children.
     pub(crate) padding: Vec<Padding>,
     pub(crate) children: u64,
     pub(crate) incomplete: u64,
     pub(crate) text: Option<Span>,
     pub(crate) content: Option<Span>,
-    /// Where it lies since an earlier session; then it is not sent in this one.
+    /// Its place in an earlier session; then it is not sent in this one.
     pub(crate) previous: Option<Box<PreviousPart>>,
-    /// Which child of the ledger's first record it is, or lies in, counted from 1.
+    /// The child of the ledger's first record that it is, or that contains it, counted from 1.
     pub(crate) place: u64,
 }
 
 impl Record {
-    /// Make the account of a part that was not announced yet.
+    /// Make the record of a part that was not announced yet.
     pub(crate) fn new(part: &Part, parent: Option<usize>, hollow: bool, place: u64) -> Self {
         Self {
             parent,
@@ -76,18 +76,18 @@ impl Record {
         }
     }
 
-    /// Return how often it was sent. Nothing is sent again below layer 2.
+    /// Return how often it was sent. Below layer 2 nothing is sent again.
     pub(crate) fn attempts(&self) -> u32 {
         let here = if self.key.is_some() { self.attempts } else { 0 };
         self.previous.as_ref().map_or(here, |previous| previous.attempts)
     }
 
-    /// Return the claim check under which it was set aside, as receipts have it.
+    /// Return the claim check under which it was deferred, in the form of receipts.
     pub(crate) fn claim(&self) -> Option<String> {
         self.claim.map(|claim| format!("{claim:016x}"))
     }
 
-    /// Return the session that has it.
+    /// Return the session that stores it.
     pub(crate) fn session<'a>(&'a self, own: &'a str) -> &'a str {
         self.previous.as_ref().map_or(own, |previous| &previous.session)
     }
@@ -100,8 +100,8 @@ impl Record {
         }
     }
 
-    /// Return where the sink has its bytes, below its folder: what is COMPLETE is there, and what failed only because a
-    /// part of it did. The bytes of a container stay behind.
+    /// Return the path of its bytes below the sink's folder. The sink has a part that is COMPLETE, and one that failed
+    /// only because of its own parts. It has no bytes of a container.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
         if let Some(previous) = &self.previous {
             return previous.file.clone();
@@ -118,8 +118,8 @@ pub(crate) fn file_of(key: EntityKey, session: &str) -> String {
     format!("{session}/{scope}/{entity}")
 }
 
-/// Return why a part is not COMPLETE, where nobody has said it: a receiver that sets aside, or leaves out, keeps its
-/// reason in its own list.
+/// Return why a part is not COMPLETE if no reason was sent: a receiver that defers or skips keeps its reason in its own
+/// list.
 pub(crate) fn default_reason(status: Status) -> &'static str {
     match status {
         Status::Deferred => "set aside by the receiver",
@@ -138,7 +138,7 @@ pub(crate) fn default_reason(status: Status) -> &'static str {
     }
 }
 
-/// Return an ID as a name of a file: from its second use on with a number.
+/// Return an ID as a file name: with a number from its second use on.
 fn component(id: u32, uses: u32) -> String {
     if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
 }

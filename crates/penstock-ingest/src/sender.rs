@@ -1,5 +1,5 @@
-//! Documents on their way into a session: [`Transfer`] announces and hands over, [`SentDocument`] takes the outcomes as
-//! they come and closes the account.
+//! Sends documents into a session: [`Transfer`] announces parts and hands them over, [`SentDocument`] receives the
+//! outcomes and concludes the ledger.
 
 #[cfg(test)]
 mod tests;
@@ -26,42 +26,42 @@ use crate::settlement::SentDocument;
 use crate::transfer::Transfer;
 use crate::{Error, Result};
 
-/// The longest name of a document; it stands in the header of each of its parts.
+/// The longest name of a document, which is in the header of each of its parts.
 const MAX_NAME: usize = 64 << 10;
 
-/// How documents are sent.
+/// Options for sending documents.
 #[derive(Debug, Clone)]
 pub struct DocumentOptions {
-    /// Take documents apart; otherwise each is sent whole.
+    /// Take documents apart; otherwise each is sent in one piece.
     pub dehydrate: bool,
-    /// What one document may cost.
+    /// The limits for one document.
     pub limits: Limits,
-    /// Let so many documents be on their way at once, and at least one.
+    /// The most documents in flight; at least one is.
     pub in_flight: usize,
-    /// What rows have beside the account of a part.
+    /// What rows contain in addition to the record of a part.
     pub row_content: RowContent,
     /// How much the receiver learns.
     pub privacy: Privacy,
-    /// What becomes of parts that fail, and so of their containers; it needs layer 2.
+    /// What happens to parts that fail, and so to their containers; requires layer 2.
     pub policy: Option<DocumentPolicy>,
-    /// What the server is called in URIs.
+    /// The server's name in URIs.
     pub authority: Option<String>,
-    /// Give each entity a label, so that another process may go on with the session.
+    /// Label each entity, so that another process can resume the session.
     pub labels: bool,
 }
 
-/// Which document is sent, and what is known of it before.
+/// A document to send, and what is known about it.
 #[derive(Debug)]
 pub struct Document {
     /// Its name in headers and in the receipt.
     pub name: String,
     /// Its identifier and its owner.
     pub identity: Identity,
-    /// What an earlier session has already; it stays where it is.
+    /// What an earlier session has stored, and which is not sent again.
     pub previous: PreviousReceipt,
 }
 
-/// Children of a container that were sent elsewhere.
+/// The number of a container's children that were sent elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElsewhereChildren {
     /// How many there are.
@@ -81,19 +81,19 @@ pub struct DocumentSender {
     policy: Option<DocumentPolicy>,
     authority: Option<String>,
     labels: Option<Labels>,
-    /// Documents whose outcomes may not all be there, oldest first.
+    /// Documents whose outcomes may not all have arrived, oldest first.
     pending: Mutex<VecDeque<SentDocument>>,
-    /// At layer 0 the parts of all documents share scope 0, so two that are sent at once could fill its window with
-    /// parents that wait for each other's end. They go one after the other.
+    /// At layer 0 the parts of all documents share scope 0. Two documents sent at the same time could fill its window
+    /// with parents that wait for each other, so they are sent one after the other.
     turn: Option<Mutex<()>>,
 }
 
 impl DocumentSender {
-    /// Make a sender of documents for a session on whose layer both ends have agreed.
+    /// Make a sender of documents for a session whose layer is agreed.
     ///
     /// # Errors
     ///
-    /// The session's, and [`Error::Value`] where options do not go together or the layer does not carry them.
+    /// The session's, and [`Error::Value`] where options contradict each other or the layer does not support them.
     pub fn new(session: SessionHandle, options: DocumentOptions) -> Result<Self> {
         let agreement = session.agreement()?;
         let DocumentOptions { dehydrate, limits, in_flight, row_content, privacy, policy, authority, labels } = options;
@@ -124,10 +124,10 @@ impl DocumentSender {
         })
     }
 
-    /// Take a document apart and send it. It returns when every part was announced and handed over.
+    /// Take a document apart and send it. Returns when every part was announced and handed over.
     ///
-    /// `open` opens the document, once there is room for it. `file` is the file that the document is, if it is one, so
-    /// that it need not be copied where it is sent whole.
+    /// `open` opens the document, once there is room for it. `file` is the document's file, if it has one; then a
+    /// document that is sent in one piece need not be copied.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl DocumentSender {
         })
     }
 
-    /// Send some children of a container that lies in the document, below an entity that stands for the container.
+    /// Send some children of a container in the document, below an entity that stands for the container.
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ impl DocumentSender {
         Ok(sent)
     }
 
-    /// Begin the account of a document at this sender's server.
+    /// Make the ledger of a document for this sender's server.
     fn ledger(&self, name: &str, identity: Identity) -> Result<Ledger> {
         let ledger = Ledger::new(name.to_owned(), self.session.id()?, self.row_content, self.policy.clone());
         Ok(ledger.with_identity(identity, self.authority.clone()))
@@ -224,7 +224,7 @@ impl DocumentSender {
         Dehydrator::new(own_name, source, workspace, self.limits.clone())
     }
 
-    /// Wait for the oldest documents until one more may be on its way.
+    /// Wait for the oldest documents until there is room for one more.
     fn make_room(&self, interrupts: &dyn Interrupts) -> Result<()> {
         loop {
             let oldest = {
@@ -248,7 +248,7 @@ impl fmt::Debug for DocumentSender {
     }
 }
 
-/// Refuse privacy that the layer does not carry, or that contradicts other options.
+/// Reject privacy options that the layer does not support, or that contradict other options.
 fn check_privacy(privacy: &Privacy, policy: Option<&DocumentPolicy>, flat: bool, dehydrate: bool) -> Result<()> {
     let problem = if privacy.pads() && flat {
         "pad_children needs layer 1: at layer 0 no scope says what is in it"

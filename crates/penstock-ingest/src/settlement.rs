@@ -1,4 +1,4 @@
-//! Documents whose parts have all been announced: their outcomes are taken as they come, then the account is closed.
+//! Documents whose parts have all been announced: receives their outcomes, then concludes the ledger.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::outcome::DocumentOutcome;
 use crate::sender::lock;
 use crate::{Error, Result, digests};
 
-/// A document whose parts have all been announced. Clones are the same document.
+/// A document whose parts have all been announced. Clones refer to the same document.
 ///
 /// ```text
 ///   Settling ── every part has ended ──► Done
@@ -26,7 +26,7 @@ pub struct SentDocument(Arc<Mutex<State>>);
 enum State {
     Settling(Box<Settlement>),
     Done(Arc<DocumentOutcome>),
-    /// The account could not be closed, and the error was given once.
+    /// The ledger could not be concluded, and the error was returned once.
     Broken,
 }
 
@@ -36,17 +36,17 @@ impl SentDocument {
         Self(Arc::new(Mutex::new(State::Settling(Box::new(settlement)))))
     }
 
-    /// Return whether nothing of it is to come any more. While somebody waits for it, it is not done.
+    /// Return whether it has ended. Always `false` during a call of [`wait`](Self::wait).
     pub(crate) fn is_done(&self) -> bool {
         self.0.try_lock().is_ok_and(|state| !matches!(*state, State::Settling(_)))
     }
 
-    /// Wait until every part has ended; `None` when the time is over, and when `interrupts` end the wait, whose owner
-    /// knows why. Another call goes on with the wait.
+    /// Wait until every part has ended; `None` after the deadline. If `interrupts` end the wait, its caller knows why.
+    /// Another call resumes the wait.
     ///
     /// # Errors
     ///
-    /// The runtime's, [`Error::Interrupted`], and the protocol's where the account cannot be closed.
+    /// The runtime's, [`Error::Interrupted`], and the protocol's where the ledger cannot be concluded.
     pub fn wait(&self, deadline: Option<Instant>, interrupts: &dyn Interrupts) -> Result<Option<Arc<DocumentOutcome>>> {
         let mut state = lock(&self.0);
         if let State::Settling(settlement) = &mut *state {
@@ -76,12 +76,12 @@ impl fmt::Debug for SentDocument {
     }
 }
 
-/// Takes the outcomes of a document's parts, one after the other. It may be stopped and gone on with at any time.
+/// Receives the outcomes of a document's parts, one after the other. It may be stopped and resumed at any time.
 struct Settlement {
     session: SessionHandle,
     ledger: Ledger,
     next: usize,
-    /// Containers whose digests an earlier process of the session has heard.
+    /// Containers whose digests an earlier process of the session has received.
     heard_before: Vec<usize>,
 }
 
@@ -118,7 +118,7 @@ impl Settlement {
         }
     }
 
-    /// Return the outcome of an entity; an entity of which the session says nothing has failed.
+    /// Return the outcome of an entity; an entity unknown to the session has failed.
     async fn resolution(&self, key: EntityKey) -> Resolution {
         self.session.wait_resolved(key).await.unwrap_or_else(|error| Resolution {
             status: Status::Failed,
@@ -128,7 +128,7 @@ impl Settlement {
         })
     }
 
-    /// Take the digest of a scope. There is none if the session ended before the scope was released.
+    /// Receive the digest of a scope. There is none if the session ended before the scope was released.
     async fn hear_digest(&mut self, scope: ScopeKey) {
         match self.session.wait_released(scope).await {
             Ok(released) => {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a workspace in memory, parts, zips, and a server with a client that trusts it.
+//! Shared by the tests of this crate: a workspace in memory, parts, zips, and a server with a client that trusts it.
 
 use std::io::{self, Cursor, Write as _};
 use std::net::Ipv4Addr;
@@ -21,7 +21,7 @@ use crate::ledger::{Ledger, RowContent};
 use crate::outcome::DocumentOutcome;
 use crate::{Document, DocumentOptions, Identity, Interrupts, PreviousReceipt, Privacy};
 
-/// The session that ledgers without a server have.
+/// The session of ledgers without a server.
 pub(crate) const SESSION: &str = "0123456789abcdef0123456789abcdef";
 
 /// Longer than anything here takes, even on a busy machine.
@@ -45,7 +45,7 @@ impl Workspace for Memory {
     }
 }
 
-/// Interrupts that never come, or have come already.
+/// Interrupts that are never pending, or always.
 pub(crate) struct Signal(pub(crate) bool);
 
 impl Interrupts for Signal {
@@ -64,7 +64,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     Payload::bytes(bytes.to_vec()).sha256()
 }
 
-/// A part with these bytes.
+/// Return a part with these bytes.
 pub(crate) fn part(path: &[&str], media_type: &str, bytes: &[u8]) -> Part {
     Part {
         path: path.iter().map(|&step| step.to_owned()).collect(),
@@ -90,7 +90,7 @@ pub(crate) fn key(scope: u16, entity: u32) -> EntityKey {
     EntityKey { scope, scope_use: 0, entity, entity_use: 0 }
 }
 
-/// The answer to an announcement.
+/// Return the answer to an announcement.
 pub(crate) fn ticket(scope: u16, entity: u32, child_scope: Option<u16>) -> SentEntity {
     let child_scope = child_scope.map(|scope| ScopeKey { scope, scope_use: 0 });
     SentEntity { key: key(scope, entity), parent_id: 0, depth: 0, child_scope }
@@ -104,12 +104,12 @@ pub(crate) fn failed(code: ErrorCode, message: &str) -> Resolution {
     Resolution { reason: Some(Reason { code, message: message.to_owned() }), ..resolution(Status::Failed) }
 }
 
-/// The account of a document of which nothing is known yet.
+/// Return the empty ledger of a document.
 pub(crate) fn ledger(document: &str) -> Ledger {
     Ledger::new(document.to_owned(), SESSION.into(), RowContent { text: true, max_content: 100 }, None)
 }
 
-/// The account of `a.zip` with `x.txt` and `y.txt`, all announced: the zip as 0/1, its children in scope 2.
+/// Return the ledger of `a.zip` with `x.txt` and `y.txt`, all announced: the zip as 0/1, its children in scope 2.
 pub(crate) fn announced_zip() -> Ledger {
     let mut ledger = ledger("in/a.zip");
     ledger.add(&part(&[], "application/zip", b"the zip"), None, true);
@@ -121,13 +121,13 @@ pub(crate) fn announced_zip() -> Ledger {
     ledger
 }
 
-/// The receipt of a document that has ended.
+/// Return the receipt of a document that has ended.
 pub(crate) fn receipt(ledger: Ledger) -> Value {
     let outcome = DocumentOutcome::new(ledger).unwrap();
     serde_json::from_str(&outcome.receipt(true).unwrap()).unwrap()
 }
 
-/// Waits on the test's own thread, as a caller without a runtime does.
+/// Wait on the test's own thread, as a caller without a runtime does.
 pub(crate) fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + PATIENCE), &mut || Ok(())).expect("within a minute")
 }
@@ -140,12 +140,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Both ends offer layers up to this one.
+    /// Make both ends with layers up to this one.
     pub(crate) fn new(layer: u8) -> Self {
         Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap().into())
     }
 
-    /// The same, with another consumer of what comes.
+    /// Make both ends with another consumer of entities.
     pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Consumer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = dir.path().join("sink");
@@ -169,7 +169,7 @@ impl Pair {
         self.dir.path().join("sink")
     }
 
-    /// The lines of a session's log, once it is closed.
+    /// Return the lines of a session's log, once it is closed.
     pub(crate) fn log(&self, session: &Arc<str>) -> Vec<Value> {
         let path = self.sink().join(&**session).join("entities.jsonl");
         let since = Instant::now();

@@ -20,11 +20,11 @@ pub enum Error {
     Tls(String),
     /// The caller broke a rule; nothing was sent.
     Misuse(String),
-    /// Somebody else has it, or changes it at the same time: another process, another writer.
+    /// Another process or another writer holds it, or changes it at the same time.
     Busy(String),
-    /// A file or an object that this end keeps holds something else than it must.
+    /// A file or an object of this end does not have the expected content.
     Content(String),
-    /// A task of this process ended without an answer: it panicked, or the process ends.
+    /// A task of this process ended without a result: it panicked, or the process is exiting.
     Task(String),
     /// It took too long.
     Deadline(String),
@@ -47,7 +47,7 @@ impl Display for Error {
     }
 }
 
-// By hand, because a derived `source` would be the `Arc`, in which callers do not find the `io::Error`.
+// Written by hand: a derived `source` would be the `Arc`, in which callers do not find the `io::Error`.
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -63,7 +63,7 @@ impl StdError for Error {
     }
 }
 
-/// Return type of what the drivers share.
+/// The result type of what the drivers share.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -88,7 +88,7 @@ impl From<penstock_log::Error> for Error {
     }
 }
 
-/// Constructors of every driver's error for what can go wrong at this end.
+/// Constructors that every driver's error has, for failures at this end.
 pub trait DriverError: From<Error> {
     /// Make an IO error with what was tried.
     fn io(context: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -110,27 +110,27 @@ pub trait DriverError: From<Error> {
         Error::Misuse(message).into()
     }
 
-    /// Make the error of what somebody else has, or changes.
+    /// Make the error of something that another process or writer holds or changes.
     fn busy(message: String) -> Self {
         Error::Busy(message).into()
     }
 
-    /// Make the error of a file or an object with something else in it.
+    /// Make the error of a file or an object with unexpected content.
     fn content(message: String) -> Self {
         Error::Content(message).into()
     }
 
-    /// Make the error of a task that ended without an answer.
+    /// Make the error of a task that ended without a result.
     fn task(cause: &impl Display) -> Self {
         Error::Task(cause.to_string()).into()
     }
 
-    /// Make the error of what took too long.
+    /// Make the error of an operation that took too long.
     fn deadline(message: String) -> Self {
         Error::Deadline(message).into()
     }
 
-    /// Make the error of a payload of so many bytes, for which there is no memory.
+    /// Make the error of a payload that does not fit into memory, with its number of bytes.
     fn memory(bytes: impl Display) -> Self {
         Self::io(format!("cannot hold {bytes} bytes"), "there is no memory")
     }

@@ -1,4 +1,4 @@
-//! The one way in for connections: a TCP or Unix socket that listens, for every protocol.
+//! The only way for connections to come in: a listening TCP or Unix socket, for every protocol.
 //!
 //! ```text
 //!  bind ── accept ──▶ admit ── Connection ──▶ handshake ──▶ FirstByte ──▶ the protocol ──▶ the Permit goes
@@ -7,9 +7,9 @@
 //!             └── EMFILE, ENFILE, ENOBUFS, ENOMEM: one line in the log, a pause, again
 //! ```
 //!
-//! A server makes one [`Admission`] for all of its listeners. [`Listener::run`] takes connections until it is told to stop, and
-//! looks at the files of the certificate meanwhile: a new certificate is shown to new connections, and those that are open
-//! keep theirs. [`Admission::idle`] waits for the end of the last connection.
+//! A server makes one [`Admission`] for all of its listeners. [`Listener::run`] accepts connections until it is
+//! stopped, and meanwhile watches the certificate's files: new connections get a new certificate, and open ones keep
+//! theirs. [`Admission::idle`] waits for the end of the last connection.
 
 use std::future::{Future, pending};
 use std::io::{self, IoSlice};
@@ -34,10 +34,10 @@ use crate::tls::Acceptor;
 use crate::unix::{self, SocketFile};
 use crate::{DriverError as _, Error, Result};
 
-/// Connections that wait to be accepted.
+/// The length of the queue of connections that are not accepted yet.
 pub(crate) const BACKLOG: i32 = 1_024;
 
-/// A socket that listens, and the certificate that its connections are shown.
+/// A listening socket, and the certificate for its connections.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -51,19 +51,19 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// A connection that was let in.
+/// An admitted connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// What it is read from and written to.
+    /// The stream to read from and write to.
     pub stream: Stream,
-    /// Its other end; none over a Unix socket.
+    /// The address of the other end; `None` over a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// Its place among the connections.
+    /// Its permit.
     pub permit: Permit,
     tls: Option<Arc<ServerConfig>>,
 }
 
-/// What a connection is read from and written to.
+/// The stream of a connection.
 #[derive(Debug)]
 pub enum Stream {
     /// A TCP socket.
@@ -74,19 +74,19 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Why a connection got no further than its handshake.
+/// Why a connection failed during its handshake.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// TLS failed.
     #[error("the handshake failed: {0}")]
     Failed(#[from] io::Error),
-    /// Its time was over, which is counted.
+    /// The handshake took too long, which is counted.
     #[error("the handshake took too long")]
     Late,
 }
 
 impl Listener {
-    /// Listen on an address; port 0 picks a free one. Return where it listens.
+    /// Listen on an address; port 0 picks a free one. Return the listener and its address.
     pub fn tcp(
         address: SocketAddr,
         acceptor: Option<Arc<Acceptor>>,
@@ -101,7 +101,8 @@ impl Listener {
         Ok((Self { socket: Socket::Tcp(listener), acceptor, admission: Arc::clone(admission) }, address))
     }
 
-    /// Listen on a Unix socket that only this user may connect to. Return its file, which goes when it is dropped.
+    /// Listen on a Unix socket to which only this user may connect. Return the listener and the socket's file, which is
+    /// removed when it is dropped.
     pub fn unix(path: &Path, admission: &Arc<Admission>) -> Result<(Self, SocketFile)> {
         let runtime = Runtime::current()?;
         let (listener, file) = unix::listen(path)?;
@@ -111,7 +112,7 @@ impl Listener {
         Ok((Self { socket: Socket::Unix(listener), acceptor: None, admission: Arc::clone(admission) }, file))
     }
 
-    /// Give each connection that is let in to `serve`, until `stopped` resolves; then nothing listens any more.
+    /// Pass each admitted connection to `serve` until `stopped` resolves; then the listener is closed.
     pub async fn run(self, stopped: impl Future<Output = ()>, mut serve: impl FnMut(Connection)) {
         let Self { socket, acceptor, admission } = self;
         let accepting = admission.accept(&socket, |stream, peer, permit| {
@@ -132,11 +133,11 @@ impl Listener {
     }
 }
 
-/// A socket that takes IPv4 as well where it is of IPv6, and whose port is free again at once.
+/// Make a listening socket that accepts IPv4 as well if it is an IPv6 one, and whose port can be reused immediately.
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        // Some systems have no dual-stack sockets; then it serves IPv6 alone.
+        // Some systems have no dual-stack sockets; there the socket serves IPv6 alone.
         let _ = socket.set_only_v6(false);
     }
     socket.set_reuse_address(true)?;
@@ -159,7 +160,7 @@ impl Accept for Socket {
 }
 
 impl Connection {
-    /// Make the handshake, where the listener has a certificate, by the deadline of the connection's place.
+    /// Perform the handshake, if the listener has a certificate, by the permit's deadline.
     pub async fn handshake(self) -> std::result::Result<Self, HandshakeError> {
         match self {
             Self { stream: Stream::Tcp(stream), peer, permit, tls: Some(tls) } => {
@@ -172,7 +173,7 @@ impl Connection {
 }
 
 impl Permit {
-    /// Make the handshake of TLS over a stream by the deadline.
+    /// Perform a TLS handshake over a stream by the deadline.
     pub async fn handshake<S>(
         &self,
         tls: Arc<ServerConfig>,
@@ -187,12 +188,12 @@ impl Permit {
 }
 
 impl Stream {
-    /// Limit the wait for the first byte to the deadline of the connection's place.
+    /// Limit the wait for the first byte to the permit's deadline.
     pub fn first_byte(self, permit: &Permit) -> FirstByte<Self> {
         FirstByte::new(self, permit)
     }
 
-    /// Return the certificate that the other end has shown: the CA has signed it, or there would be none.
+    /// Return the certificate of the other end, which the CA has signed; otherwise the handshake would have failed.
     pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => None,

@@ -1,7 +1,7 @@
-//! Memory that a server's clients may take together: so much in all, and so much of it for one address.
+//! A limit on the memory that a server's clients may use together: a total, and a share for each address.
 //!
-//! Those that hold some of it while they wait for more could wait for each other for ever. So there is one rule, [`Beyond`]: one
-//! of them at a time does not wait. It goes beyond the limit, comes to its end, and gives back all that it holds.
+//! Requests that hold memory while they wait for more could deadlock. The rule [`Beyond`] prevents that: one request at
+//! a time does not wait. It exceeds the limit, completes, and then returns all that it holds.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,26 +14,28 @@ use tokio::time::timeout;
 
 use crate::admission::network;
 
-/// The unit that is counted.
+/// The unit in which memory is counted.
 const UNIT: u64 = 1 << 10;
-/// How long somebody waits for room, before it is told to come again.
+/// How long a request waits for memory before it is told to retry.
 const WAIT: Duration = Duration::from_secs(10);
-/// What of all an address may have: one in so many.
+/// The share of one address, as a fraction of the total: one in so many.
 const SHARE: u64 = 4;
-/// From so many addresses on those are forgotten that hold nothing.
+/// When there are this many addresses, those that hold nothing are removed.
 const ADDRESSES: usize = 64;
-/// What grows beyond this has three quarters of all at most: a few large bodies that do not end leave room for small ones.
+/// Permits that grow beyond this size may use at most three quarters of the total: a few large bodies that never end
+/// leave memory for small ones.
 const SMALL: u64 = 1 << 20;
 
-/// There is no room now: the request may be tried again.
+/// There is no memory now; the request may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
-/// Leave to go beyond a limit, which one has at a time: else those that hold something could wait for each other for ever.
+/// The right to exceed a limit, which one request has at a time. Without it, requests that hold memory could wait for
+/// each other indefinitely.
 #[derive(Debug, Clone)]
 pub struct Beyond(Arc<Semaphore>);
 
-/// Leave to go beyond a limit, until this is dropped.
+/// The right to exceed a limit, held until this is dropped.
 #[derive(Debug)]
 pub struct BeyondPermit {
     _leave: OwnedSemaphorePermit,
@@ -46,38 +48,38 @@ impl Default for Beyond {
 }
 
 impl Beyond {
-    /// Take it, if nobody else has it.
+    /// Take the right if it is free.
     pub fn try_take(&self) -> Option<BeyondPermit> {
         Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| BeyondPermit { _leave: leave })
     }
 
-    /// Take it as soon as nobody else has it.
+    /// Take the right as soon as it is free.
     async fn take(&self) -> Result<BeyondPermit, Busy> {
         acquired(&self.0, 1).await.map(|leave| BeyondPermit { _leave: leave })
     }
 }
 
-/// Bytes that requests hold together.
+/// The memory that requests may hold together, in bytes.
 ///
-/// One address has a share of it only, so that nobody takes all of it from the others. Who is on this host has no share: it may
-/// be a proxy that does not say whom it speaks for.
+/// Each address may use only a share of it, so that one client cannot take all of it. Loopback has no share: it may be
+/// a proxy that does not say for which clients it speaks.
 #[derive(Debug)]
 pub struct MemoryBudget {
     all: Arc<Semaphore>,
-    /// Units of one address.
+    /// The share of one address in units.
     share: u32,
     addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
     beyond: Beyond,
-    /// Bytes that need no room.
+    /// The number of bytes that needs no permit.
     free: usize,
 }
 
-/// What addresses may still take.
+/// The remaining shares of the addresses.
 #[derive(Debug)]
 struct Addresses {
     shares: HashMap<IpAddr, Arc<Semaphore>>,
-    /// So many there are before those are forgotten that hold nothing.
+    /// The number of addresses at which those that hold nothing are removed.
     most: usize,
 }
 
@@ -88,10 +90,10 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// The share of an address, a new one of so many units if it has none.
+    /// Return the share of an address, and make a new one of so many units if it has none.
     ///
-    /// There are never more than [`ADDRESSES`], or twice as many as hold something: who looks costs nothing in the mean, and no
-    /// server has to.
+    /// There are never more than [`ADDRESSES`] entries, or twice as many as hold memory. So the amortised cost of the
+    /// clean-up is constant, and no server has to schedule it.
     fn share(&mut self, address: IpAddr, units: u32) -> Arc<Semaphore> {
         if self.shares.len() >= self.most && !self.shares.contains_key(&address) {
             self.shares.retain(|_, share| Arc::strong_count(share) > 1);
@@ -102,17 +104,17 @@ impl Addresses {
     }
 }
 
-/// Room for bytes; it is given back when this is dropped.
+/// A permit for memory, which is returned when this is dropped.
 #[derive(Debug)]
 pub struct MemoryPermit {
     all: OwnedSemaphorePermit,
     share: Option<OwnedSemaphorePermit>,
-    /// The most that it can grow to.
+    /// The most units to which it can grow.
     most: u32,
-    /// Goes beyond all limits.
+    /// Present if this permit exceeds all limits.
     beyond: Option<BeyondPermit>,
     last: Beyond,
-    /// The same units as `all`, of those for what is large.
+    /// As many units as `all` has, from the part for large bodies.
     large: Option<OwnedSemaphorePermit>,
     for_large: Arc<Semaphore>,
     free: usize,
@@ -127,7 +129,7 @@ async fn acquired(semaphore: &Arc<Semaphore>, units: u32) -> Result<OwnedSemapho
 }
 
 impl MemoryBudget {
-    /// So many bytes in all; whoever asks for room wants `most` of them at most.
+    /// Make a budget of `bytes` in total, of which a single request uses at most `most`.
     pub fn new(bytes: u64, most: u64) -> Self {
         let semaphore = |units: u32| Arc::new(Semaphore::new(units as usize));
         let share = units(most.max(bytes / SHARE));
@@ -141,7 +143,8 @@ impl MemoryBudget {
         }
     }
 
-    /// What grows to no more than so many bytes needs no room: connections are limited, and so is what they hold of these.
+    /// Make permits of up to so many bytes free: the number of connections is limited, and so is the memory that they
+    /// hold this way.
     pub const fn with_free(mut self, bytes: usize) -> Self {
         self.free = bytes;
         self
@@ -155,7 +158,8 @@ impl MemoryBudget {
         (!peer.is_loopback()).then(|| self.addresses().share(network(peer), self.share))
     }
 
-    /// Room for so many bytes, or for as many as there can be. Fails with [`Busy`] where none becomes free in 10 s.
+    /// Reserve so many bytes, or as many as one address may have. Fails with [`Busy`] where they are not available
+    /// within 10 s.
     pub async fn room(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
         let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
         let waiting = async {
@@ -179,23 +183,24 @@ impl MemoryBudget {
         timeout(WAIT, waiting).await.unwrap_or(Err(Busy))
     }
 
-    /// Return how many bytes may still be taken.
+    /// Return how many bytes are free.
     pub fn free(&self) -> u64 {
         self.all.available_permits() as u64 * UNIT
     }
 }
 
 impl MemoryPermit {
-    /// Gives back what so many bytes do not need.
+    /// Return the memory that is not needed for so many bytes.
     pub fn shrink(&mut self, bytes: usize) {
         for permit in [Some(&mut self.all), self.share.as_mut(), self.large.as_mut()].into_iter().flatten() {
             drop(permit.split(permit.num_permits().saturating_sub(units(bytes as u64) as usize)));
         }
     }
 
-    /// Room for so many bytes, that of before included.
+    /// Grow the permit to so many bytes in total.
     ///
-    /// Whoever grows holds what it has while it waits, so [`Beyond`] holds. Fails with [`Busy`] where there is no room for 10 s.
+    /// The permit holds its memory while it waits for more, so the rule of [`Beyond`] applies. Fails with [`Busy`]
+    /// where there is no memory for 10 s.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Busy> {
         let (wanted, had) = (units(bytes as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
         let more = wanted.saturating_sub(had);
@@ -235,7 +240,7 @@ impl MemoryPermit {
         Ok(())
     }
 
-    /// Bytes that give the room back when nobody has them any more.
+    /// Turn bytes into a [`Bytes`] that returns the memory when its last clone is dropped.
     pub fn holds(mut self, bytes: Vec<u8>) -> Bytes {
         self.shrink(bytes.capacity());
         Bytes::from_owner(Held { bytes, _room: self })
@@ -314,7 +319,7 @@ mod tests {
         let budget = MemoryBudget::new(16 * MIB as u64, 4 * MIB as u64).with_free(64 << 10);
         let grown = async {
             let mut held = Vec::new();
-            // The fourth goes beyond, and no other may.
+            // The fourth permit exceeds the limit, and no other may.
             for _ in 0..4 {
                 let mut room = budget.room([127, 0, 0, 1].into(), 0).await?;
                 room.grow(MIB).await?;

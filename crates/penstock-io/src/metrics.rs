@@ -1,8 +1,7 @@
-//! `--metrics`: what a server counts, for Prometheus, and whether it is well. For every protocol.
+//! `--metrics`: a server's counters for Prometheus, and its health. Shared by every protocol.
 //!
-//! `GET /metrics` gives OpenMetrics text, which Prometheus reads, `GET /healthz` 200, or 503 from the moment at which
-//! the server is told to stop, and while its store fails. Counting costs whoever counts an atomic addition; everything
-//! else is done when somebody asks.
+//! `GET /metrics` returns OpenMetrics text, which Prometheus reads. `GET /healthz` returns 200, or 503 once the server
+//! is told to stop and while its store fails. Counting costs one atomic addition; all other work happens at a scrape.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,11 +24,11 @@ use prometheus_client::registry::Registry;
 use crate::Result;
 use crate::http::{Answers, HttpServer, RequestBody, Serving};
 
-/// Scrapes: a connection for each, and few at once.
+/// Scrapes use one connection each, and few at the same time.
 const SERVING: Serving = Serving {
     what: "metrics",
     connections: 8,
-    // So that one address does not take all of them.
+    // One address must not take all connections.
     per_address: Some(4),
     descriptors: 1,
     keep_alive: false,
@@ -43,15 +42,15 @@ const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// A server that has something to tell.
+/// A server with metrics.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Writes its metrics. Called for each scrape, on the IO thread: it must not block.
+    /// Write the metrics. Called for each scrape, on the IO thread, so it must not block.
     fn write(&self, page: &mut Page<'_>) -> fmt::Result;
 
-    /// Whether it takes work.
+    /// Return whether the server accepts work.
     fn is_healthy(&self) -> bool;
 
-    /// Why it takes none although nobody told it to stop.
+    /// Return why the server accepts no work although it was not stopped.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -62,13 +61,13 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
-    /// Something that only grows.
+    /// Write a value that only grows.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
-    /// The same for each value of a label.
+    /// Write one counter for each value of a label.
     pub fn counters<'v>(
         &mut self,
         name: &str,
@@ -83,13 +82,13 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Something that grows and shrinks.
+    /// Write a value that grows and shrinks.
     pub fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
     }
 
-    /// How long something takes.
+    /// Write a distribution of durations.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
         let (sum, counts) = histogram.read();
@@ -99,7 +98,7 @@ impl Page<'_> {
     }
 }
 
-/// Durations by size, without a lock.
+/// A histogram of durations, updated without a lock.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [AtomicU64; Self::BOUNDS.len() + 1],
@@ -107,10 +106,10 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Upper bounds in seconds.
+    /// The upper bounds in seconds.
     const BOUNDS: [f64; 8] = [0.0005, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 5.0];
 
-    /// One more.
+    /// Count a duration.
     pub fn observe(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         let index = Self::BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(Self::BOUNDS.len());
@@ -135,7 +134,7 @@ impl Collector for Adapter {
     }
 }
 
-/// An HTTP endpoint that tells of a server. It ends when it is told to, or dropped.
+/// An HTTP endpoint with the metrics of a server. It ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Endpoint(HttpServer);
 
@@ -150,7 +149,7 @@ impl Answers for Answering {
 }
 
 impl Endpoint {
-    /// Listens; port 0 picks a free one. The log says where.
+    /// Listen on an address and log it; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
         let answering = Arc::new(Answering(source));
         let server = HttpServer::bind(answering, listen, None, SERVING, Arc::default())?;
@@ -158,12 +157,12 @@ impl Endpoint {
         Ok(Self(server))
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Takes no more connections.
+    /// Stop accepting connections.
     pub fn stop(&self) {
         self.0.stop();
     }

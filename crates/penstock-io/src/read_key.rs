@@ -1,4 +1,4 @@
-//! The key with which readers ask a server for rows.
+//! The key that readers need to get rows from a server.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{DriverError as _, Error, Result};
 
-/// A read key has at least so many bytes: nobody guesses it.
+/// The fewest bytes of a read key: a shorter one could be guessed.
 pub const MIN_KEY: usize = 16;
 
-/// What a reader must know. Only its hash is kept.
+/// The secret that a reader must present. Only its hash is kept.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReadKey([u8; 32]);
 
@@ -20,7 +20,7 @@ impl fmt::Debug for ReadKey {
 }
 
 impl ReadKey {
-    /// Takes a key; an error if it is too short.
+    /// Make a read key; fails if it is too short.
     pub fn new(key: &str) -> Result<Self> {
         if key.len() < MIN_KEY {
             let problem = format!("the read key has {} bytes; it must have at least {MIN_KEY}", key.len());
@@ -29,7 +29,7 @@ impl ReadKey {
         Ok(Self(Sha256::digest(key).into()))
     }
 
-    /// Compares in a time that tells nothing of where the difference is.
+    /// Compare in a time that does not reveal where the difference is.
     pub fn matches(&self, key: &str) -> bool {
         let found: [u8; 32] = Sha256::digest(key).into();
         let difference = self.0.iter().zip(found).fold(0, |sum, (a, b)| sum | (a ^ b));

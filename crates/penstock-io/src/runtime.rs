@@ -1,10 +1,10 @@
-//! One background IO thread for each process, with a tokio current-thread runtime; servers with many connections spread
-//! these over a few more.
+//! One background IO thread for each process, with a tokio current-thread runtime. Servers with many connections spread
+//! these over a few more threads.
 //!
-//! It starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
-//! workers: a child finds the runtime of its parent, whose thread does not exist in it, leaves it alone and starts its
-//! own. What was made before the fork is leaked in the child, never joined and never dropped, because dropping it
-//! could wait for a lock that the missing thread held.
+//! The thread starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
+//! workers: a child finds the runtime of its parent, whose thread does not exist in the child, so it leaves that
+//! runtime alone and starts another. Values made before the fork are leaked in the child, never joined and never
+//! dropped, because dropping them could wait for a lock that the missing thread held.
 
 use std::future::Future;
 use std::io;
@@ -21,12 +21,12 @@ use tokio::task::JoinHandle;
 
 use crate::{DriverError as _, Error, Result};
 
-/// How often a waiting thread asks its caller whether to go on.
+/// How often a waiting thread asks its caller whether to continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// IO threads of a process, the first included, however many cores there are.
+/// The most IO threads of a process, including the first, however many cores there are.
 const MAX_IO_THREADS: usize = 4;
 
-/// A value that each process makes for itself: a child that was forked off leaves its parent's alone.
+/// A value that each process makes for itself: a forked child leaves its parent's value alone.
 ///
 /// ```
 /// use penstock_io::runtime::ProcessLocal;
@@ -43,12 +43,12 @@ pub struct ProcessLocal<T> {
 struct Owned<T> {
     process: u32,
     value: T,
-    /// The value of a child process that was forked off this one.
+    /// The value of a child process that was forked from this one.
     next: OnceLock<Box<Self>>,
 }
 
 impl<T> ProcessLocal<T> {
-    /// Return an empty one, for a static.
+    /// Return an empty value, for a static.
     pub const fn new() -> Self {
         Self { first: OnceLock::new() }
     }
@@ -66,7 +66,7 @@ impl<T> ProcessLocal<T> {
                 Some(owned) if owned.process == process => return Ok(&owned.value),
                 Some(owned) => slot = &owned.next,
                 None => {
-                    // Made first and set then: a fork in between finds the slot empty, not locked.
+                    // Make the value first, then set it: a fork in between finds the slot empty, not locked.
                     let value = init()?;
                     drop(slot.set(Box::new(Owned { process, value, next: OnceLock::new() })));
                 }
@@ -85,7 +85,7 @@ impl<T> Default for ProcessLocal<T> {
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
-    /// Further threads for connections, with what ends each; none before somebody asks.
+    /// Further threads for connections, with the sender that ends each; none until they are first needed.
     more: OnceLock<Vec<(Handle, oneshot::Sender<()>)>>,
     /// Ends the thread when this is dropped, which happens only to the loser of a race for the first use.
     _stop: oneshot::Sender<()>,
@@ -108,18 +108,18 @@ impl Runtime {
         Ok(Self { handle, more: OnceLock::new(), _stop: stop })
     }
 
-    /// Where connection number so-and-so of a server belongs: there are as many threads as cores, up to four.
+    /// Return the thread for a server's connection with this number: there are as many threads as cores, up to four.
     pub fn spread(&self, number: u64) -> &Handle {
         let more = self.more.get_or_init(|| {
             let threads = cores().min(MAX_IO_THREADS);
-            // One that does not start is done without.
+            // If a thread does not start, the others share its work.
             (1..threads).filter_map(|index| io_thread(format!("penstock-io-{index}")).ok()).collect()
         });
         let index = usize::try_from(number % (more.len() as u64 + 1)).unwrap_or(0);
         index.checked_sub(1).and_then(|index| more.get(index)).map_or(&self.handle, |(handle, _)| handle)
     }
 
-    /// Where tasks are spawned.
+    /// Return the handle on which tasks are spawned.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -130,7 +130,7 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Starts a thread with a runtime; what ends it goes with it.
+/// Start a thread with a runtime; dropping the returned sender ends it.
 fn io_thread(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -140,13 +140,13 @@ fn io_thread(name: String) -> io::Result<(Handle, oneshot::Sender<()>)> {
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
     thread::Builder::new().name(name).spawn(move || {
-        // An error means that the other end is gone, which is the signal.
+        // An error means that the sender was dropped, which is the signal.
         let _ = runtime.block_on(stopped);
     })?;
     Ok((handle, stop))
 }
 
-/// Runs a future on the IO thread. It must not block.
+/// Run a future on the IO thread. It must not block.
 pub fn spawn<F>(future: F) -> Result<JoinHandle<F::Output>>
 where
     F: Future + Send + 'static,
@@ -155,7 +155,7 @@ where
     Ok(Runtime::current()?.handle.spawn(future))
 }
 
-/// Runs what blocks on a thread of the runtime's pool.
+/// Run blocking work on a thread of the runtime's pool.
 pub fn spawn_blocking<F, T>(work: F) -> Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -164,7 +164,7 @@ where
     Ok(Runtime::current()?.handle.spawn_blocking(work))
 }
 
-/// Polls a future once, for a caller with a loop of its own. The runtime is entered meanwhile, as in [`wait`].
+/// Poll a future once, for a caller that has its own loop. The runtime is entered meanwhile, as in [`wait`].
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> Result<Poll<F::Output>> {
     let _entered = Runtime::current()?.handle.enter();
     Ok(future.poll(context))
@@ -179,13 +179,13 @@ pub struct Interrupted;
 pub enum WaitError {
     /// The deadline has passed.
     Deadline,
-    /// The callback said so.
+    /// The callback returned [`Interrupted`].
     Interrupted,
     /// There is no runtime.
     Runtime(Error),
 }
 
-/// Polls a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
+/// Poll a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
 ///
 /// `check` is called about every 100 ms and may stop the wait. The runtime is entered meanwhile, so the future may use
 /// its timers and spawn tasks.
@@ -205,7 +205,7 @@ pub fn wait<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
         }
-        // Asked after every poll, so that a future which is always busy can be stopped as well.
+        // Called after every poll, so that a future that is always busy can be stopped as well.
         loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
@@ -224,7 +224,7 @@ pub fn wait<F: Future>(
     }
 }
 
-/// [`wait`] without deadline or callback.
+/// Run [`wait`] without deadline or callback.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     wait(future, None, &mut || Ok(())).map_err(|error| match error {
         WaitError::Runtime(error) => error,
@@ -263,32 +263,32 @@ impl<T> PerProcess<T> {
         Self { process: std::process::id(), value: Some(value) }
     }
 
-    /// A value of the process with this ID, for those who know it already: to ask costs a system call.
+    /// Bind a value to the process with this ID, for callers that already know the ID: querying it costs a system call.
     pub fn of(process: u32, value: T) -> Self {
         Self { process, value: Some(value) }
     }
 
-    /// The value, unless this is a forked child.
+    /// Return the value, unless this is a forked child.
     pub fn get(&self) -> Result<&T> {
         if self.is_ours() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be changed.
+    /// Return the value for changes.
     pub fn get_mut(&mut self) -> Result<&mut T> {
         if self.is_ours() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be kept.
+    /// Return the value itself.
     pub fn into_inner(mut self) -> Result<T> {
         if self.is_ours() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// The value to be changed, for those who have asked already whether this is the process: it costs a system call.
+    /// Return the value for changes, for callers that have already checked the process: the check costs a system call.
     pub fn asked_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut()
     }
 
-    /// The value to be kept, for the same.
+    /// Return the value itself, for callers that have already checked the process.
     pub fn asked_into_inner(mut self) -> Option<T> {
         self.value.take()
     }

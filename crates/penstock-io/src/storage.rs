@@ -6,8 +6,8 @@
 //! abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX     Azure, also abfs:// and az://CONTAINER/PREFIX
 //! ```
 //!
-//! What follows bucket or container is the key as it stands; nothing in it is escaped. Credentials come from the
-//! environment, as each provider's own tools take them, unless an option says otherwise.
+//! Everything after the bucket or container is the key as it stands; nothing in it is escaped. Credentials come from
+//! the environment, as each provider's own tools read them, unless an option says otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,10 +23,10 @@ use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::{Error, Result};
 
-/// A request that fails in a way that may pass (5xx, a lost connection) is made again, this often and this long.
+/// How often, and for how long, a request that fails temporarily (5xx, a lost connection) is retried.
 const RETRIES: usize = 6;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// One request: a part of 8 MiB, most of all.
+/// The timeout of one request, which carries at most a part of 8 MiB.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,7 +37,7 @@ pub type StorageOptions = BTreeMap<String, String>;
 #[derive(Clone)]
 pub struct Place {
     store: Arc<dyn ObjectStore>,
-    /// The same store, where it makes URLs for others.
+    /// The same store as a signer of URLs, if it can sign.
     signer: Option<Arc<dyn Signer>>,
     prefix: Path,
     uri: Arc<str>,
@@ -49,14 +49,14 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
+/// Return whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
 pub fn is_uri(text: &str) -> bool {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
         && scheme.chars().all(|each| each.is_ascii_alphanumeric() || "+-.".contains(each))
 }
 
-/// Who keeps the objects.
+/// The provider of a store.
 enum Kind {
     Amazon,
     Google,
@@ -75,7 +75,7 @@ impl Kind {
 }
 
 impl Place {
-    /// What a URI names. Nothing is asked of the store yet.
+    /// Open the store that a URI names. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
         let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
         let kind = Kind::of(uri).ok_or_else(|| wrong("a sink is a folder, or a URI of s3, gs, abfs, abfss or az"))?;
@@ -85,7 +85,8 @@ impl Place {
             return Err(wrong("it names no bucket"));
         }
         let prefix = Path::parse(key.trim_end_matches('/')).map_err(|error| wrong(&error.to_string()))?;
-        // Rustls asks for one where an HTTP client is made; ours is the one that QUIC has. It may be there already.
+        // rustls needs a default provider where an HTTP client is made; this is the provider that QUIC uses too. An
+        // error means that one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let store = match kind {
             Kind::Amazon => amazon(bucket, options),
@@ -99,17 +100,17 @@ impl Place {
         Ok(Self { store, signer: Some(signer), prefix, uri: uri.trim_end_matches('/').into() })
     }
 
-    /// Return a prefix of a store that is at hand, in memory for instance. It signs no URLs.
+    /// Return a prefix of an existing store, for example one in memory. It signs no URLs.
     pub fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         Self { store, signer: None, prefix: Path::from(prefix), uri: format!("memory://{prefix}").into() }
     }
 
-    /// The store.
+    /// Return the store.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// What makes URLs for others.
+    /// Return the signer of URLs.
     ///
     /// # Errors
     ///
@@ -118,12 +119,12 @@ impl Place {
         self.signer.as_ref().ok_or_else(|| Error::Misuse(format!("{}: it signs no URLs", self.uri)))
     }
 
-    /// As it was named.
+    /// Return the URI as it was given.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// What lies below the prefix by this name, which has no characters that would have to be escaped.
+    /// Return the path of this name below the prefix. The name must not need escaping.
     pub fn path(&self, name: &str) -> Path {
         Path::from_iter(self.prefix.parts().chain(Path::from(name).parts()))
     }
@@ -173,7 +174,8 @@ fn google(bucket: &str, options: &StorageOptions) -> Opened {
 }
 
 fn azure(authority: &str, options: &StorageOptions) -> Opened {
-    // CONTAINER@ACCOUNT.dfs.core.windows.net, or the container alone and the account from elsewhere.
+    // Either CONTAINER@ACCOUNT.dfs.core.windows.net, or the container alone, with the account from the environment or
+    // an option.
     let (container, host) = authority.split_once('@').unwrap_or((authority, ""));
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
     if let Some(account) = host.split('.').next().filter(|account| !account.is_empty()) {
@@ -192,14 +194,14 @@ fn azure(authority: &str, options: &StorageOptions) -> Opened {
     Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
 }
 
-/// One store in both its parts.
+/// Return one store as a store and as a signer.
 fn both<S: ObjectStore + Signer>(store: S) -> (Arc<dyn ObjectStore>, Arc<dyn Signer>) {
     let store = Arc::new(store);
     let objects: Arc<dyn ObjectStore> = Arc::<S>::clone(&store);
     (objects, store)
 }
 
-/// An endpoint without TLS is what its URL says.
+/// Return whether the endpoint is plain HTTP by its URL.
 fn is_plain(endpoint: Option<String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
@@ -212,10 +214,10 @@ fn client(plain: bool) -> ClientOptions {
     ClientOptions::new().with_allow_http(plain).with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT)
 }
 
-/// How much of a store's answer is worth telling.
+/// The most characters of a store's error that go into a message.
 const MAX_REASON: usize = 400;
 
-/// A store's error in one line.
+/// Return a store's error in one line.
 pub fn plain(error: &object_store::Error) -> String {
     let text = error.to_string();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

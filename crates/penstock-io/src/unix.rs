@@ -1,4 +1,4 @@
-//! Unix sockets that listen: for their own user alone, and gone with whoever listens.
+//! Listening Unix sockets: only their own user can connect, and their file is removed with the listener.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::listener::BACKLOG;
 use crate::{DriverError as _, Error, Result};
 
-/// The file of a Unix socket. It goes when this is dropped, unless another one has taken its place.
+/// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -27,10 +27,10 @@ impl SocketFile {
         Self { path: path.to_owned(), made: identity(path), removed: AtomicBool::new(false) }
     }
 
-    /// Removes it, once: what is there later is somebody else's, even if it has the same inode.
+    /// Remove the file, once: a later file at this path belongs to another process, even if it has the same inode.
     pub fn remove(&self) {
         if !self.removed.swap(true, Ordering::Relaxed) && identity(&self.path) == self.made {
-            // An error means that it is gone already.
+            // An error means that the file no longer exists.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -46,8 +46,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Listens on a Unix socket that only this user may connect to, as `serve_unix` of vgi does. One that a dead daemon left behind is
-/// replaced; one at which somebody listens is not, nor is another file.
+/// Listen on a Unix socket to which only this user may connect, as `serve_unix` of vgi does. A socket that a dead
+/// daemon left behind is replaced; a socket with a live listener and any other file are not.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let context = |error: io::Error| Error::file("cannot listen on", path, error);
     let _turn = Turn::take(path);
@@ -57,12 +57,13 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), file))
 }
 
-/// A socket at which nobody can connect yet: it does not listen.
+/// Bind a socket that clients cannot connect to yet, because it does not listen.
 fn bind(path: &Path) -> io::Result<(Socket, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     let address = SockAddr::unix(path)?;
-    // Linux gives the file the mode of the socket; other systems refuse this, and the file has its mode before the socket listens.
+    // Linux gives the file the mode of the socket. Other systems reject this call; there the file gets its mode before
+    // the socket listens.
     let _ = fchmod(&socket, Mode::RUSR | Mode::WUSR);
     socket.bind(&address)?;
     let file = SocketFile::new(path);
@@ -70,7 +71,7 @@ fn bind(path: &Path) -> io::Result<(Socket, SocketFile)> {
     Ok((socket, file))
 }
 
-/// Removes what a dead daemon left behind.
+/// Remove the socket that a dead daemon left behind.
 fn clear(path: &Path) -> Result<()> {
     let context = |error: io::Error| Error::file("cannot tell who listens on", path, error);
     match fs::symlink_metadata(path) {
@@ -93,8 +94,8 @@ fn clear(path: &Path) -> Result<()> {
     }
 }
 
-/// Keeps other daemons of the socket's folder from looking at it before it listens: they would take it for one that was left
-/// behind. A folder that cannot be locked has daemons that start one after the other.
+/// Keeps other daemons from looking at this socket before it listens, because they would take it for one that was left
+/// behind. In a folder that cannot be locked, daemons have to be started one after the other.
 struct Turn(Option<File>);
 
 impl Turn {
@@ -106,7 +107,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // To close the folder is not enough: a child of this process that was forked meanwhile has it open too.
+        // Closing the folder is not enough: a child process that was forked meanwhile has it open too.
         if let Some(folder) = &self.0 {
             let _ = folder.unlock();
         }
@@ -143,7 +144,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let (listener, file) = listen(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
-        // Nobody accepts, so that the queue fills.
+        // Accept nothing, so that the queue fills.
         socket2::SockRef::from(&listener).listen(0).unwrap();
         let waiting: Vec<Socket> = std::iter::from_fn(|| {
             let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();

@@ -10,33 +10,33 @@ use crate::frame::Window;
 use crate::limits::Limits;
 use crate::{Accepts, Ack, Data, Decoder, Frame, Json, Pair, Version, encoder};
 
-/// How events are numbered (decision 4).
+/// The numbering of events (decision 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sequence {
-    /// From 1 in every window, as Beats do: understood by receivers that acknowledge numbers and by those that count.
+    /// From 1 in every window, as Beats do. Receivers that acknowledge numbers and those that count both understand it.
     Window,
-    /// On and on over windows and connections, past 2^32 - 1 to 1.
+    /// Continuous over windows and connections, from 2^32 - 1 on to 1.
     Continue,
 }
 
-/// How a writer behaves.
+/// The configuration of a writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
     /// The version of its frames: 1.
     pub version: Version,
-    /// How events are numbered: from 1 in every window.
+    /// The numbering of events: from 1 in every window.
     pub sequence: Sequence,
     /// The most events of a window: 2,048.
     pub window: u32,
-    /// The most bytes of frames that a window is filled with: 8 MiB. A single event may have more.
+    /// The most bytes of frames in a window: 8 MiB. A single event may be larger.
     pub window_bytes: usize,
-    /// How many windows may be on their way: 2.
+    /// The most windows in flight: 2.
     pub in_flight: usize,
     /// zlib's level, 0 for none: 3.
     pub compression: u32,
-    /// How long the reader may say nothing while windows are on their way: 30 s.
+    /// How long the reader may stay silent while windows are in flight: 30 s.
     pub timeout: Duration,
-    /// What the reader takes: events and windows above it are refused, since they would end every connection.
+    /// The reader's limits: events and windows above them are rejected here, because they would end every connection.
     pub limits: Limits,
 }
 
@@ -55,11 +55,11 @@ impl Default for ClientConfig {
     }
 }
 
-/// Events since the beginning that the reader has acknowledged: they need not be kept.
+/// The number of events since the beginning that the reader has acknowledged: they need not be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Acknowledged(pub u64);
 
-/// The writer's end, over as many connections as it takes.
+/// The writer's end, over any number of consecutive connections.
 ///
 /// ```text
 ///   send_json / send_data ─▶ open window ─▶ full or flushed ─▶ waits ─ poll_transmit ─▶ in flight ─ A ─▶ forgotten
@@ -67,19 +67,19 @@ pub struct Acknowledged(pub u64);
 ///                                                                └──── handle_disconnect ──┘
 /// ```
 ///
-/// After each call of `handle_*`, `flush` and `send_*`, poll [`poll_transmit`](Self::poll_transmit) until it says None, then
-/// [`poll_timeout`](Self::poll_timeout). Ask [`wants_events`](Self::wants_events) before sending more.
+/// After each call of `handle_*`, `flush` and `send_*`, poll [`poll_transmit`](Self::poll_transmit) until it returns
+/// `None`, then [`poll_timeout`](Self::poll_timeout). Check [`wants_events`](Self::wants_events) before sending more.
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
     decoder: Decoder,
     open: Batch,
-    /// Full windows, oldest first; the first `in_flight` of them are on their way.
+    /// Full windows, oldest first; the first `in_flight` of them are in flight.
     full: VecDeque<Batch>,
     in_flight: usize,
     /// Events acknowledged since the beginning.
     acknowledged: u64,
-    /// The number of the last event, where numbers go on.
+    /// The number of the last event, for continuous numbering.
     last_sequence: u32,
     heard: Instant,
     failed: Option<Error>,
@@ -88,10 +88,10 @@ pub struct Client {
 /// The events of a window.
 #[derive(Debug, Default)]
 struct Batch {
-    /// Their frames, not compressed, and where each begins.
+    /// Their uncompressed frames, and where each begins.
     frames: BytesMut,
     starts: Vec<u32>,
-    /// The number of the first.
+    /// The number of the first event.
     first: u32,
     /// How many of them the reader has acknowledged.
     partial: u32,
@@ -102,13 +102,13 @@ impl Batch {
         u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many events an acknowledgement of that number covers, at least 1; more than `count` if it is not of this
-    /// window.
+    /// Return how many events an acknowledgement of this number covers, at least 1; more than `count` if it does not
+    /// belong to this window.
     fn covered(&self, sequence: u32) -> u64 {
         u64::from(sequence.wrapping_sub(self.first)) + 1
     }
 
-    /// Forgets the first events. Where windows begin at 1, so do those that are left.
+    /// Drop the first events. If windows are numbered from 1, renumber the rest from 1.
     fn drop_front(&mut self, count: usize, sequence: Sequence) {
         let start = self.starts.get(count).copied().unwrap_or(0);
         let bytes = usize::try_from(start).unwrap_or(usize::MAX).min(self.frames.len());
@@ -132,7 +132,7 @@ impl Batch {
 }
 
 impl Client {
-    /// A writer that has sent nothing.
+    /// Make a writer that has sent nothing.
     ///
     /// Fails as a misuse where the window or the number of windows is 0, or the level is above 9; as a limit where the
     /// window is larger than the reader takes.
@@ -159,23 +159,23 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether another event may be given: there are not more full windows than may be on their way.
+    /// Return whether another event may be sent: there are fewer full windows than may be in flight.
     pub fn wants_events(&self) -> bool {
         self.full.len() < self.config.in_flight
     }
 
-    /// Events that were given and are not acknowledged.
+    /// Return how many events were sent but not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.full.iter().chain([&self.open]).map(|batch| u64::from(batch.count() - batch.partial)).sum()
     }
 
-    /// Events acknowledged since the beginning.
+    /// Return how many events were acknowledged since the beginning.
     pub fn acknowledged(&self) -> Acknowledged {
         let partial = self.full.front().map_or(0, |batch| batch.partial);
         Acknowledged(self.acknowledged + u64::from(partial))
     }
 
-    /// Gives an event as a JSON document, which is sent as it is.
+    /// Send an event that is a JSON document, unchanged.
     ///
     /// Fails as a limit where the reader would refuse it.
     pub fn send_json(&mut self, payload: &[u8]) -> Result<()> {
@@ -184,7 +184,7 @@ impl Client {
         self.append(|out| Json { version, sequence, payload }.encode(out))
     }
 
-    /// Gives an event of pairs.
+    /// Send an event of pairs.
     ///
     /// Fails as a limit where the reader would refuse it.
     pub fn send_data<'p, I>(&mut self, pairs: I) -> Result<()>
@@ -202,7 +202,7 @@ impl Client {
         let start = u32::try_from(self.open.frames.len()).map_err(|_| Misuse::WindowLength)?;
         encode(&mut self.open.frames)?;
         self.open.starts.push(start);
-        // No event has the number 0, which keeps alive: where it would come, the next window begins, with 1.
+        // No event may have the number 0, which means keep-alive. Before that number a new window begins, with 1.
         let full = self.open.count() >= self.config.window
             || self.open.frames.len() >= self.config.window_bytes
             || self.next_sequence() == 0;
@@ -212,7 +212,7 @@ impl Client {
         Ok(())
     }
 
-    /// Lets the events given so far go, though their window is not full.
+    /// Send the events so far, even if their window is not full.
     pub fn flush(&mut self) {
         if self.open.starts.is_empty() {
             return;
@@ -225,7 +225,7 @@ impl Client {
     fn first(&self) -> u32 {
         match self.config.sequence {
             Sequence::Window => 1,
-            // 0 says that the reader is still there.
+            // 0 would mean that the reader is still there.
             Sequence::Continue => self.last_sequence.wrapping_add(1).max(1),
         }
     }
@@ -234,7 +234,7 @@ impl Client {
         self.open.first.wrapping_add(self.open.count())
     }
 
-    /// Appends the next window to what is to be written; false if none may go.
+    /// Append the next window to `out`; return `false` if none may be sent.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut BytesMut) -> Result<bool> {
         if self.in_flight >= self.config.in_flight || self.failed.is_some() {
             return Ok(false);
@@ -253,9 +253,9 @@ impl Client {
         Ok(true)
     }
 
-    /// Takes bytes from the reader; says how far events are acknowledged.
+    /// Take bytes from the reader; return how many events are acknowledged.
     ///
-    /// Fails where they are no acknowledgements, or of events that were never sent.
+    /// Fails where they are not acknowledgements, or acknowledge events that were never sent.
     pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<Acknowledged> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -284,7 +284,7 @@ impl Client {
     }
 
     fn acknowledge(&mut self, ack: Ack) -> Result<()> {
-        // Numbers that go on may be acknowledged over several windows at once; those that begin anew are of the oldest.
+        // A continuous number may acknowledge several windows; a number that restarts belongs to the oldest window.
         let mut windows = 0;
         for batch in self.full.iter().take(self.in_flight) {
             let covered = batch.covered(ack.sequence);
@@ -296,7 +296,7 @@ impl Client {
                 Sequence::Continue => windows += 1,
             }
         }
-        // 0 keeps alive; and what was acknowledged already may be acknowledged again (decision 5).
+        // 0 means keep-alive, and earlier acknowledgements may be repeated (decision 5).
         let old = self.config.sequence == Sequence::Continue
             && self.full.front().is_none_or(|batch| ack.sequence.wrapping_sub(batch.first) > u32::MAX / 2);
         let idle = self.in_flight == 0;
@@ -306,7 +306,7 @@ impl Client {
         Err(Violation::UnsentEvent { sequence: ack.sequence }.into())
     }
 
-    /// Forgets whole windows, and the first events of the one behind them.
+    /// Drop whole windows, and the first events of the one after them.
     fn acknowledge_window(&mut self, windows: usize, events: u64) -> Result<()> {
         for batch in self.full.drain(..windows) {
             self.acknowledged += u64::from(batch.count());
@@ -323,14 +323,14 @@ impl Client {
         Ok(())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.in_flight > 0 && self.failed.is_none()).then(|| self.heard + self.config.timeout)
     }
 
-    /// Time has passed.
+    /// Check for a timeout.
     ///
-    /// Fails where the reader has said nothing for too long: disconnect.
+    /// Fails where the reader was silent for too long: disconnect.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             let error = Error::from(Deadline::Ack { seconds: self.config.timeout.as_secs() });
@@ -340,7 +340,7 @@ impl Client {
         Ok(())
     }
 
-    /// The connection is lost: everything that is not acknowledged goes again over the next one, in order.
+    /// Handle a lost connection: everything that is not acknowledged is sent again over the next one, in order.
     pub fn handle_disconnect(&mut self, now: Instant) {
         if let Some(batch) = self.full.front_mut().filter(|batch| batch.partial > 0) {
             let events = std::mem::take(&mut batch.partial);

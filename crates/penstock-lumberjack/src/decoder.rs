@@ -5,20 +5,21 @@ use crate::error::{Error, Malformed, Result, Violation};
 use crate::frame::{ACK, Found, Frame, Json, Scan};
 use crate::limits::Limits;
 
-/// How much is inflated at a time: what a compressed frame costs in memory, beside a frame that is larger.
+/// How much is inflated in one step, which is also the memory that a compressed frame needs, except for larger frames
+/// in it.
 const INFLATE: usize = 64 << 10;
-/// The memory of a frame that is larger is given back with it, even where the next one has begun: a peer could keep it for
-/// ever.
+/// The memory of a frame larger than this is freed with it, even if the next one has begun; otherwise a peer could hold
+/// it indefinitely.
 const LARGE: usize = 1 << 20;
-/// Below so many inflated bytes the ratio says nothing.
+/// The number of inflated bytes below which the ratio is not meaningful.
 const RATIO_FROM: u64 = 64 << 10;
 
-/// Whose frames a decoder takes.
+/// The sender whose frames a decoder accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// A writer's: windows, data, JSON, compressed ones.
+    /// A writer: windows, data, JSON, compressed frames.
     Writer,
-    /// A reader's: acknowledgements.
+    /// A reader: acknowledgements.
     Reader,
 }
 
@@ -42,31 +43,32 @@ impl Accepts {
     }
 }
 
-/// Finds frames in bytes that come in any pieces.
+/// Finds frames in bytes that arrive in arbitrary pieces.
 ///
-/// Put what arrives into [`input`](Self::input), then take frames until there is none. A compressed frame is inflated as
-/// it comes, 64 KiB at a time, and its frames are given as if they had come plainly; so it is never in memory as a whole,
-/// and what came before an error in it has been given. After an error the decoder gives nothing more.
+/// Append what arrives to [`input`](Self::input), then take frames until there are none. A compressed frame is inflated
+/// as it arrives, 64 KiB at a time, and its frames are returned as if they had been sent uncompressed. So it is never
+/// in memory as a whole, and the frames before an error in it are returned. After an error the decoder returns nothing
+/// more.
 #[derive(Debug)]
 pub struct Decoder {
     accepts: Accepts,
     limits: Limits,
     input: BytesMut,
-    /// Bytes that have left `input`.
+    /// Bytes that were removed from `input`.
     offset: u64,
     scan: Scan,
-    /// Bytes at the front of frames that were given, which may go.
+    /// Bytes at the front of the input that belong to frames already returned.
     given: usize,
     inflating: Option<Box<Inflating>>,
     failed: Option<Error>,
 }
 
-/// A compressed frame of which not everything has been given.
+/// A compressed frame that was not returned completely.
 #[derive(Debug)]
 struct Inflating {
-    /// Where it began.
+    /// Its offset in the connection.
     offset: u64,
-    /// Compressed bytes still to come.
+    /// Compressed bytes that have not arrived.
     left: usize,
     zlib: Decompress,
     stream: Stream,
@@ -75,23 +77,23 @@ struct Inflating {
     given: usize,
 }
 
-/// What is known of a zlib stream.
+/// The state of a zlib stream.
 #[derive(Debug)]
 enum Stream {
     Open,
     Ended,
-    /// The frames that were inflated before are given first (decision 8).
+    /// Frames that were inflated before the error are returned first (decision 8).
     Broken(Error),
 }
 
-/// Where the next frame is.
+/// The position of the next frame.
 enum Place {
     Input(usize),
     Inflated(usize),
 }
 
 impl Decoder {
-    /// A decoder at the beginning of a connection.
+    /// Make a decoder at the beginning of a connection.
     pub fn new(accepts: Accepts, limits: Limits) -> Self {
         Self {
             accepts,
@@ -105,18 +107,18 @@ impl Decoder {
         }
     }
 
-    /// Where what arrives is appended. Nothing else may be done with it.
+    /// Return the buffer to which arriving bytes are appended. Do nothing else with it.
     pub fn input(&mut self) -> &mut BytesMut {
         self.drop_given();
         &mut self.input
     }
 
-    /// Appends bytes that arrived.
+    /// Append bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input().extend_from_slice(bytes);
     }
 
-    /// Gives the memory of the input back, if nothing is in it.
+    /// Free the memory of the input, if it is empty.
     pub fn release(&mut self) {
         self.drop_given();
         if self.input.is_empty() {
@@ -124,36 +126,36 @@ impl Decoder {
         }
     }
 
-    /// Bytes that have arrived and belong to no frame given so far, with those that were inflated of it.
+    /// Return how many bytes have arrived and belong to no returned frame, including the inflated ones.
     pub fn waiting(&self) -> usize {
         let inflated = self.inflating.as_ref().map_or(0, |inflating| inflating.waiting());
         self.input.len().saturating_sub(self.given) + inflated
     }
 
-    /// Whether a frame has begun that is not whole. A compressed frame is one.
+    /// Return whether a frame has begun but is incomplete. A compressed frame counts as one.
     pub fn is_mid_frame(&self) -> bool {
         self.failed.is_none() && (self.waiting() > 0 || self.inflating.is_some())
     }
 
-    /// How many bytes of the connection belong to frames given.
+    /// Return how many bytes of the connection belong to returned frames.
     pub fn offset(&self) -> u64 {
         self.offset + self.given as u64
     }
 
-    /// The limits.
+    /// Return the limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The next whole frame, or None until more has arrived.
+    /// Return the next whole frame, or None until more has arrived.
     ///
-    /// Fails where the bytes do not parse, or are a frame that this side never gets, or exceed a limit; from then on it
-    /// fails the same way.
+    /// Fails where the bytes do not parse, are a frame that this side never receives, or exceed a limit; from then on
+    /// it fails in the same way.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        // Nearly every frame is one of JSON that is here as a whole.
+        // Nearly every frame is a complete JSON frame.
         let (scan, source, given) = match &mut self.inflating {
             Some(inflating) => (&inflating.scan, &inflating.output, &mut inflating.given),
             None => (&self.scan, &self.input, &mut self.given),
@@ -237,7 +239,7 @@ impl Decoder {
     }
 }
 
-/// Leaves the memory of large frames that were given, with a copy of the little that is behind them.
+/// Free the memory of large frames that were returned, copying the few bytes after them.
 fn give_back(given: usize, bytes: &mut BytesMut) {
     if given > LARGE {
         *bytes = BytesMut::from(bytes.as_ref());
@@ -251,7 +253,7 @@ enum Inflated {
 }
 
 impl Inflating {
-    /// Inflated bytes that belong to no frame given so far.
+    /// Return how many inflated bytes belong to no returned frame.
     fn waiting(&self) -> usize {
         self.output.len().saturating_sub(self.given)
     }
@@ -278,7 +280,7 @@ impl Inflating {
         }
     }
 
-    /// Inflates some more; false if that needs bytes which have not arrived.
+    /// Inflate some more; return `false` if that needs bytes that have not arrived.
     fn inflate(&mut self, input: &mut BytesMut, limits: &Limits) -> bool {
         let available = input.len().min(self.left);
         if available == 0 && self.left > 0 {
@@ -338,7 +340,7 @@ mod tests {
         }
         encoder::compress(Version::V2, &frames, 3, &mut out);
         let mut decoder = Decoder::new(Accepts::Writer, Limits::default());
-        // What is missing is the checksum of the stream.
+        // The checksum of the stream is missing.
         decoder.push(out.get(..out.len() - 4).unwrap_or_default());
         let mut given = 0;
         while decoder.next_frame().expect("legal").is_some() {

@@ -4,11 +4,11 @@ use penstock_wire::{ErrorKind, LimitExceeded, Truncated};
 
 use crate::decoder::Accepts;
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a connection is over, with how many bytes of the connection came before the frame that is wrong. Inside a
-/// compressed frame it is that frame's place (decision 8).
+/// Why a connection fails, with the number of bytes of the connection before the invalid frame. For a frame inside a
+/// compressed frame it is the offset of the latter (decision 8).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -29,14 +29,14 @@ pub enum Error {
     Misuse(#[from] Misuse),
 }
 
-/// How the peer's bytes do not parse.
+/// How the peer's bytes are malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// A frame begins with another byte than a version's.
+    /// A frame does not begin with a version.
     #[error("a frame's version is 0x31 or 0x32, not 0x{0:02X}")]
     Version(u8),
-    /// A frame has a type that is not known.
+    /// A frame has an unknown type.
     #[error("no frame has type 0x{0:02X}")]
     FrameType(u8),
     /// A frame is shorter than its fields.
@@ -45,7 +45,7 @@ pub enum Malformed {
     /// The lengths of a data frame add up to more than the memory can address.
     #[error("the length of a data frame does not fit into memory")]
     DataLength,
-    /// What is in a compressed frame is not zlib.
+    /// The content of a compressed frame is not zlib.
     #[error("a compressed frame is not zlib: {reason}")]
     Zlib {
         /// What zlib said.
@@ -54,28 +54,28 @@ pub enum Malformed {
     /// A compressed frame ends before its zlib stream does.
     #[error("the zlib stream of a compressed frame is cut off")]
     ZlibTruncated,
-    /// A compressed frame goes on behind its zlib stream.
+    /// A compressed frame continues after its zlib stream.
     #[error("{bytes} bytes follow the zlib stream of a compressed frame")]
     ZlibTrailing {
         /// How many bytes follow.
         bytes: usize,
     },
-    /// The last frame in a compressed frame is not whole.
+    /// The last frame in a compressed frame is incomplete.
     #[error("a compressed frame ends inside of a frame")]
     CompressedEnd,
-    /// The last frame of the connection is not whole.
+    /// The last frame of the connection is incomplete.
     #[error("the stream ends inside of a frame")]
     StreamEnd,
 }
 
-/// Which rule the peer broke.
+/// The rule that the peer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A frame of a type that the other end of the connection sends.
+    /// A frame of a type that only the other end of the connection sends.
     #[error("a {} sends no frame of type {}", .sender.name(), char::from(*.frame_type))]
     FrameType {
-        /// Who sent it.
+        /// The end that sent it.
         sender: Accepts,
         /// Its type.
         frame_type: u8,
@@ -83,10 +83,10 @@ pub enum Violation {
     /// A reader sent an event or a window.
     #[error("a reader sends acknowledgements only")]
     NoAck,
-    /// A compressed frame has another one in it.
+    /// A compressed frame inside a compressed frame.
     #[error("a compressed frame lies in a compressed frame")]
     NestedCompression,
-    /// An acknowledgement of an event that was not sent.
+    /// An acknowledgement of an event that was never sent.
     #[error("event {sequence} is acknowledged, which was not sent")]
     UnsentEvent {
         /// The number that was acknowledged.
@@ -95,10 +95,10 @@ pub enum Violation {
     /// A window without events.
     #[error("a window of 0 events")]
     EmptyWindow,
-    /// An event came though the window is full.
+    /// An event arrived although the window is full.
     #[error("an event beyond the window of {window}")]
     WindowOverrun {
-        /// Events of the window.
+        /// The size of the window.
         window: u32,
     },
 }
@@ -128,35 +128,35 @@ pub enum Deadline {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A configuration under which nothing could be sent.
+    /// A configuration with which nothing could be sent.
     #[error("a window has at least 1 event, and at least 1 window is on its way")]
     NoWindow,
-    /// zlib does not have this level.
+    /// A level that zlib does not have.
     #[error("zlib has levels 0 to 9, not {0}")]
     CompressionLevel(u32),
-    /// A window is longer than a position in it can say.
+    /// A window whose positions do not fit into their type.
     #[error("a window has 4 GiB or more")]
     WindowLength,
-    /// A document is longer than the field of its length can say.
+    /// A document whose length does not fit into its field.
     #[error("a document has 4 GiB or more")]
     DocumentLength,
-    /// A string is longer than the field of its length can say.
+    /// A string whose length does not fit into its field.
     #[error("a key or a value has 4 GiB or more")]
     StringLength,
-    /// An event has more pairs than their count can say.
+    /// An event whose pair count does not fit into its field.
     #[error("an event has 2^32 pairs or more")]
     PairCount,
-    /// More events were acknowledged than had come.
+    /// The caller acknowledged more events than it had received.
     #[error("{acknowledged} events are acknowledged, {received} were received")]
     Acknowledged {
         /// How many the caller has acknowledged.
         acknowledged: u64,
-        /// How many came.
+        /// How many it had received.
         received: u64,
     },
 }
 
-/// Where an error is, behind its message.
+/// Formats the offset of an error after its message.
 struct Place(Option<u64>);
 
 impl fmt::Display for Place {
@@ -166,7 +166,7 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// Return the same error with its place, unless it has one.
+    /// Return the error with an offset, unless it has one.
     pub(crate) fn at(mut self, place: u64) -> Self {
         match &mut self {
             Self::Malformed(_, offset)
@@ -189,7 +189,7 @@ impl Error {
         }
     }
 
-    /// Return how many bytes of the connection came before the frame that is wrong.
+    /// Return how many bytes of the connection precede the invalid frame.
     pub const fn offset(&self) -> Option<u64> {
         match self {
             Self::Malformed(_, offset)

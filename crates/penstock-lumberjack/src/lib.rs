@@ -1,8 +1,8 @@
-//! Lumberjack, versions 1 and 2, without IO: what Filebeat and its relatives speak.
+//! Lumberjack, versions 1 and 2, without IO: the protocol of Filebeat and its relatives.
 //!
-//! - [`Decoder`] takes bytes as they come and gives frames that borrow them; [`encoder`] writes frames.
-//! - [`Server`] is the reader of events: windows, acknowledgements, back-pressure, time-outs.
-//! - [`Client`] is their writer: windows in flight, compression, what is to be sent again after a disconnect.
+//! - [`Decoder`] takes bytes as they arrive and returns frames that borrow them; [`encoder`] writes frames.
+//! - [`Server`] is the reader of events: windows, acknowledgements, back-pressure, timeouts.
+//! - [`Client`] is the writer: windows in flight, compression, and what to send again after a disconnect.
 //!
 //! ```text
 //! frame   version ('1' or '2')  type  payload

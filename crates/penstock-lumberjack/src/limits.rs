@@ -2,7 +2,7 @@ use penstock_wire::Limit;
 
 use crate::{Data, Pair, Result};
 
-/// What a peer may ask for (decision 7). Each is checked when its length is seen, before memory is taken for it.
+/// Limits on a peer's input (decision 7). Each is checked when a length is read, before memory is allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a compressed payload: 32 MiB.
@@ -11,7 +11,7 @@ pub struct Limits {
     pub inflated: u64,
     /// How many times its length a compressed payload may inflate to: 1,000. Up to 64 KiB it is not looked at.
     pub ratio: u64,
-    /// Bytes of a key: 64 KiB.
+    /// The largest ratio of inflated to compressed length: 1,000. It is not checked up to 64 KiB.
     pub key: u64,
     /// Bytes of a value, or of a JSON document: 16 MiB.
     pub value: u64,
@@ -39,12 +39,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a JSON document that is too long for an event.
+    /// Reject a JSON document that is too long for an event.
     pub fn check_json(&self, payload: &[u8]) -> Result<()> {
         Ok(self.json().check(payload.len() as u64)?)
     }
 
-    /// Refuses pairs that are too many, or too long, for an event.
+    /// Reject pairs that are too many, or too long, for an event.
     pub fn check_data<'p>(&self, pairs: impl ExactSizeIterator<Item = Pair<'p>>) -> Result<()> {
         self.pairs().check(pairs.len() as u64)?;
         let mut bytes = Data::HEAD as u64;

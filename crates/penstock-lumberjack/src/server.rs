@@ -10,23 +10,24 @@ use crate::frame::Window;
 use crate::limits::Limits;
 use crate::{Accepts, Ack, Decoder, Frame, Pairs, Version};
 
-/// Windows whose events are not acknowledged; another one is not read (decision 5).
+/// The most windows with unacknowledged events; no further one is read (decision 5).
 const OPEN_WINDOWS: usize = 2;
 
-/// How a reader behaves.
+/// The configuration of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// What the writer may ask for.
+    /// The limits on a writer's input.
     pub limits: Limits,
     /// How long a frame may take to arrive once it has begun: 30 s.
     pub frame_timeout: Duration,
-    /// How long the writer may be silent between frames, while nothing is to be acknowledged: for ever.
+    /// How long the writer may be silent between frames while nothing is unacknowledged: indefinitely.
     pub idle_timeout: Option<Duration>,
-    /// How often a writer of version 2 is told that the reader is still there, while the application is slow: 3 s.
+    /// How often a writer of version 2 gets a keep-alive while the application is slow: 3 s.
     pub keepalive: Duration,
-    /// Whether a writer of version 1 has its last acknowledgement repeated instead, where its numbers go on. Default: no.
+    /// Whether a writer of version 1 with continuous numbers gets its last acknowledgement repeated instead. Default:
+    /// no.
     pub repeat_ack: bool,
-    /// After so long a pause between frames, what has been taken of a window is acknowledged: 1 s.
+    /// The pause between frames after which the taken part of a window is acknowledged: 1 s.
     pub pause: Duration,
 }
 
@@ -43,21 +44,22 @@ impl Default for ServerConfig {
     }
 }
 
-/// What an event holds, borrowed while it is handed over.
+/// The content of an event, borrowed during the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A JSON document, or what should be one.
+    /// A JSON document; it is not validated.
     Json(&'a [u8]),
     /// Pairs of strings.
     Data(Pairs<'a>),
 }
 
-/// Takes events as they are decoded, in their order.
+/// Takes events in order as they are decoded.
 pub trait Events {
-    /// Takes one.
+    /// Take an event.
     fn event(&mut self, sequence: u32, event: Event<'_>);
 
-    /// The event taken last has filled its window. Says whether more is wanted now; if not, it stops as at the budget.
+    /// The event taken last has filled its window. Return whether to continue; if not, the reader stops as at the
+    /// budget.
     fn window_end(&mut self) -> bool {
         true
     }
@@ -69,12 +71,12 @@ impl<F: FnMut(u32, Event<'_>)> Events for F {
     }
 }
 
-/// How far [`Server::handle_input`] came.
+/// The progress of [`Server::handle_input`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Events that were handed over.
     pub events: u64,
-    /// It stopped at the budget, or where the events did not want more; there may be more.
+    /// Whether it stopped at the budget, or because the events asked to; then there may be more.
     pub more: bool,
 }
 
@@ -86,27 +88,29 @@ pub struct Progress {
 ///   bytes ◀─ poll_transmit ◀────────────────────────────┘
 /// ```
 ///
-/// After each call of `handle_*` and `acknowledge`, poll [`poll_transmit`](Self::poll_transmit) until it says None, then
-/// [`poll_timeout`](Self::poll_timeout). Read from the socket only while [`wants_input`](Self::wants_input) says so.
+/// After each call of `handle_*` and `acknowledge`, poll [`poll_transmit`](Self::poll_transmit) until it returns
+/// `None`, then [`poll_timeout`](Self::poll_timeout). Read from the socket only while
+/// [`wants_input`](Self::wants_input) returns `true`.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
     decoder: Decoder,
-    /// Events handed over, taken by the application, and acknowledged to the writer, since the beginning.
+    /// The numbers of events handed over, taken by the application, and acknowledged to the writer, since the
+    /// beginning.
     received: u64,
     taken: u64,
     acknowledged: u64,
-    /// What W said last.
+    /// The window size in the last W frame.
     window: u32,
-    /// Whether it said so since the last window began.
+    /// Whether a W frame has arrived since the last window began.
     announced: bool,
-    /// Windows with events that are not acknowledged, oldest first. Only the last one may be open.
+    /// Windows with unacknowledged events, oldest first. Only the last one may be open.
     windows: VecDeque<Span>,
-    /// The sequence numbers of events that are not acknowledged.
+    /// The sequence numbers of unacknowledged events.
     runs: VecDeque<Run>,
     transmits: VecDeque<Ack>,
     last_ack: Option<Ack>,
-    /// When the frame that is not whole began.
+    /// When the incomplete frame began.
     frame_began: Option<Instant>,
     last_frame: Instant,
     last_transmit: Instant,
@@ -120,7 +124,7 @@ struct Span {
     left: u32,
 }
 
-/// Events with consecutive sequence numbers, from the position on.
+/// Events with consecutive sequence numbers, beginning at a position.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     position: u64,
@@ -129,7 +133,7 @@ struct Run {
 }
 
 impl Server {
-    /// A reader at the beginning of a connection.
+    /// Make a reader at the beginning of a connection.
     pub fn new(now: Instant, config: ServerConfig) -> Self {
         Self {
             decoder: Decoder::new(Accepts::Writer, config.limits.clone()),
@@ -150,50 +154,51 @@ impl Server {
         }
     }
 
-    /// Where what arrives is appended; call [`handle_input`](Self::handle_input) then.
+    /// Return the buffer to which arriving bytes are appended; then call [`handle_input`](Self::handle_input).
     pub fn input(&mut self) -> &mut BytesMut {
         self.decoder.input()
     }
 
-    /// Events handed over since the beginning: what [`acknowledge`](Self::acknowledge) counts in.
+    /// Return how many events were handed over since the beginning; [`acknowledge`](Self::acknowledge) counts in the
+    /// same way.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Events acknowledged to the writer since the beginning.
+    /// Return how many events were acknowledged to the writer since the beginning.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// How many bytes of the connection belong to frames that were handled.
+    /// Return how many bytes of the connection belong to frames that were handled.
     pub fn offset(&self) -> u64 {
         self.decoder.offset()
     }
 
-    /// Bytes that have arrived and belong to no event handed over, with what was inflated of it.
+    /// Return how many bytes have arrived and belong to no event handed over, including the inflated ones.
     pub fn waiting(&self) -> usize {
         self.decoder.waiting()
     }
 
-    /// Gives the memory of the input back, if nothing is in it.
+    /// Free the memory of the input, if it is empty.
     pub fn release(&mut self) {
         self.decoder.release();
     }
 
-    /// Whether a frame has begun that is not whole.
+    /// Return whether a frame has begun but is incomplete.
     pub fn is_mid_frame(&self) -> bool {
         self.decoder.is_mid_frame()
     }
 
-    /// Whether to read from the socket. No: as long as two windows wait for the application, or after an error.
+    /// Return whether to read from the socket: not while two windows wait for the application, nor after an error.
     pub fn wants_input(&self) -> bool {
         self.failed.is_none() && !self.is_held()
     }
 
-    /// Hands over the events that have arrived, until `budget` bytes of them were handed over.
+    /// Hand over the events that have arrived, until `budget` bytes of them were handed over.
     ///
-    /// Fails where the writer broke a rule; events before that were handed over and are still to be acknowledged
-    /// (decision 8). From then on it fails the same way.
+    /// Fails where the writer broke a rule; earlier events were handed over and still must be acknowledged (decision
+    /// 8). From then on it fails in the same way.
     pub fn handle_input(&mut self, now: Instant, budget: usize, events: &mut impl Events) -> Result<Progress> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -255,7 +260,7 @@ impl Server {
         self.config.limits.window().check(window.size.into())?;
         self.window = window.size;
         self.last_frame = now;
-        // What came before the old window was full is acknowledged with what follows (decision 3).
+        // The events before the old window was full are acknowledged together with the following ones (decision 3).
         match self.windows.back_mut().filter(|open| open.left > 0) {
             Some(open) => open.left = window.size,
             None => self.announced = true,
@@ -282,23 +287,23 @@ impl Server {
         }
         self.last_frame = now;
         if self.received - self.acknowledged == 1 {
-            // The application begins to be slow now, not when it was idle.
+            // The application's delay is counted from now, not from when it was idle.
             self.last_transmit = now;
         }
     }
 
-    /// Whether the next event must wait until the application has taken earlier ones.
+    /// Return whether the next event must wait until the application has taken earlier ones.
     #[inline]
     fn is_held(&self) -> bool {
         let unacknowledged = self.received - self.acknowledged;
         let open = self.windows.back().is_some_and(|window| window.left > 0);
-        // A writer that announces windows and never fills them has no more than two of the largest.
+        // This also limits a writer that announces windows and never fills them to two of the largest size.
         (self.windows.len() >= OPEN_WINDOWS && !open) || unacknowledged >= 2 * self.config.limits.window
     }
 
-    /// The application has taken so many events since the beginning: they are safe.
+    /// Record that the application has taken so many events since the beginning: they are safe.
     ///
-    /// Fails as a misuse if there were not so many.
+    /// Fails as a misuse if fewer events were handed over.
     pub fn acknowledge(&mut self, now: Instant, events: u64) -> Result<()> {
         if events > self.received {
             return Err(Misuse::Acknowledged { acknowledged: events, received: self.received }.into());
@@ -310,7 +315,7 @@ impl Server {
 
     fn acknowledge_taken(&mut self, now: Instant) {
         while let Some(window) = self.windows.front().copied().filter(|window| window.end <= self.taken) {
-            // An open one may still grow; a pause or the end decides.
+            // An open window may still grow; a pause or the end of the stream decides.
             if window.left > 0 {
                 break;
             }
@@ -323,7 +328,7 @@ impl Server {
         }
     }
 
-    /// Acknowledges all events before the position.
+    /// Acknowledge all events before the position.
     fn transmit_ack(&mut self, now: Instant, end: u64) {
         let Some(last) = end.checked_sub(1).filter(|_| end > self.acknowledged) else { return };
         while self.runs.get(1).is_some_and(|next| next.position <= last) {
@@ -339,12 +344,12 @@ impl Server {
         (self.last_ack, self.last_transmit) = (Some(ack), now);
     }
 
-    /// The next six bytes to write.
+    /// Return the next six bytes to write.
     pub fn poll_transmit(&mut self) -> Option<[u8; Ack::LENGTH]> {
         self.transmits.pop_front().map(Ack::encode)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.failed.is_some() {
             return None;
@@ -375,7 +380,7 @@ impl Server {
         (self.taken > self.acknowledged).then(|| self.last_frame + self.config.pause)
     }
 
-    /// Time has passed.
+    /// Handle timeouts.
     ///
     /// Fails where a frame took too long to arrive, or the writer was silent for too long.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
@@ -402,7 +407,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells the writer to wait on, unless it could take that for the acknowledgement of events that are not safe.
+    /// Send the writer a keep-alive, unless the writer could take it for the acknowledgement of events that are not
+    /// safe.
     fn keep_alive(&mut self, now: Instant) {
         let ack = match self.runs.back().map(|run| run.version) {
             Some(version @ Version::V2) => Some(Ack { version, sequence: 0 }).filter(|_| !self.is_expected(0)),
@@ -413,7 +419,7 @@ impl Server {
         self.last_transmit = now;
     }
 
-    /// Whether an event that is not acknowledged has a number, or one that the open window still lacks will have it.
+    /// Return whether a number belongs to an unacknowledged event, or to a missing one of the open window.
     fn is_expected(&self, sequence: u32) -> bool {
         let lacking = self.windows.back().map_or(0, |window| window.left);
         let ends = self.runs.iter().skip(1).map(|next| next.position).chain([self.received + u64::from(lacking)]);
@@ -423,17 +429,18 @@ impl Server {
         })
     }
 
-    /// Whether all events that are not acknowledged go on behind a number. Of a writer that begins anew in each window it
-    /// would acknowledge the next one.
+    /// Return whether the unacknowledged events continue after this number. For a writer that restarts its numbers in
+    /// each window, the number would acknowledge an event of the next window.
     fn goes_on_behind(&self, sequence: u32) -> bool {
         self.runs.back().is_some_and(|run| {
             run.position <= self.acknowledged && run.sequence_at(self.acknowledged) == sequence.wrapping_add(1)
         })
     }
 
-    /// The writer has finished its stream. What was taken of an open window is acknowledged now or when it is taken.
+    /// Handle the end of the writer's stream. The taken part of an open window is acknowledged now, or once it is
+    /// taken.
     ///
-    /// Fails as malformed where it ends inside of a frame.
+    /// Fails as malformed where the stream ends inside a frame.
     pub fn handle_end(&mut self, now: Instant) -> Result<()> {
         let result = match &self.failed {
             Some(error) => Err(error.clone()),
@@ -445,7 +452,7 @@ impl Server {
         if let Err(error) = &result {
             self.failed = Some(error.clone());
         }
-        // No more events will fill the window.
+        // No further events will fill the window.
         if let Some(open) = self.windows.back_mut().filter(|_| result.is_ok()) {
             open.left = 0;
         }
@@ -454,7 +461,8 @@ impl Server {
     }
 }
 
-/// A window that was not announced begins only when the one before is acknowledged: its writer has waited for that.
+/// Check that an event may begin a window. Without a W frame that is allowed only if the previous window is
+/// acknowledged, because its writer has waited for that.
 #[inline]
 fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
     match windows.back() {

@@ -171,7 +171,7 @@ fn an_event_that_no_reader_takes_is_refused_and_the_others_go() {
     );
 }
 
-/// A connection: what is on its way in both directions.
+/// A connection: the bytes in flight in both directions.
 #[derive(Default)]
 struct Wire {
     up: VecDeque<u8>,
@@ -179,8 +179,8 @@ struct Wire {
 }
 
 proptest! {
-    /// Whatever breaks when: every event arrives, those acknowledged were taken, and order holds but for what was sent
-    /// again.
+    /// Whatever breaks at whatever time: every event arrives, every acknowledged event was taken, and the order is kept
+    /// except for events that were sent again.
     #[test]
     fn every_event_arrives_over_connections_that_break(
         sequence in prop_oneof![Just(Sequence::Window), Just(Sequence::Continue)],

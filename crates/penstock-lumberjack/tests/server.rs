@@ -1,4 +1,4 @@
-//! The reader, as dialogues under a clock that moves only when a test says so.
+//! The reader, in dialogues under a clock that moves only when a test moves it.
 #![allow(clippy::expect_used)]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use penstock_lumberjack::{
 use penstock_testkit::clock::FakeClock;
 use penstock_wire::LimitExceeded;
 
-/// A reader, its writer's pen, and the application.
+/// A reader, its writer's frames, and the application.
 struct Dialogue {
     clock: FakeClock,
     server: Server,
@@ -228,13 +228,13 @@ fn version_1_hears_nothing_unless_its_last_acknowledgement_is_to_be_repeated() {
 
 #[test]
 fn an_acknowledgement_is_not_repeated_where_the_writer_may_take_it_for_a_later_window() {
-    // Numbers that begin anew, in a window of the same size, of a larger one, and of a smaller one.
+    // Numbers that restart, in a window of the same size, of a larger one, and of a smaller one.
     for second in [2, 3, 1] {
         let mut dialogue = Dialogue::with(Version::V1, ServerConfig { repeat_ack: true, ..ServerConfig::default() });
         dialogue.window(2).events([1, 2]).arrive().expect("legal");
         dialogue.take_all();
         assert_eq!(dialogue.acks(), [('1', 2)]);
-        // The rest of the window may be on its way, and the writer knows its numbers.
+        // The rest of the window may be in flight, and the writer knows its numbers.
         dialogue.window(second).events([1]).arrive().expect("legal");
         dialogue.pass(7.0).expect("no time-out");
         assert_eq!(dialogue.acks(), []);
@@ -262,7 +262,7 @@ fn nobody_is_told_to_wait_on_by_the_number_of_an_event() {
 
 #[test]
 fn what_is_inflated_of_a_frame_that_is_not_whole_is_waiting() {
-    // Text of which zlib makes a tenth or so.
+    // Text that zlib compresses to about a tenth.
     let payload: Vec<u8> = (0_u32..600_000).flat_map(|number| number.to_string().into_bytes()).collect();
     let mut frames = BytesMut::new();
     Json { version: Version::V2, sequence: 1, payload: &payload }.encode(&mut frames).expect("fits");
@@ -286,7 +286,7 @@ fn the_memory_of_a_large_frame_is_given_back_though_the_next_one_has_begun() {
     dialogue.out.extend_from_slice(b"2");
     assert_eq!(dialogue.arrive(), Ok(1));
     assert_eq!(dialogue.server.waiting(), 1);
-    // What a read reserves.
+    // The size that a read reserves.
     dialogue.server.input().reserve(8 << 10);
     let capacity = dialogue.server.input().capacity();
     assert!(capacity < 1 << 20, "{capacity}");

@@ -1,6 +1,6 @@
-//! The vectors under `tests/vectors/lumberjack`: what is right means what the file says and is written again byte for
-//! byte; what is wrong gets its kind of error after the frames before it; and all of it also in pieces.
-// Vectors that do not say what they should fail the test that reads them.
+//! The vectors under `tests/vectors/lumberjack`: valid input means what the file says and is encoded again byte for
+//! byte; invalid input results in its kind of error after the frames before it; and all of this holds in pieces, too.
+// A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used)]
 
 use bytes::BytesMut;
@@ -75,7 +75,7 @@ fn encode(frame: &FrameJson, out: &mut BytesMut) {
     }
 }
 
-/// All frames in the pieces, and how it ended.
+/// Return all frames in the pieces, and how it ended.
 fn decode(accepts: Accepts, pieces: &[&[u8]]) -> (Vec<FrameJson>, Result<Decoder, Error>) {
     let mut decoder = Decoder::new(accepts, Limits::default());
     let mut frames = Vec::new();

@@ -18,21 +18,22 @@ use rustls::AlertDescription;
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long one request may take, beside the time for which a poll is held open.
+/// The timeout of one request, in addition to the time for which a poll is held open.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// No answer has more bytes: a job has fewer, and polls ask for a part of one.
+/// The longest answer: a job is shorter, and polls ask for a part of one.
 const LONGEST: usize = 64 << 20;
-/// The pauses before a request is made again.
+/// The first and the longest pause between retries.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// How a buffer is reached.
+/// How to reach a buffer.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Whom to trust, for `https://`.
+    /// Which servers to trust over `https://`.
     pub tls: Option<ClientTls>,
-    /// The hosts that may be asked, `HOST` or `HOST:PORT`; `None`: that of the URL, which then is the caller's own.
+    /// The hosts that may be contacted, `HOST` or `HOST:PORT`; `None`: the host of the URL, which then must be the
+    /// caller's own.
     pub allowed_hosts: Option<Vec<String>>,
-    /// How long a request that fails is made again: 30 s.
+    /// How long a failed request is retried: 30 s.
     pub retry: Duration,
 }
 
@@ -42,8 +43,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Whether a URL, which may come from outside, is one that may be asked (decision 7, section 13): `https://`, or `http://`
-/// on loopback; of a host that is allowed; without a name and a password in it.
+/// Check that a URL, which may come from outside, may be requested (decision 7, section 13): `https://`, or `http://`
+/// on loopback; an allowed host; no user name or password in it.
 pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     let wrong = |why: &str| Error::misuse(format!("{} {why}", shown(text)));
     let url = Url::parse(text).map_err(|error| wrong(&format!("is no URL: {error}")))?;
@@ -71,12 +72,12 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     Ok(url)
 }
 
-/// Reads an entry of `allowed_hosts` as URLs are read, so that what is the same host is spelled the same: names in lower case and in
-/// Punycode, addresses in their short form. Without a port any port is allowed.
+/// Parse an entry of `allowed_hosts` as URLs are parsed, so that equal hosts are spelled equally: names in lower case
+/// and in Punycode, addresses in their short form. Without a port any port is allowed.
 fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
     let wrong = || Error::misuse(format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry)));
     let name = entry.trim();
-    // An address of IPv6 may be given as it is.
+    // An IPv6 address may be given without brackets.
     let name = if name.parse::<Ipv6Addr>().is_ok() { format!("[{name}]") } else { name.to_owned() };
     if name.contains(['/', '\\', '?', '#', '@']) || name.contains(char::is_whitespace) {
         return Err(wrong());
@@ -84,19 +85,19 @@ fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
     let read = |scheme: &str| Url::parse(&format!("{scheme}://{name}/")).map_err(|_| wrong());
     let (secure, plain) = (read("https")?, read("http")?);
     let host = secure.host_str().map(without_dot).filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-    // Each leaves out its own usual port.
+    // Each URL leaves out the default port of its scheme.
     Ok((host.to_owned(), secure.port().or(plain.port())))
 }
 
-/// A name that ends with the root's dot is the same one.
+/// Return a host without a final dot, which names the same host.
 fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// What an error shows of a URL that may be anything.
+/// Return what an error message may show of an arbitrary URL.
 fn shown(text: &str) -> String {
     let mut text: String = text.chars().take(200).filter(|each| !each.is_control()).collect();
-    // A password is not shown, whoever wrote it there.
+    // A password must not be shown, wherever it comes from.
     if let (Some(at), Some(scheme)) = (text.rfind('@'), text.find("://")) {
         text.replace_range((scheme + 3).min(at)..=at, "");
     }
@@ -108,13 +109,14 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Both clocks.
+/// Read both clocks.
 pub(super) fn now() -> Now {
     let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
 }
 
-/// A job's URL, `BUFFER/pimp/{jobId}`, or that of its chunks, which a writeUrl is: of both the job's.
+/// Return the job's URL, `BUFFER/pimp/{jobId}`, and its ID, from that URL or from the URL of the job's chunks, which is
+/// a writeUrl.
 fn job_of(mut url: Url) -> Result<(String, JobId)> {
     let wrong = || Error::misuse(format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks"));
     if url.query().is_some() {
@@ -128,7 +130,7 @@ fn job_of(mut url: Url) -> Result<(String, JobId)> {
     Ok((url.to_string(), id))
 }
 
-/// What a buffer has answered.
+/// A buffer's response.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) status: u16,
@@ -136,16 +138,16 @@ pub(super) struct Answered {
     etag: Option<String>,
 }
 
-/// What came of a PUT.
+/// The result of a PUT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
     /// Whether the job is new.
     pub new: bool,
-    /// The generation, as an `ETag`; a buffer that knows none gives none.
+    /// The generation, as an `ETag`, if the buffer sent one.
     pub etag: Option<String>,
 }
 
-/// A job at a buffer, for who writes it, reads it, or made it.
+/// A client for one job at a buffer, for its writer, its readers, or its creator.
 pub struct JobClient {
     http: PerProcess<reqwest::Client>,
     url: String,
@@ -160,7 +162,7 @@ impl fmt::Debug for JobClient {
 }
 
 impl JobClient {
-    /// A job by its URL. Reads the trust; nothing is asked yet.
+    /// Make a client from a job's URL. Reads the trust; no request is sent yet.
     pub fn new(url: &str, options: &ClientOptions) -> Result<Self> {
         let url = check_url(url, options.allowed_hosts.as_deref())?;
         let http = http_client(&url, options.tls.as_ref())?;
@@ -168,17 +170,17 @@ impl JobClient {
         Ok(Self { http: PerProcess::new(http), url, id, retry: options.retry })
     }
 
-    /// The job's URL.
+    /// Return the job's URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The job's ID.
+    /// Return the job's ID.
     pub const fn id(&self) -> JobId {
         self.id
     }
 
-    /// Makes the job, where it is not there (decision 1).
+    /// Create the job if it does not exist (decision 1).
     pub async fn create(&self, key: &str, ttl: Option<u64>, read_key: Option<&str>) -> Result<Created> {
         let mut body = serde_json::Map::new();
         if let Some(ttl) = ttl {
@@ -190,10 +192,11 @@ impl JobClient {
         Self::created(self.put(key, None, &serde_json::Value::Object(body)).await?.0)
     }
 
-    /// Makes `new_key` the writeKey; whoever has the old one writes no more (decision 11).
+    /// Make `new_key` the writeKey; the holder of the old key can no longer write (decision 11).
     pub async fn take_over(&self, etag: &str, key: &str, new_key: &str) -> Result<Created> {
         let (answered, again) = self.put(key, Some(etag), &serde_json::json!({"writeKey": new_key})).await?;
-        // The answer to the request before may be lost, and then the new key is the writeKey already: nobody else knows it.
+        // The response to an earlier attempt may be lost, and then the new key is the writeKey already, because only
+        // this client knows it.
         if again && matches!(answered.status, 401 | 412) {
             let (now, _) = self.put(new_key, None, &serde_json::json!({})).await?;
             if now.status == 200 {
@@ -214,7 +217,7 @@ impl JobClient {
         }
     }
 
-    /// Where the job is in its life, and its generation.
+    /// Return the job's status and its generation.
     pub async fn status(&self, key: Option<&str>) -> Result<(StatusBody, Option<String>)> {
         let (answered, _) = self.again(Method::GET, "/status", key, None, Vec::new()).await?;
         match answered.status {
@@ -223,7 +226,7 @@ impl JobClient {
         }
     }
 
-    /// Says that the consumer wants no more. False for a job that has ended.
+    /// Cancel the job for the consumer. Returns `false` for a job that has ended.
     pub async fn cancel(&self, key: &str) -> Result<bool> {
         let (answered, _) = self.again(Method::POST, "/cancel", Some(key), None, Vec::new()).await?;
         match answered.status {
@@ -235,19 +238,19 @@ impl JobClient {
         }
     }
 
-    /// Has the buffer forget the job.
+    /// Delete the job at the buffer.
     pub async fn delete(&self, key: &str) -> Result<()> {
         let (answered, again) = self.again(Method::DELETE, "", Some(key), None, Vec::new()).await?;
         match answered.status {
             200 | 204 => Ok(()),
-            // The request before has deleted it, and its answer is lost.
+            // An earlier attempt has deleted the job, and its response was lost.
             404 if again => Ok(()),
             status => Err(PimpError::of_response("to delete", status, &answered.body).into()),
         }
     }
 
-    /// Makes a request until it is answered otherwise than with 429 or 5xx, and says whether it was made again: then what was
-    /// asked for may have been done before.
+    /// Send a request until the response is not 429 or 5xx. Also return whether it was retried, because then an earlier
+    /// attempt may have taken effect.
     async fn again(
         &self,
         method: Method,
@@ -275,7 +278,7 @@ impl JobClient {
         }
     }
 
-    /// A write's request (section 7), with its answer.
+    /// Return the response to a write (section 7).
     pub(super) fn write(
         &self,
         key: &str,
@@ -285,7 +288,7 @@ impl JobClient {
         asked(self.http.get()?, Method::POST, &self.at("/chunks"), Some(key), None, body, patience.min(PATIENCE))
     }
 
-    /// A poll's request (section 9), with its answer.
+    /// Return the response to a poll (section 9).
     pub(super) fn poll(
         &self,
         query: &str,
@@ -295,10 +298,10 @@ impl JobClient {
         asked(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + PATIENCE)
     }
 
-    /// Chunks as they are, where the caller knows their indices: (index, value), and whether the last is the final one, with
-    /// an error or without.
+    /// Write chunks as they are, for a caller that knows their indices: (index, value), and whether the last one is the
+    /// final one, with or without an error.
     ///
-    /// Gives whether the consumer has cancelled the job.
+    /// Returns whether the consumer has cancelled the job.
     pub async fn write_chunks(
         &self,
         key: &str,
@@ -338,7 +341,7 @@ impl JobClient {
     }
 }
 
-/// A request, with its answer, of which no more is taken than there may be.
+/// Send a request and return its response, reading no more bytes than allowed.
 fn asked(
     client: &reqwest::Client,
     method: Method,
@@ -378,7 +381,7 @@ fn asked(
     })
 }
 
-/// Asks a sender for a job (section 6): `body` is a trigger request. Fails where it is not answered with 202.
+/// Ask a sender for a job (section 6); `body` is a trigger request. Fails where the response is not 202.
 pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, body: Vec<u8>) -> Result<()> {
     let url = check_url(url, options.allowed_hosts.as_deref())?;
     let client = http_client(&url, options.tls.as_ref())?;
@@ -389,7 +392,8 @@ pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, bo
     }
 }
 
-/// A client for a URL that was checked. It follows no redirect: a key would go where nobody has looked.
+/// Return a client for a URL that was checked. It follows no redirects, because a key would be sent to an unchecked
+/// host.
 fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
     let secure = url.scheme() == "https";
     if !secure && tls.is_some() {
@@ -406,14 +410,14 @@ fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
         .redirect(Policy::none())
         .tls_backend_preconfigured(config);
     if url.host_str().is_some_and(is_loopback) {
-        // What is on this machine is reached by no proxy.
+        // Hosts on this machine are reached without a proxy.
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| Error::io(url.to_string(), error))
 }
 
 fn failed(url: &str, error: &reqwest::Error) -> Error {
-    // The innermost reason is the one that says something.
+    // The innermost error is the specific one.
     let mut inner: &dyn std::error::Error = error;
     let mut mistrust = false;
     loop {
@@ -421,19 +425,19 @@ fn failed(url: &str, error: &reqwest::Error) -> Error {
         let Some(source) = inner.source() else { break };
         inner = source;
     }
-    // The query of a poll says nothing to people.
+    // The query of a poll does not help people.
     let url = url.split('?').next().unwrap_or_default();
     if mistrust { Error::tls(format!("{url}: {inner}")) } else { Error::io(url.to_owned(), inner.to_string()) }
 }
 
-/// Whether one end does not trust the other, which it does not begin to do by waiting: so it is not tried again.
+/// Return whether the error is one of trust. Waiting does not change it, so the request is not retried.
 fn is_mistrust(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(inside) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_mistrust(inside);
     }
     matches!(
         error.downcast_ref::<rustls::Error>(),
-        // Another fingerprint than the one that is pinned is a general error.
+        // rustls reports a certificate with another fingerprint than the pinned one as a general error.
         Some(
             rustls::Error::General(_)
                 | rustls::Error::InvalidCertificate(_)

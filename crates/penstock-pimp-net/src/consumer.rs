@@ -1,4 +1,4 @@
-//! The consumer's driver: polls, as the machine says, and gives what comes.
+//! The consumer's driver: polls as the state machine says, and returns what arrives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tokio::time::sleep_until;
 use super::client::{Answered, JobClient, now};
 use crate::Result;
 
-/// How many chunks are asked for at a time: 5 MiB of values at most, because gateways cut at 6 MB.
+/// The most chunks a poll asks for: at most 5 MiB of values, because gateways cut at 6 MB.
 pub const POLL_LIMIT: u32 = 20;
 /// How long a buffer is asked to hold an empty poll open.
 pub const POLL_WAIT: Duration = Duration::from_secs(25);
 
-/// Reads a job, polling only while somebody waits for more.
+/// Reads a job, polling only while the caller waits for more.
 pub struct Consumer {
     client: Arc<JobClient>,
     key: Option<String>,
     machine: Machine,
-    // A poll that is on its way outlives a caller who stops waiting.
+    // A poll in flight survives a caller that stops waiting.
     asking: Option<BoxFuture<'static, Result<Answered>>>,
     metadata: Option<Metadata>,
     left: Option<Instant>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// Notes when the caller stops waiting, however it does.
+/// Records when the caller stops waiting, in whatever way.
 struct Waiting<'a>(&'a mut Option<Instant>);
 
 impl Drop for Waiting<'_> {
@@ -43,41 +43,41 @@ impl Drop for Waiting<'_> {
 }
 
 impl Consumer {
-    /// A consumer of a job; `key` is its readKey, or its writeKey, where it has one. Nothing is asked yet.
+    /// Make a consumer of a job; `key` is its readKey or writeKey, if it needs one. No request is sent yet.
     pub fn new(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig) -> Self {
         let machine = Machine::new(now(), client.id(), config);
         Self::over(client, key, machine)
     }
 
-    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's.
+    /// Make a consumer that resumes at a [`position`](Self::position), possibly that of another process.
     ///
-    /// Fails where that is no position in this job.
+    /// Fails where the text is not a position in this job.
     pub fn go_on(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
         let machine = Machine::go_on(now(), client.id(), config, position)?;
         Ok(Self::over(client, key, machine))
     }
 
     fn over(client: Arc<JobClient>, key: Option<String>, machine: Machine) -> Self {
-        // What passes before the first poll is no stall either.
+        // The time before the first poll does not count as a stall either.
         Self { client, key, machine, asking: None, metadata: None, left: Some(Instant::now()) }
     }
 
-    /// Behind what was given: a line of JSON that [`go_on`](Self::go_on) takes.
+    /// Return the position after what was returned: a line of JSON for [`go_on`](Self::go_on).
     pub fn position(&self) -> String {
         self.machine.position()
     }
 
-    /// What the job is, once chunk 0 has come.
+    /// Return the job's metadata, once chunk 0 has arrived.
     pub const fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     pub const fn next_index(&self) -> u32 {
         self.machine.next_index()
     }
 
-    /// Waits for chunk 0 and for what comes with it.
+    /// Wait for chunk 0, and then for the next bytes.
     pub async fn next(&mut self) -> Result<Option<Received>> {
         if let Some(left) = self.left.take() {
             self.machine.handle_absence(left.elapsed());
@@ -94,7 +94,7 @@ impl Consumer {
                 None if self.machine.is_completed() => return Ok(None),
                 None => {}
             }
-            // An error stands behind what was learnt before it.
+            // Events from before an error are returned first.
             self.machine.handle_timeout(now())?;
             if let Some(poll) = self.machine.poll_transmit(now()) {
                 let asking = self.client.poll(&poll.query(), self.key.as_deref(), poll.wait)?;
@@ -113,7 +113,7 @@ impl Consumer {
             };
             self.asking = None;
             match answered {
-                // An error is said when everything before it was given.
+                // The machine keeps the error and returns it after everything before it.
                 Ok(answered) => drop(self.machine.handle_response(now(), answered.status, &answered.body)),
                 Err(error @ crate::Error::Local(penstock_io::Error::Io { .. })) => {
                     self.machine.handle_failure(now(), &error.to_string())
@@ -124,10 +124,10 @@ impl Consumer {
     }
 }
 
-/// What a consumer gives.
+/// What a consumer returns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Received {
-    /// What the job is: first, and once.
+    /// The metadata: first, and once.
     Metadata(Metadata),
     /// The next bytes of the payload.
     Data(Vec<u8>),

@@ -3,15 +3,15 @@ use penstock_wire::ErrorKind;
 /// What can go wrong in this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
-    /// A rule of the protocol was broken, or the peer refused.
+    /// A rule of the protocol was broken, or the peer refused the request.
     #[error(transparent)]
     Protocol(#[from] penstock_pimp::Error),
 }
 
-/// What this driver returns.
+/// The result type of this driver.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -1,4 +1,4 @@
-//! PIMP: where buffers keep jobs and chunks, and who writes and reads them. What is taken and what is refused is the core's.
+//! PIMP over HTTP: the buffer with its stores, and its writers and readers. The core decides what is accepted.
 //!
 //! ```text
 //!  Sender ─ POST ─▶ Buffer, Service ─ GET ─▶ Consumer          JobClient: makes jobs, takes them over, cancels, deletes

@@ -1,4 +1,4 @@
-//! The sender's driver: a task that owns the machine, and a handle that gives it what is to be sent.
+//! The sender's driver: a task that owns the state machine, and a handle that passes pieces to it.
 
 use std::fmt;
 use std::future::pending;
@@ -18,24 +18,24 @@ use tokio::time::sleep_until;
 use super::client::{Answered, JobClient, now};
 use crate::{Error, Result};
 
-/// Bytes that may wait in the machine before the caller does.
+/// Bytes that may wait in the machine before the caller has to wait.
 const WAITING: usize = 4 << 20;
-/// Bytes that the machine takes at once, so that compressing them does not hold up others.
+/// The most bytes that the machine takes in one step, so that compressing them does not delay other tasks.
 const PIECE: usize = 64 << 10;
-/// Pieces that wait for the machine.
+/// Pieces that may be queued for the machine.
 const PIECES: usize = 16;
-/// How long chunk 0 waits for what says whether the payload is text: what is sent in the same breath as the job begins. Section 8
-/// lets it wait for nothing else.
+/// How long chunk 0 waits for the command that decides whether the payload is text: the first piece, if it is sent
+/// right after the start. Section 8 allows it to wait for nothing else.
 const DECISION: Duration = Duration::from_millis(100);
-/// What a payload is whose type nobody has said.
+/// The type of a payload of text whose type was not given.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What is to be sent.
+/// A piece to send.
 #[derive(Debug, Clone)]
 pub enum Piece {
     /// Bytes.
     Bytes(Bytes),
-    /// Text: a payload that begins with it is text, unless something else was said.
+    /// Text: a payload that begins with it is text, unless its type was given.
     Text(Bytes),
 }
 
@@ -54,16 +54,16 @@ impl Piece {
     }
 }
 
-/// How far a sender is.
+/// The progress of a sender.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// The highest index that the buffer has.
     pub written: Option<u32>,
-    /// Bytes of the payload that left for the buffer and arrived there, before compression.
+    /// Bytes of the payload that have arrived at the buffer, before compression.
     pub bytes: u64,
     /// Why nothing more can be sent.
     pub error: Option<Error>,
-    /// Nothing more will happen.
+    /// The sender has ended.
     pub over: bool,
 }
 
@@ -77,11 +77,11 @@ enum Command {
     Fail(String),
 }
 
-/// Writes a job. Dropped before [`finish`](Self::finish) or [`fail`](Self::fail) it leaves the job as it is.
+/// Writes a job. If it is dropped before [`finish`](Self::finish) or [`fail`](Self::fail), it leaves the job as it is.
 pub struct Sender {
     commands: PerProcess<mpsc::Sender<Command>>,
     progress: watch::Receiver<Progress>,
-    /// The end was said through this handle, whether the driver has heard it or not.
+    /// This handle has ended the job, whether the driver has received that or not.
     ending: AtomicBool,
 }
 
@@ -92,10 +92,11 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Begins to write a job, with chunk 0 (section 8).
+    /// Begin to write a job, with chunk 0 (section 8).
     ///
-    /// With [`Encoding::Auto`] what is sent first says whether the payload is text (decision 4). Where the type does not say so, or
-    /// nobody has said it, chunk 0 waits for that for 100 ms, and goes before anything else has come: then the payload is bytes, in Base64 (section 8).
+    /// With [`Encoding::Auto`] the first piece decides whether the payload is text (decision 4). If the type does not
+    /// decide that, or no type is given, chunk 0 waits 100 ms for the first piece. If nothing arrives in that time,
+    /// chunk 0 is sent and the payload is bytes, in Base64 (section 8).
     pub fn start(
         client: Arc<JobClient>,
         key: String,
@@ -109,7 +110,7 @@ impl Sender {
         let undecided =
             open || (config.encoding == Encoding::Auto && !config.gzip && !is_textual(&config.content_type));
         let until = Instant::now() + DECISION;
-        // What makes no sense is said here and now.
+        // An invalid configuration is reported here, not later.
         let machine = Machine::new(client.id(), config.clone())?;
         let patience = config.stall_timeout;
         let (commands, taken) = mpsc::channel(PIECES);
@@ -131,14 +132,15 @@ impl Sender {
         Ok(Self { commands: PerProcess::new(commands), progress, ending: AtomicBool::new(false) })
     }
 
-    /// How far it is.
+    /// Return the progress.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    /// Sends a piece; it returns when there was room for it.
+    /// Send a piece; returns once there was room for it.
     ///
-    /// Fails with what made the job fail before: [`Cancelled`](penstock_pimp::Code::Cancelled), what the buffer refused, a stall.
+    /// Fails with the reason for which the job failed before: [`Cancelled`](penstock_pimp::Code::Cancelled), the
+    /// buffer's rejection, a stall.
     pub async fn send(&self, piece: Piece) -> Result<()> {
         self.check_open()?;
         let commands = self.commands.get()?;
@@ -157,13 +159,13 @@ impl Sender {
         self.progress.borrow().error.clone().map_or(Ok(()), Err)
     }
 
-    /// Fails where the end was said before.
+    /// Check that the job was not ended through this handle.
     fn check_open(&self) -> Result<()> {
         self.check()?;
         if self.ending.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
     }
 
-    /// Says what the payload is, before its first piece; where nobody has said it, and chunk 0 has not gone, it counts.
+    /// Set the content type before the first piece. It counts if no type was given and chunk 0 was not sent yet.
     pub async fn describe(&self, content_type: String) -> Result<()> {
         self.check_open()?;
         if self.commands.get()?.send(Command::Type(content_type)).await.is_err() {
@@ -172,7 +174,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until the buffer has everything that was sent; of Base64 up to two bytes wait for what completes them.
+    /// Wait until the buffer has everything that was sent; in Base64 up to two bytes wait for the bytes that complete
+    /// their group.
     pub async fn flush(&self) -> Result<()> {
         self.check_open()?;
         let (told, flushed) = oneshot::channel();
@@ -182,19 +185,19 @@ impl Sender {
         flushed.await.unwrap_or_else(|_| self.check().and(Err(ended())))
     }
 
-    /// Writes what waits and the final chunk, and waits until the buffer has them.
+    /// Write the remaining bytes and the final chunk, and wait until the buffer has them.
     pub async fn finish(&self) -> Result<()> {
         self.end(Command::Finish).await
     }
 
-    /// Ends the job with an error, which the consumer is told (section 11).
+    /// End the job with an error, which the consumer receives (section 11).
     pub async fn fail(&self, why: String) -> Result<()> {
         self.end(Command::Fail(why)).await
     }
 
     async fn end(&self, command: Command) -> Result<()> {
         self.ending.store(true, Ordering::Release);
-        // One that is gone says why in its progress; one that has ended well has nothing against ending again.
+        // A driver that has ended reports the reason in its progress; after a successful end, ending again is allowed.
         let _ = self.commands.get()?.send(command).await;
         let mut progress = self.progress.clone();
         let over = progress.wait_for(|progress| progress.over).await;
@@ -206,22 +209,23 @@ fn ended() -> Error {
     PimpError::from(Misuse::Ended).into()
 }
 
-/// What a driver waits for before its [`Phase`]s begin: chunk 0 says what the payload is, and nothing has said it yet.
+/// A driver that waits before its [`Phase`]s begin, because chunk 0 must state the payload's encoding and nothing has
+/// decided it yet.
 struct Undecided {
     config: SenderConfig,
-    /// The caller has not said its type either.
+    /// The caller has not given the type either.
     typeless: bool,
-    /// When chunk 0 waits no more.
+    /// When chunk 0 stops waiting.
     until: Instant,
 }
 
 impl Undecided {
-    /// Wait for what says what the payload is. Return its configuration, and the command that has decided it, unless that was
-    /// the time; nothing where the handle is gone.
+    /// Wait for the command that decides the encoding. Return the configuration and that command; no command if the
+    /// time ran out, and `None` if the handle was dropped.
     async fn decide(mut self, commands: &mut mpsc::Receiver<Command>) -> Option<(SenderConfig, Option<Command>)> {
         loop {
             let command = tokio::select! {
-                // What was sent counts before the time that is over.
+                // A command that was sent takes precedence over the timeout.
                 biased;
                 command = commands.recv() => command?,
                 () = sleep_until(self.until.into()) => return Some((self.config, None)),
@@ -232,12 +236,12 @@ impl Undecided {
         }
     }
 
-    /// Learn from a command what the payload is. Say whether that is decided.
+    /// Learn the type from a command. Return whether the encoding is decided.
     fn decides(&mut self, command: &Command) -> bool {
         match command {
             Command::Type(content_type) if self.typeless => {
                 content_type.clone_into(&mut self.config.content_type);
-                // Its first piece may still say whether it is text.
+                // The first piece may still decide whether the payload is text.
                 self.typeless = false;
                 return false;
             }
@@ -259,7 +263,7 @@ impl Undecided {
     }
 }
 
-/// Whether a driver takes commands.
+/// Whether a driver accepts commands.
 ///
 /// ```text
 ///  start ─▶ Undecided ─ the first piece, flush or end, or 100 ms ─▶ Sending ─ finish, fail ─▶ Ending ─▶ over
@@ -268,9 +272,9 @@ impl Undecided {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It does, while there is room in the machine.
+    /// It accepts commands, while there is room in the machine.
     Sending,
-    /// The end was said: nothing more is taken, and the driver goes on without its handle.
+    /// The job was ended: no more commands are accepted, and the driver continues without its handle.
     Ending,
 }
 
@@ -279,13 +283,13 @@ struct Driver {
     key: String,
     machine: Machine,
     phase: Phase,
-    /// How long a request may take: one that is not answered in time is a stall.
+    /// The timeout of a request: one that is not answered in time is a stall.
     patience: Duration,
     commands: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     request: Option<BoxFuture<'static, Result<Answered>>>,
     flushing: Vec<Told>,
-    /// How much had left the machine with the request that is not written yet.
+    /// How many bytes had left the machine with the request that is not confirmed yet.
     unconfirmed: Option<u64>,
     given: u64,
 }
@@ -332,7 +336,7 @@ impl Driver {
                 }
                 command = self.commands.recv(), if takes => match command {
                     Some(command) => self.obey(command),
-                    // The handle is gone, and its owner has not said that the payload is whole.
+                    // The handle was dropped, and its owner has not ended the payload.
                     None => return Ok(()),
                 },
                 () = async { match due { Some(due) => sleep_until(due.into()).await, None => pending().await } } => {
@@ -342,13 +346,13 @@ impl Driver {
         }
     }
 
-    /// Take the machine's events; true when nothing more will happen.
+    /// Take the machine's events; return `true` once the job is finished.
     fn learn(&mut self) -> bool {
         let mut finished = false;
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Written(index) => {
-                    // Of one that was too large a part is written.
+                    // Of a request that was split only a part is written.
                     let bytes = if self.machine.is_split() { None } else { self.unconfirmed.take() };
                     self.progress.send_modify(|progress| {
                         progress.written = Some(index);
@@ -364,16 +368,16 @@ impl Driver {
         finished
     }
 
-    /// Sends the next request, if there is one; without one, everything that could be flushed is.
+    /// Send the next request, if there is one. If there is none, complete the flushes.
     fn ask(&mut self) -> Result<()> {
         let Some(request) = self.machine.poll_transmit(now())? else {
-            // One that goes again after a pause is not written.
+            // A request that waits for a retry is not written yet.
             if !self.machine.is_asking() {
                 self.flushing.drain(..).for_each(|flushing| drop(flushing.send(Ok(()))));
             }
             return Ok(());
         };
-        // A retry is the same request, whose bytes are known already.
+        // A retry is the same request, whose bytes are counted already.
         let left = self.given.saturating_sub(self.machine.waiting() as u64);
         self.unconfirmed.get_or_insert(left);
         self.request = Some(match request {
@@ -399,7 +403,7 @@ impl Driver {
             Command::Type(_) => Ok(()),
             Command::Send(piece) => {
                 self.given += piece.bytes().len() as u64;
-                // Texts are cut anywhere: what makes a payload text is that its first piece is.
+                // Text may be cut anywhere: a payload is text if its first piece is.
                 self.machine.send(now(), piece.bytes())
             }
             Command::Flush(told) => {
@@ -416,7 +420,8 @@ impl Driver {
                 self.machine.fail(&why)
             }
         };
-        // The job ends with this error, which is said now; the driver goes on until the consumer can read it too.
+        // The job ends with this error, which the caller gets now; the driver continues until the consumer can read it
+        // too.
         if let Err(error) = result {
             self.progress.send_modify(|progress| {
                 progress.error.get_or_insert(error.into());
@@ -442,7 +447,7 @@ mod tests {
         Undecided { config: SenderConfig::default(), typeless, until: Instant::now() + wait }
     }
 
-    /// Decide with these commands, and nothing behind them while the handle is held.
+    /// Run the decision with these commands while the handle is held.
     fn decide(undecided: Undecided, said: Vec<Command>) -> Option<(SenderConfig, Option<Command>)> {
         block_on(async {
             let (commands, mut taken) = mpsc::channel(PIECES);
@@ -468,7 +473,7 @@ mod tests {
             (vec![csv(), text()], Encoding::Identity, "text/csv"),
             (vec![Command::Send(Piece::Bytes(Bytes::from_static(b"a")))], Encoding::Auto, "application/octet-stream"),
             (vec![csv(), Command::Finish], Encoding::Auto, "text/csv"),
-            // The first type counts, and the second one waits for nothing.
+            // The first type counts, and the second one decides without waiting.
             (vec![csv(), Command::Type("a/b".to_owned())], Encoding::Auto, "text/csv"),
         ];
         for (said, encoding, content_type) in cases {

@@ -1,4 +1,4 @@
-//! Senders and consumers over a real buffer, and over buffers that are none.
+//! Senders and consumers over a real buffer, and over servers that are not buffers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -123,7 +123,7 @@ fn a_flush_is_over_when_the_buffer_has_what_was_sent() {
     assert_eq!((status.state, status.next_index), (State::Active, 2));
     assert_eq!(sender.progress().bytes, 3);
     drop(sender);
-    // Who holds the key goes on: nothing has ended the job.
+    // The holder of the key can continue, because nothing has ended the job.
     assert_eq!(wait(client.status(Some(KEY))).expect("known").0.state, State::Active);
 }
 
@@ -212,7 +212,7 @@ fn chunk_0_waits_for_nobody_and_nothing_is_taken_behind_the_end() {
     let mut consumer = Consumer::new(Arc::clone(&client), Some("reader".into()), config());
     let first = wait(consumer.next()).expect("read");
     assert!(matches!(first, Some(Received::Metadata(metadata)) if metadata.content_type == "application/octet-stream"));
-    // Too late: the type is said.
+    // Too late: the type has already been sent.
     wait(sender.describe("text/csv".into())).expect("taken");
     wait(sender.send(text("abc"))).expect("sent");
     wait(sender.finish()).expect("finished");
@@ -243,7 +243,7 @@ fn a_type_that_was_said_in_time_counts_though_no_piece_comes_in_time() {
     assert_eq!(wait(consumer.next()).unwrap(), Some(Received::Data(b"a,b".to_vec())));
 }
 
-/// In front of a buffer: the first answer that comes through is lost.
+/// Run a proxy in front of a buffer that loses the first response.
 fn lossy(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("bound");
@@ -251,7 +251,7 @@ fn lossy(to: SocketAddr) -> SocketAddr {
         for (number, stream) in listener.incoming().enumerate() {
             let (Ok(mut near), Ok(mut far)) = (stream, std::net::TcpStream::connect(to)) else { return };
             let mut bytes = vec![0; 64 << 10];
-            // One request on each connection, whose head and body come together.
+            // One request on each connection, whose head and body arrive together.
             let Ok(read) = near.read(&mut bytes) else { return };
             let asked = String::from_utf8_lossy(&bytes[..read]).replacen("\r\n", "\r\nConnection: close\r\n", 1);
             let mut answer = Vec::new();
@@ -375,7 +375,7 @@ fn who_is_trusted_is_trusted_and_nobody_else() {
     let client = JobClient::new(&url, &options(trusted)).expect("valid");
     assert!(wait(client.create(KEY, None, None)).expect("made").new);
     let other = Trust::Fingerprint("ab".repeat(32).parse().expect("a fingerprint"));
-    // Nobody becomes another one by waiting: it is not tried again, however long that may be.
+    // Waiting does not change an identity, so this is not retried, however long the timeout is.
     let patient = ClientOptions { retry: Duration::from_secs(1_000_000), ..options(other) };
     let client = Arc::new(JobClient::new(&url, &patient).expect("valid"));
     let is_said =
@@ -390,7 +390,7 @@ fn who_is_trusted_is_trusted_and_nobody_else() {
     assert_eq!(code(&JobClient::new(&url, &ClientOptions::default()).unwrap_err()), Code::Misuse);
 }
 
-/// Answers every request with these bytes, for ever.
+/// Answer every request with these bytes, indefinitely.
 fn evil(answer: Vec<u8>, more: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("bound");
@@ -444,13 +444,13 @@ fn nobody_waits_for_ever() {
     };
     let sender = start(&gone, sending.clone());
     assert_eq!(code(&wait(sender.finish()).unwrap_err()), Code::Stalled);
-    // One who takes requests and never answers.
+    // A server that accepts requests and never answers.
     let mute = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let sender = start(&client_at(mute.local_addr().expect("bound")), sending.clone());
     let soon = std::time::Instant::now() + Duration::from_secs(20);
     let ended = penstock_io::runtime::wait(sender.finish(), Some(soon), &mut || Ok(()));
     assert!(matches!(ended, Ok(Err(error)) if code(&error) == Code::Stalled), "longer than its time to stall");
-    // What is tried again is not flushed.
+    // A request that is being retried is not flushed.
     let sender = start(&gone, sending);
     assert_eq!(code(&wait(sender.flush()).unwrap_err()), Code::Stalled);
     // A head, and then silence.

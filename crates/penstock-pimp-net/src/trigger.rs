@@ -1,4 +1,4 @@
-//! The server of a trigger (section 6): requests for whoever answers them, on threads of their own.
+//! The server of a trigger (section 6): it passes requests to the threads that answer them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ const SERVING: Serving = Serving {
     unsent: None,
     grace: Duration::from_secs(10),
 };
-/// Requests that wait for a thread; those beyond are told to come again.
+/// Requests that may wait for a thread; further ones are told to retry.
 const WAITING: usize = 256;
 
-/// A request that waits for its answer. Dropped, it is answered with 500.
+/// A request that waits for its answer. If it is dropped, the answer is 500.
 #[derive(Debug)]
 pub struct Asked {
     /// The method.
     pub method: String,
     /// The body.
     pub body: Vec<u8>,
-    /// What the body is.
+    /// The body's content type.
     pub content_type: String,
-    /// The key of who asks.
+    /// The caller's key.
     pub authorization: String,
     reply: oneshot::Sender<Reply>,
 }
@@ -53,9 +53,9 @@ struct Reply {
 }
 
 impl Asked {
-    /// Answers it.
+    /// Answer the request.
     pub fn answer(self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) {
-        // Who asked may be gone.
+        // The caller may have disconnected.
         let _ = self.reply.send(Reply { status, headers, body });
     }
 }
@@ -73,7 +73,7 @@ struct Front {
 }
 
 impl TriggerServer {
-    /// Listens; without TLS on loopback only. A body has at most so many bytes.
+    /// Listen; without TLS on loopback only. `most` limits the bytes of a body.
     pub fn bind(address: SocketAddr, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
@@ -85,22 +85,22 @@ impl TriggerServer {
         Ok(Self { server, asked: Mutex::new(taken) })
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// What clients pin, now; `None` without TLS.
+    /// Return the fingerprint that clients pin now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }
 
-    /// The next request; `None` when the server was closed.
+    /// Return the next request; `None` once the server is closed.
     pub async fn next(&self) -> Option<Asked> {
         self.asked.lock().await.recv().await
     }
 
-    /// Takes no more connections, waits for the requests that run, so long at most, and ends.
+    /// Stop accepting connections, wait for running requests up to `grace`, and end.
     pub fn close(&self, grace: Duration) -> Result<()> {
         Ok(self.server.close_within(grace)?)
     }

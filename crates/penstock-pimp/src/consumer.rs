@@ -1,4 +1,4 @@
-//! Who polls, and puts the payload together (section 9).
+//! The consumer, which polls a job and reassembles its payload (section 9).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,19 +18,19 @@ use crate::{Decoder, Envelope, JobId, Limits, Metadata, Now};
 pub struct ConsumerConfig {
     /// The pause between polls: 500 ms.
     pub poll_interval: Duration,
-    /// What the pause grows to while nothing comes: 5 s.
+    /// The longest pause while nothing arrives: 5 s.
     pub max_poll_interval: Duration,
-    /// How long nothing new may come: 30 s.
+    /// How long the consumer waits without new chunks before it fails: 30 s.
     pub stall_timeout: Duration,
-    /// How long the buffer is asked to hold an empty poll open; then there is no pause. 0: not at all.
+    /// How long the buffer is asked to hold an empty poll open; then there is no pause between polls. 0: not at all.
     pub wait: Duration,
-    /// How many chunks the buffer is asked for at a time; 0: as many as there are, as the specification has it.
+    /// How many chunks each poll asks for; 0: as many as there are, as in the specification.
     pub limit: u32,
     /// The most bytes of a payload: 1 GiB.
     pub inflated: u64,
     /// How large a job may be.
     pub limits: Limits,
-    /// The most bytes of values that wait behind a gap: 64 MiB.
+    /// The most bytes of values that are held until a gap before them is filled: 64 MiB.
     pub held: u64,
 }
 
@@ -49,35 +49,35 @@ impl Default for ConsumerConfig {
     }
 }
 
-/// Where a consumer is, for another one to go on from.
+/// The state of a consumer, from which another one can resume.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Position {
     job: String,
-    /// The value of chunk 0, once it is there.
+    /// The value of chunk 0, once it has arrived.
     metadata: Option<String>,
     /// The next index that the payload needs.
     next: u32,
-    /// Bytes that were given.
+    /// Bytes of the payload that were returned.
     given: u64,
-    /// Without it the payload is read from its beginning, and what was given is not given again.
+    /// If absent, the payload is read from its beginning, and the bytes that were already returned are skipped.
     decoder: Option<Kept>,
     completed: bool,
 }
 
-/// A poll to be made: `GET {job}?from=..`.
+/// A poll to make: `GET {job}?from=..`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poll {
     /// The first index wanted.
     pub from: u32,
     /// How long the buffer may hold it open.
     pub wait: Duration,
-    /// How many chunks it is asked for; 0: as many as there are.
+    /// The most chunks in the answer; 0: no limit.
     pub limit: u32,
 }
 
 impl Poll {
-    /// What goes behind the job's URL.
+    /// Return the query that follows the job's URL.
     pub fn query(&self) -> String {
         let mut query = format!("?from={}", self.from);
         if !self.wait.is_zero() {
@@ -90,14 +90,14 @@ impl Poll {
     }
 }
 
-/// What a consumer learns.
+/// An event of a consumer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConsumerEvent {
-    /// Chunk 0 is there.
+    /// Chunk 0 has arrived.
     Metadata(Metadata),
     /// The next bytes of the payload.
     Data(Vec<u8>),
-    /// The payload is whole, and what is known of it holds.
+    /// The payload is complete, and its length and checksum are as stated.
     Completed,
 }
 
@@ -106,32 +106,33 @@ pub enum ConsumerEvent {
 /// ```text
 ///  due ─ poll_transmit ─▶ asked ─┬─ handle_response ─▶ due, after a pause ─▶ .. ─▶ Completed
 ///                                ├─ handle_failure ──▶ due, after a longer pause
-///                                └─ an error: it is over, and every call says so again
+///                                └─ an error: the consumer has failed, and every call returns the error again
 /// ```
 ///
-/// After any `handle_*` call [`poll_event`](Self::poll_event) until it gives none, then
-/// [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout). What was learnt before an error counts.
+/// After any `handle_*`, call [`poll_event`](Self::poll_event) until it returns `None`, then
+/// [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout). Events from before an error are
+/// still valid.
 pub struct Consumer {
     job: JobId,
     config: ConsumerConfig,
     decoder: Option<Decoder>,
     // The next index that the payload needs.
     next: u32,
-    // Chunks behind a gap.
+    // Chunks after a gap.
     held: BTreeMap<u32, Envelope<'static>>,
     bytes: u64,
     metadata: Option<String>,
-    // Bytes of the payload, and how many of them were given to somebody before.
+    // Bytes of the payload, and how many of them an earlier consumer has already returned.
     given: u64,
     skip: u64,
-    // The most chunks to ask for: fewer, where answers did not come.
+    // The most chunks to ask for: fewer after polls that failed.
     most: u32,
     asked: bool,
     due: Instant,
     heard: Instant,
     backoff: Backoff,
     trouble: Option<Trouble>,
-    // Each with the position behind it.
+    // Each event with the position after it.
     events: VecDeque<(ConsumerEvent, Position)>,
     position: Position,
     completed: bool,
@@ -145,7 +146,7 @@ impl fmt::Debug for Consumer {
 }
 
 impl Consumer {
-    /// A consumer whose first poll is due now.
+    /// Make a consumer whose first poll is due now.
     pub fn new(now: Now, job: JobId, config: ConsumerConfig) -> Self {
         let backoff = Backoff::new(config.poll_interval, config.max_poll_interval);
         let most = config.limit;
@@ -174,11 +175,13 @@ impl Consumer {
         }
     }
 
-    /// A consumer that goes on from a [`position`](Self::position), perhaps another process's. It says again what the job is.
+    /// Make a consumer that resumes at a [`position`](Self::position), possibly that of another process. It reports the
+    /// metadata again.
     ///
-    /// Of a compressed payload everything is asked for again, but what was given before is not given again.
+    /// A compressed payload is requested from its beginning, but bytes that were already returned are not returned
+    /// again.
     ///
-    /// Fails with [`Malformed`](crate::Code::Malformed) where that is no position in this job.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where the text is not a position in this job.
     pub fn go_on(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Position { reason: error.to_string() };
         let Object(position): Object<Position> = serde_json::from_str(position).map_err(wrong)?;
@@ -206,7 +209,8 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Behind what [`poll_event`](Self::poll_event) has given: a line of JSON that [`go_on`](Self::go_on) takes.
+    /// Return the position after the last event of [`poll_event`](Self::poll_event): a line of JSON for
+    /// [`go_on`](Self::go_on).
     pub fn position(&self) -> String {
         serde_json::to_string(&self.position).unwrap_or_default()
     }
@@ -223,7 +227,7 @@ impl Consumer {
         self.events.push_back((event, position));
     }
 
-    /// The next poll, when it is due. One at a time.
+    /// Return the next poll when it is due. Only one is in flight at a time.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Poll> {
         if self.asked || self.is_over() || now.instant < self.due {
             return None;
@@ -233,30 +237,31 @@ impl Consumer {
         Some(Poll { from: self.next, wait: self.config.wait, limit: self.config.limit.min(self.most) })
     }
 
-    /// The application was away for so long and nothing was asked for: that was not the sender's fault.
+    /// Extend the stall timeout by the time in which the application did not poll, because that was not the sender's
+    /// fault.
     pub fn handle_absence(&mut self, away: Duration) {
         self.heard += away;
     }
 
-    /// What was learnt.
+    /// Return the next event.
     pub fn poll_event(&mut self) -> Option<ConsumerEvent> {
         let (event, position) = self.events.pop_front()?;
         self.position = position;
         Some(event)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stalled = self.heard + self.config.stall_timeout;
         (!self.is_over()).then(|| if self.asked { stalled } else { stalled.min(self.due) })
     }
 
-    /// Whether the payload is whole.
+    /// Return whether the payload is complete.
     pub const fn is_completed(&self) -> bool {
         self.completed
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     pub const fn next_index(&self) -> u32 {
         self.next
     }
@@ -273,7 +278,8 @@ impl Consumer {
         result
     }
 
-    /// Time has passed. Fails with [`Stalled`](crate::Code::Stalled) where nothing new came for too long, naming the last index.
+    /// Check for a stall. Fails with [`Stalled`](crate::Code::Stalled) where nothing new arrived for too long, naming
+    /// the last index.
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -285,7 +291,7 @@ impl Consumer {
         self.over(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, trouble }.into()))
     }
 
-    /// The poll could not be made, or its answer did not come: it is made again (decision "restored").
+    /// Retry a poll that could not be made, or whose answer was lost (decision "restored").
     pub fn handle_failure(&mut self, now: Now, why: &str) {
         self.retry(now, Trouble::Request(why.to_owned()));
     }
@@ -296,10 +302,11 @@ impl Consumer {
         self.due = now.instant + self.backoff.advance();
     }
 
-    /// The answer of the buffer.
+    /// Take the buffer's answer to a poll.
     ///
-    /// 429 and 5xx are asked again. Fails with the [`Code`](crate::Code) of any other status; with [`Failed`](crate::Code::Failed) where the
-    /// sender says that the job has failed; where the answer breaks a rule, and where the payload is not what it should be.
+    /// 429 and 5xx are retried. Fails with the [`Code`](crate::Code) of any other status; with
+    /// [`Failed`](crate::Code::Failed) where the sender reports that the job has failed; and where the answer breaks a
+    /// rule or the payload is not as stated.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -314,7 +321,7 @@ impl Consumer {
                 self.over(result)
             }
             429 | 500..=599 => {
-                // A gateway may have cut what was too large for it.
+                // A gateway may have cut off an answer that was too large for it.
                 if status != 429 {
                     self.most = (self.most / 2).max(1);
                 }
@@ -328,7 +335,7 @@ impl Consumer {
     fn read(&mut self, now: Now, body: &[u8]) -> Result<()> {
         let Object(Answer { chunks }) = json(body)?;
         self.config.limits.envelopes().check(chunks.count())?;
-        // As many as were asked for: there may be more.
+        // The answer has as many chunks as requested, so there may be more.
         let asked = self.config.limit.min(self.most);
         let more = asked > 0 && chunks.count() >= u64::from(asked);
         let mut news = false;
@@ -348,7 +355,7 @@ impl Consumer {
             self.backoff.reset();
             self.assemble()?;
         }
-        // A buffer that has held the poll open has waited for us; one that has not is not asked in a circle.
+        // A buffer that held the poll open has already waited; one that did not must not be polled in a tight loop.
         let held_open = self.config.wait.min(self.config.poll_interval);
         let waited = !self.config.wait.is_zero() && (news || now.instant >= self.due + held_open);
         let pause = match (waited || (more && news), news) {
@@ -360,11 +367,11 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes what is there in order; never past a gap (section 11).
+    /// Append chunks to the payload in order, never past a gap (section 11).
     fn assemble(&mut self) -> Result<()> {
         let mut data = Vec::new();
         let result = self.advance(&mut data);
-        // What was given before is not given again.
+        // Skip the bytes that an earlier consumer has already returned.
         let before = self.given.saturating_sub(data.len() as u64);
         let known = usize::try_from(self.skip.saturating_sub(before)).unwrap_or(usize::MAX);
         data.drain(..known.min(data.len()));
@@ -378,7 +385,7 @@ impl Consumer {
         }
         let held = self.held.values().map(|envelope| envelope.value.len() as u64).sum();
         Limit::new("the bytes of chunks behind a gap", self.config.held).check(held)?;
-        // A job that has failed has failed, whatever is missing below.
+        // An error chunk fails the job even if chunks before it are missing.
         match self.held.values().find_map(|envelope| envelope.error.as_deref()) {
             Some(reason) => Err(Error::Failed { reason: reason.to_owned() }),
             None => Ok(()),
@@ -416,7 +423,7 @@ impl Consumer {
     }
 }
 
-/// The answer to a poll. `nextIndex` is not used: over a gap it is not what is needed (decision 8).
+/// The answer to a poll. `nextIndex` is not used: after a gap it is not the index that is needed (decision 8).
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]

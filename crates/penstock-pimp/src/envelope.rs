@@ -16,7 +16,7 @@ const EXACT: u64 = (1 << 53) - 1;
 pub struct Envelope<'a> {
     /// Its job.
     pub job_id: JobId,
-    /// Its place: 0 is the metadata.
+    /// Its index: 0 is the metadata.
     pub index: u32,
     /// The metadata, or a piece of the payload in the job's encoding.
     pub value: Cow<'a, str>,
@@ -47,7 +47,7 @@ pub(crate) struct Fields<'a> {
     sha256: Option<Cow<'a, str>>,
 }
 
-/// The fields before the value, and behind it, as they are written.
+/// The fields before and after the value, as they are written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -65,14 +65,15 @@ struct Tail<'a> {
     sha256: Option<String>,
 }
 
-/// Whether JSON has a string as it stands. No branch for each byte: this is the most of what writing a chunk takes.
+/// Return whether JSON can hold a string without escapes. No branch for each byte, because this dominates the cost of
+/// writing a chunk.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
     text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, byte| all & plain(*byte)))
 }
 
 impl<'a> Fields<'a> {
-    /// What the fields say, each checked (section 5, decisions "restored" and 2).
+    /// Return the envelope, with each field checked (section 5, decisions "restored" and 2).
     pub(crate) fn check(self, job: JobId, limits: &Limits) -> Result<Envelope<'a>> {
         if JobId::parse(&self.job_id)? != job {
             return Err(Malformed::OtherJob.into());
@@ -110,9 +111,9 @@ impl<'a> Fields<'a> {
 }
 
 impl Envelope<'_> {
-    /// Writes it, as buffers store it and polls answer it: the six fields, and `sha256` where there is one.
+    /// Write the envelope as buffers store it and answer polls with it: the six fields, and `sha256` if present.
     ///
-    /// Fails only where memory does.
+    /// Fails only where memory runs out.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
         let head = Head { job_id: self.job_id.to_string(), index: self.index };
         let tail = Tail {
@@ -138,14 +139,14 @@ impl Envelope<'_> {
         Ok(())
     }
 
-    /// Reads one that a buffer has stored or answered, and checks it as a write is checked.
+    /// Read an envelope that a buffer has stored or sent, and check it as a write is checked.
     pub fn decode(bytes: &str, job: JobId, limits: &Limits) -> Result<Envelope<'static>> {
         let crate::object::Object(fields): crate::object::Object<Fields<'_>> =
             serde_json::from_str(bytes).map_err(|error| Malformed::Envelope { reason: error.to_string() })?;
         fields.check(job, limits).map(Envelope::into_owned)
     }
 
-    /// The same, of its own memory.
+    /// Return the envelope with owned memory.
     pub fn into_owned(self) -> Envelope<'static> {
         Envelope {
             job_id: self.job_id,

@@ -4,17 +4,17 @@ use uuid::{Builder, Uuid, Variant, Version};
 
 use crate::error::{Malformed, Result};
 
-/// A job's ID: a UUIDv4, which the consumer makes (section 6).
+/// A job's ID: a UUIDv4 made by the consumer (section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(Uuid);
 
 impl JobId {
-    /// An ID from 16 bytes of the system's random numbers.
+    /// Make an ID from 16 bytes of the system's random numbers.
     pub const fn from_random(bytes: [u8; 16]) -> Self {
         Self(Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// Reads an ID in the one way that it is written: lower case, with hyphens.
+    /// Parse an ID in its only valid form: lower case, with hyphens.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) for anything else (decision 8).
     pub fn parse(text: &str) -> Result<Self> {
@@ -25,12 +25,12 @@ impl JobId {
         right.then_some(Self(id)).ok_or(Malformed::JobId.into())
     }
 
-    /// Its 16 bytes, as stores sort by them.
+    /// Return the 16 bytes, by which stores sort.
     pub const fn bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The ID with these bytes, where they are those of one.
+    /// Return the ID with these bytes, if they are a valid one.
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         Self::parse(&Uuid::from_bytes(bytes).to_string())
     }

@@ -1,26 +1,26 @@
 use serde::{Deserialize, Serialize};
 
-/// Which indices are there: ranges, ascending, that do not touch. One range, as long as chunks come in order.
+/// A set of indices as ascending ranges that do not touch. While chunks arrive in order there is one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Indices(Vec<(u32, u32)>);
 
 impl Indices {
-    /// None yet.
+    /// Make an empty set.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The place of the first range that ends behind `index`.
+    /// Return the position of the first range that ends at `index` or later.
     fn place(&self, index: u32) -> usize {
         self.0.partition_point(|(_, last)| *last < index)
     }
 
-    /// Whether an index is there.
+    /// Return whether the set contains an index.
     pub fn contains(&self, index: u32) -> bool {
         self.0.get(self.place(index)).is_some_and(|(first, _)| *first <= index)
     }
 
-    /// Adds an index; `false` if it was there.
+    /// Add an index; return `false` if it was present.
     pub fn insert(&mut self, index: u32) -> bool {
         let place = self.place(index);
         let behind = self.0.get(place).copied();
@@ -48,17 +48,17 @@ impl Indices {
         }
     }
 
-    /// How many there are.
+    /// Return how many indices there are.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// The highest.
+    /// Return the highest index.
     pub fn highest(&self) -> Option<u32> {
         self.0.last().map(|(_, last)| *last)
     }
 
-    /// The first index from `from` on that is not there.
+    /// Return the first index from `from` on that is missing.
     pub fn first_missing(&self, from: u32) -> u32 {
         match self.0.get(self.place(from)) {
             Some((first, last)) if *first <= from => last.saturating_add(1),
@@ -66,7 +66,7 @@ impl Indices {
         }
     }
 
-    /// Those from `from` on, ascending.
+    /// Return the indices from `from` on, ascending.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
         let ranges = self.0.get(self.place(from)..).unwrap_or_default();
         ranges.iter().flat_map(move |(first, last)| (*first).max(from)..=*last)

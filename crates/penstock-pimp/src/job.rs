@@ -1,4 +1,4 @@
-//! What a buffer knows of a job, and what it decides by that.
+//! The state of a job at a buffer, and the rules that depend on it.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Where a job is in its life (section 10).
+/// The state of a job (section 10).
 ///
 /// ```text
 ///  CREATED ─ chunk 0 ─▶ ACTIVE ─┬─ done, no error ─▶ COMPLETED
@@ -27,18 +27,18 @@ const fn is_zero(number: &u64) -> bool {
 pub enum State {
     /// No metadata yet.
     Created,
-    /// Chunks come.
+    /// Chunks arrive.
     Active,
-    /// The final chunk is there.
+    /// The final chunk has arrived.
     Completed,
-    /// The final chunk is there, and says why the job failed.
+    /// The final chunk has arrived with an error.
     Failed,
-    /// Its time is over, and its chunks are gone.
+    /// The lifetime is over, and the chunks are deleted.
     Expired,
 }
 
 impl State {
-    /// Its name in the specification.
+    /// Return its name in the specification.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -50,12 +50,12 @@ impl State {
     }
 }
 
-/// What a job is made with.
+/// The settings of a new job.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings<'a> {
-    /// How long it lives, in milliseconds; the limit's if it is not said.
+    /// Its lifetime in milliseconds; the limit's if not set.
     pub ttl_ms: Option<u64>,
-    /// What readers must know; nothing, if it is not said.
+    /// The key that readers need; if not set, anyone may read.
     pub read_key: Option<&'a str>,
 }
 
@@ -75,46 +75,47 @@ pub struct Done {
     pub bytes: u64,
     /// Whether it has an error.
     pub failed: bool,
-    /// The payload's SHA-256, if the sender said it.
+    /// The payload's SHA-256, if the sender stated it.
     pub sha256: Option<Digest>,
 }
 
-/// What became of a write (section 7).
+/// The result of a write (section 7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// The places of the new chunks in the batch: these are to be stored.
+    /// The positions of the new chunks in the batch: these are to be stored.
     pub new: Vec<usize>,
-    /// How many chunks were there already.
+    /// How many chunks were already stored.
     pub duplicates: usize,
     /// Whether the consumer has cancelled the job.
     pub cancelled: bool,
 }
 
-/// What a poll finds (section 9).
+/// The result of a poll (section 9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The chunks that are there, ascending.
+    /// The available chunks, ascending.
     pub indices: Vec<u32>,
-    /// What the answer says as nextIndex.
+    /// The nextIndex of the answer.
     pub next_index: u64,
-    /// Nothing more will come: an empty poll is not held open.
+    /// Nothing more will arrive: an empty poll is not held open.
     pub finished: bool,
 }
 
-/// A job at the buffer, but for its chunks.
+/// A job at the buffer, without its chunks.
 ///
-/// Who stores it does so together with the chunks of a write: a copy is written to, both are stored, and the copy takes the job's
-/// place only then. So a 201 is said of what is on disk, and a write is taken whole or not at all.
+/// The caller stores a job together with the chunks of a write: it changes a copy, stores copy and chunks, and only
+/// then replaces the job by the copy. So a 201 means that the chunks are on disk, and a write is stored completely or
+/// not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     write_key: Digest,
-    /// Until when the key counts, where it is a signed token.
+    /// When the key expires, if it is a signed token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     write_until: Option<u64>,
-    /// Until when the last of the signed tokens counts that were its key; 0: there was none.
+    /// The latest expiry of the signed tokens that were its key; 0: there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     tokens_until: u64,
-    /// It was deleted, and is known only so that no token makes it again.
+    /// The job was deleted, and is kept only so that no token makes it again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
     read_key: Option<Digest>,
@@ -126,15 +127,16 @@ pub struct Job {
     bytes: u64,
     done: Option<Done>,
     cancelled: bool,
-    /// Its buffer has lost something of it.
+    /// The buffer has lost a part of the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lost: bool,
 }
 
 impl Job {
-    /// Makes a job: its state is CREATED (decision 1).
+    /// Make a job: its state is CREATED (decision 1).
     ///
-    /// Fails with [`Malformed`](crate::Code::Malformed) where the key is none, or its life is longer than the limit.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where the key is invalid, or the lifetime is longer than the
+    /// limit.
     pub fn create(now: Now, key: &str, settings: Settings<'_>, limits: &Limits) -> Result<Self> {
         if !is_key(key) || settings.read_key.is_some_and(|key| !is_key(key)) {
             return Err(Malformed::JobKey.into());
@@ -160,17 +162,17 @@ impl Job {
         })
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Fails with [`Malformed`](crate::Code::Malformed) for anything else.
+    /// Read what [`encode`](Self::encode) wrote. Fails with [`Malformed`](crate::Code::Malformed) for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| Malformed::Job { reason: error.to_string() }.into())
     }
 
-    /// Writes it, as stores keep it. The keys are not in it, only their SHA-256.
+    /// Encode the job as stores keep it. The keys are not included, only their SHA-256.
     pub fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Unwritable::Job { reason: error.to_string() }.into())
     }
 
-    /// Where it is in its life.
+    /// Return its state.
     pub fn state(&self, now: Now) -> State {
         if now.unix_millis() >= self.expires_at() {
             return State::Expired;
@@ -186,83 +188,86 @@ impl Job {
         }
     }
 
-    /// When it was made, in milliseconds since the Unix epoch.
+    /// Return when it was made, in milliseconds since the Unix epoch.
     pub const fn created_at(&self) -> u64 {
         self.created_at
     }
 
-    /// When its chunks are to be deleted, in milliseconds since the Unix epoch (section 10).
+    /// Return when its chunks are to be deleted, in milliseconds since the Unix epoch (section 10).
     pub const fn expires_at(&self) -> u64 {
         self.created_at.saturating_add(self.ttl)
     }
 
-    /// When it is to be forgotten: until then it is known as one that has expired (decision 8).
+    /// Return when it is to be forgotten: until then it is known as expired (decision 8).
     ///
-    /// While a token counts that was its key it is not forgotten: that would make the job again, without its readKey.
+    /// A job is not forgotten while a token that was its key is valid, because the token would make the job again,
+    /// without its readKey.
     pub fn forgotten_at(&self) -> u64 {
         self.expires_at().saturating_add(self.ttl).max(self.tokens_until)
     }
 
-    /// How long it still lives; nothing, when it has expired.
+    /// Return its remaining lifetime; zero once it has expired.
     pub fn time_left(&self, now: Now) -> Duration {
         Duration::from_millis(self.expires_at().saturating_sub(now.unix_millis()))
     }
 
-    /// The generation, as an `ETag` (decision 11).
+    /// Return the generation, as an `ETag` (decision 11).
     pub fn etag(&self) -> String {
         format!("\"{}\"", self.generation)
     }
 
-    /// The chunks that are there.
+    /// Return the indices of the stored chunks.
     pub const fn indices(&self) -> &Indices {
         &self.indices
     }
 
-    /// The final chunk.
+    /// Return the final chunk.
     pub const fn done(&self) -> Option<&Done> {
         self.done.as_ref()
     }
 
-    /// Whether every chunk up to the final one is there, and that one has no error.
+    /// Return whether every chunk up to the final one is stored, and the final one has no error.
     pub fn is_whole(&self) -> bool {
         self.done.as_ref().is_some_and(|done| !done.failed && self.indices.first_missing(0) > done.index)
     }
 
-    /// The key that was set just now is a signed token, and counts until then, in milliseconds since the Unix epoch; or it is none.
+    /// Record when the key that was just set expires, in milliseconds since the Unix epoch, if it is a signed token.
     pub fn set_token(&mut self, until: Option<u64>) {
         self.write_until = until;
         self.tokens_until = self.tokens_until.max(until.unwrap_or(0));
     }
 
-    /// What is left of a job that was deleted, where tokens make jobs: it has no chunks, and no key counts. It is forgotten when every
-    /// token has expired that counts now.
+    /// Return the remains of a job that was deleted, where tokens make jobs: it has no chunks, and its keys are not
+    /// accepted. It is forgotten once every token that is valid now has expired.
     pub fn into_deleted(self, now: Now, limits: &Limits) -> Self {
         let until = now.unix_millis().saturating_add(limits.ttl).saturating_add(LEEWAY_MS);
         let (indices, tokens_until) = (Indices::new(), self.tokens_until.max(until));
         Self { indices, tokens_until, bytes: 0, done: None, deleted: true, ..self }
     }
 
-    /// Its buffer has lost chunks of it, or how far it was: from now on nobody writes or reads it, and is told why.
+    /// Mark the job as damaged, because its buffer has lost chunks or its progress: from now on writes and reads are
+    /// refused with that reason.
     pub const fn set_lost(&mut self) {
         self.lost = true;
     }
 
-    /// Whether its buffer has all of it, as far as it knows.
+    /// Return whether the buffer has all of it, as far as it knows.
     pub const fn is_intact(&self) -> bool {
         !self.lost
     }
 
-    /// Whether it was deleted. Who keeps jobs keeps no chunks of it.
+    /// Return whether it was deleted. A store keeps no chunks of a deleted job.
     pub const fn is_deleted(&self) -> bool {
         self.deleted
     }
 
-    /// Whether its key is a signed token that is not this one: then one that was signed later may take its place.
+    /// Return whether its key is a signed token other than this one, so that a token signed later may replace it.
     pub fn has_other_token(&self, key: &str) -> bool {
         self.write_until.is_some() && !self.write_key.matches(key)
     }
 
-    /// A token of this job, whose signature was checked, takes the place of the one before, unless that counts for longer.
+    /// Replace the job's token by this one, whose signature was checked, unless the old one expires later. Return
+    /// whether it was replaced.
     pub fn renew(&mut self, key: &str, until: u64) -> bool {
         let renews = self.has_other_token(key) && self.write_until.is_some_and(|before| before <= until);
         if renews {
@@ -290,7 +295,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether this key may write now: a buffer asks before it reads a body.
+    /// Check that this key may write now. A buffer calls this before it reads a body.
     ///
     /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
@@ -302,7 +307,8 @@ impl Job {
         self.check_life(now)
     }
 
-    /// Who may read: everybody, or who knows the readKey or the writeKey (decision 9).
+    /// Check that this key may read: without a readKey anyone may, otherwise the readKey or the writeKey is needed
+    /// (decision 9).
     ///
     /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
     pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
@@ -314,7 +320,7 @@ impl Job {
         self.check_life(now)
     }
 
-    /// A PUT for a job that is there: nothing changes for the same key, another one is a conflict (decision 1).
+    /// Handle a PUT for an existing job: the same key changes nothing, another key is a conflict (decision 1).
     pub fn handle_create(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         let key = bearer.ok_or(Error::Unauthorized)?;
@@ -324,9 +330,10 @@ impl Job {
         self.check_writer(now, bearer)
     }
 
-    /// A PUT with `If-Match`: the new key takes the old one's place, and a new generation begins (decision 11).
+    /// Handle a PUT with `If-Match`: replace the key and begin a new generation (decision 11).
     ///
-    /// Fails with [`PreconditionFailed`](crate::Code::PreconditionFailed) where the generation is another.
+    /// Fails with [`PreconditionFailed`](crate::Code::PreconditionFailed) where the current generation is a different
+    /// one.
     pub fn handle_take_over(
         &mut self,
         now: Now,
@@ -345,7 +352,7 @@ impl Job {
         Ok(())
     }
 
-    /// A write: says which chunks are new. Where it fails nothing has changed (section 7, decisions 2 and 3).
+    /// Handle a write; return which chunks are new. A write that fails changes nothing (section 7, decisions 2 and 3).
     pub fn handle_write(
         &mut self,
         now: Now,
@@ -357,7 +364,7 @@ impl Job {
         let mut next = self.clone();
         let mut new = Vec::new();
         for (place, envelope) in batch.envelopes().iter().enumerate() {
-            // The first write of an index wins, inside a batch too.
+            // The first write of an index wins, also within a batch.
             if !next.indices.insert(envelope.index) {
                 continue;
             }
@@ -393,7 +400,7 @@ impl Job {
         Ok(limits.job().check(self.bytes)?)
     }
 
-    /// A poll: which chunks are its answer (section 9, decision 8).
+    /// Handle a poll; return the chunks of its answer (section 9, decision 8).
     pub fn handle_poll(&self, now: Now, bearer: Option<&str>, from: u64, limit: Option<u64>) -> Result<Found> {
         self.check_reader(now, bearer)?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
@@ -404,14 +411,15 @@ impl Job {
         Ok(Found { indices, next_index, finished })
     }
 
-    /// What can be read of the payload in order from `from` on, before the first gap: the end of that range (decision 10).
+    /// Return the end of the range that can be read in order from `from` on, before the first gap, and whether it
+    /// includes the final chunk (decision 10).
     pub fn handle_follow(&self, now: Now, bearer: Option<&str>, from: u32) -> Result<(u32, bool)> {
         self.check_reader(now, bearer)?;
         let end = self.indices.first_missing(from);
         Ok((end, self.done.as_ref().is_some_and(|done| end > done.index)))
     }
 
-    /// What `GET .../status` answers (decision 10).
+    /// Return the answer to `GET .../status` (decision 10).
     pub fn handle_status(&self, now: Now, bearer: Option<&str>) -> Result<StatusBody> {
         self.check_reader(now, bearer)?;
         Ok(StatusBody {
@@ -426,9 +434,10 @@ impl Job {
         })
     }
 
-    /// The consumer wants no more (decision 11): the writer learns it with its next answer. `false`: the job has ended already.
+    /// Cancel the job for the consumer (decision 11): the writer learns it from its next answer. Returns `false` if the
+    /// job has already ended.
     ///
-    /// Without a key it is 401, although reading may need none; whoever may write may cancel too.
+    /// A key is required (401 without one), even where reading needs none; the writeKey may cancel too.
     pub fn handle_cancel(&mut self, now: Now, bearer: Option<&str>) -> Result<bool> {
         self.check_known()?;
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
@@ -440,7 +449,7 @@ impl Job {
         Ok(self.cancelled)
     }
 
-    /// A DELETE: the job and its chunks may go (decision 10).
+    /// Handle a DELETE: the job and its chunks may be deleted (decision 10).
     pub fn handle_delete(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_writer(now, bearer)
     }

@@ -1,4 +1,4 @@
-//! Keys: bearers, what is kept of them, and signed tokens (section 13, decision 1).
+//! Keys: bearer keys, the hashes kept of them, and signed tokens (section 13, decision 1).
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{Error, JobId, Now, Result};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// That of these bytes.
+    /// Hash these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::finish(Sha256::new_with_prefix(bytes))
     }
@@ -27,7 +27,7 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// Reads 64 digits.
+    /// Parse 64 hex digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -45,7 +45,7 @@ impl Digest {
         Some(Self(bytes))
     }
 
-    /// Whether it is this key's, told in a time that does not depend on where they differ.
+    /// Return whether this is the hash of a key, in a time that does not depend on where they differ.
     pub(crate) fn matches(&self, key: &str) -> bool {
         self.0.ct_eq(&Self::of(key.as_bytes()).0).into()
     }
@@ -76,26 +76,26 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The key of an `Authorization: Bearer KEY`; `None` where there is none.
+/// Return the key of an `Authorization: Bearer KEY`; `None` if there is none.
 pub fn bearer(authorization: Option<&str>) -> Option<&str> {
     let (scheme, key) = authorization?.trim().split_once(' ')?;
     let key = key.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
 }
 
-/// How far the clock of who signs tokens may be from this one.
+/// How far the clock of a token's signer may differ from this one.
 const LEEWAY: Duration = Duration::from_millis(LEEWAY_MS);
 pub(crate) const LEEWAY_MS: u64 = 10_000;
 
-/// What a signed token says.
+/// The claims of a signed token.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Claims {
-    /// The job that it writes.
+    /// The job that the token may write.
     job_id: String,
-    /// Until when, in seconds since the Unix epoch. RFC 7519 allows a fraction.
+    /// Its expiry, in seconds since the Unix epoch. RFC 7519 allows a fraction.
     exp: f64,
-    /// From when on.
+    /// When it becomes valid.
     #[serde(default)]
     nbf: f64,
 }
@@ -105,13 +105,13 @@ struct Header {
     alg: String,
 }
 
-/// Until when a writeKey counts that is a signed token (a JWT, HS256 under `secret`), in milliseconds since the Unix epoch; `None`
-/// where it is a key like others, not signed with this secret (section 13, decision 1).
+/// Return the expiry of a writeKey that is a signed token (a JWT, HS256 under `secret`), in milliseconds since the Unix
+/// epoch; `None` for an ordinary key, which is not signed with this secret (section 13, decision 1).
 ///
-/// Fails with [`Unauthorized`](crate::Code::Unauthorized) where it is signed and is another job's, has expired, does not count yet, or would
-/// count for longer than `ttl` milliseconds, which is as long as a job lives.
+/// Fails with [`Unauthorized`](crate::Code::Unauthorized) where the token is signed but belongs to another job, has
+/// expired, is not valid yet, or expires more than `ttl` milliseconds from now, which is the longest lifetime of a job.
 pub fn verify_jwt(token: &str, secret: &[u8], job: JobId, now: Now, ttl: u64) -> Result<Option<u64>> {
-    // Whoever likes signs with nothing.
+    // Anyone can sign with an empty secret.
     let Some(signed) = signed(token, secret).filter(|_| !secret.is_empty()) else { return Ok(None) };
     let claims = claims(signed).filter(|claims| claims.job_id == job.to_string()).ok_or_else(Error::unauthorized)?;
     let at = Duration::from_micros(now.unix_micros);
@@ -123,7 +123,7 @@ pub fn verify_jwt(token: &str, secret: &[u8], job: JobId, now: Now, ttl: u64) ->
     Ok(Some(u64::try_from(until.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// What is signed, if it is.
+/// Return the signed part of a token, if the signature is valid.
 fn signed<'a>(token: &'a str, secret: &[u8]) -> Option<&'a str> {
     let (signed, signature) = token.rsplit_once('.')?;
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).ok()?;

@@ -1,7 +1,7 @@
-//! PIMP 0.5.0, without IO: results to whoever can only poll, through a buffer that both sides call.
+//! PIMP 0.5.0, without IO: results for clients that can only poll, through a buffer that both sides call.
 //!
-//! - [`Batch`] is what a sender posts, validated; [`Job`] is what the buffer knows about a job, and decides what is taken.
-//! - [`Sender`] is the machine of who writes a job; [`Consumer`] that of who reads it.
+//! - [`Batch`] is what a sender posts, validated. [`Job`] is a job at the buffer and decides what is accepted.
+//! - [`Sender`] is the state machine that writes a job; [`Consumer`] the one that reads it.
 //!
 //! ```text
 //! PUT    /pimp/{jobId}          make a job, or take it over            POST /pimp/{jobId}/chunks  {"chunks": [envelope, ..]}
@@ -9,8 +9,8 @@
 //! DELETE /pimp/{jobId}          GET .../status   GET .../raw           POST /pimp/{jobId}/cancel
 //! ```
 //!
-//! All three are values that the caller keeps, with the time as an argument. Nothing here knows HTTP but for its statuses and the
-//! texts of its bodies. The sections cited are the specification's, the decisions those of `docs/protocols/pimp.md`.
+//! The caller keeps all of these as values and passes the time as an argument. Of HTTP, only statuses and bodies occur
+//! here. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
 
 mod consumer;
 mod envelope;

@@ -1,6 +1,6 @@
 use penstock_wire::Limit;
 
-/// How large a job may be (section 13, decision 3). Each is checked before memory is taken for what it limits.
+/// The limits of a job (section 13, decision 3). Each is checked before memory is allocated for what it limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all values of a job: 50 MiB, the last 64 KiB of it for the final chunk only.
@@ -13,11 +13,11 @@ pub struct Limits {
     pub error: u64,
     /// Bytes of the body of a write: 64 MiB.
     pub body: u64,
-    /// Milliseconds that a job lives, and the most that a consumer may ask for: 300,000.
+    /// The default and longest lifetime of a job, in milliseconds: 300,000.
     pub ttl: u64,
 }
 
-/// Of a job's bytes, what only a final chunk may use: a sender that is at the limit can still say so.
+/// The part of a job's bytes that only a final chunk may use, so that a sender at the limit can still report it.
 const RESERVED: u64 = 64 << 10;
 
 impl Default for Limits {
@@ -55,7 +55,7 @@ impl Limits {
         Limit::new("the length of error", self.error)
     }
 
-    /// What the length of a write's body is checked against, before it is read.
+    /// Return the limit of a write's body, which is checked before the body is read.
     pub const fn body(&self) -> Limit {
         Limit::new("the length of the body", self.body)
     }

@@ -1,4 +1,4 @@
-//! Chunk 0: what a job is (section 4).
+//! Chunk 0: the metadata of a job (section 4).
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,7 +16,7 @@ pub enum ContentEncoding {
     Base64,
 }
 
-/// What was done to the payload before it was cut into chunks.
+/// How the payload was compressed before it was cut into chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
@@ -35,13 +35,13 @@ pub struct Metadata {
     pub content_type: String,
     /// How values hold bytes.
     pub content_encoding: ContentEncoding,
-    /// What was done to the payload.
+    /// How it was compressed.
     #[serde(default)]
     pub compression: Compression,
     /// Bytes of the payload as it is reassembled, before it is decompressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_length: Option<u64>,
-    /// A JSON object of the application's, which nobody here looks into.
+    /// A JSON object of the application, which is passed on unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }
@@ -58,7 +58,7 @@ impl PartialEq for Metadata {
 const CONTENT_TYPE: usize = 255;
 
 impl Metadata {
-    /// Reads the value of chunk 0. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
+    /// Read the value of chunk 0. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(value: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Metadata { reason: error.to_string() };
         let Object(metadata): Object<Self> = serde_json::from_str(value).map_err(wrong)?;
@@ -71,13 +71,13 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Writes the value of chunk 0.
+    /// Write the value of chunk 0.
     pub fn encode(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|error| Unwritable::Metadata { reason: error.to_string() }.into())
     }
 }
 
-/// Whether it can be a header field's value and has a type and a subtype.
+/// Return whether a text can be a header's value and has a type and a subtype.
 pub(crate) fn is_mime(text: &str) -> bool {
     let essence = text.split(';').next().unwrap_or_default().trim();
     let parts = essence.split_once('/');
@@ -87,7 +87,7 @@ pub(crate) fn is_mime(text: &str) -> bool {
         && parts.is_some_and(|(kind, subtype)| token(kind) && token(subtype))
 }
 
-/// Whether a payload of this type is text, which is sent as it is (section 3).
+/// Return whether a payload of this type is text, which is sent unencoded (section 3).
 pub fn is_textual(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")

@@ -1,4 +1,5 @@
-//! From values to the payload: Base64, gzip, and what is checked at the end (sections 3 and 9, decisions 5, 6 and 11).
+//! Decoding of values into the payload: Base64, gzip, and the checks at the end (sections 3 and 9, decisions 5, 6 and
+//! 11).
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,13 +15,14 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Corrupt, Malformed, Result};
 use crate::{Compression, ContentEncoding, Digest, Metadata};
 
-/// What is inflated at once: gzip gives at most about a thousand times as much, before the limit is looked at again.
+/// Bytes that are inflated in one step: gzip expands them at most about a thousandfold before the limit is checked
+/// again.
 const STEP: usize = 4 << 10;
 
-/// Turns the values of chunks from 1 on into the payload, in order.
+/// Decodes the values of chunks from 1 on into the payload, in order.
 pub struct Decoder {
     encoding: ContentEncoding,
-    // The first characters of four, whose others come with the next value.
+    // The first characters of a group of four whose rest comes with the next value.
     carry: Vec<u8>,
     gzip: Option<MultiGzDecoder<Vec<u8>>>,
     hasher: Sha256,
@@ -30,7 +32,7 @@ pub struct Decoder {
     limit: Limit,
 }
 
-/// What of a decoder says where it is.
+/// The saved state of a decoder.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
@@ -49,7 +51,7 @@ impl fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a job's chunks. Of a compressed job it gives at most `inflated` bytes.
+    /// Make a decoder for a job's chunks. A compressed payload may inflate to at most `inflated` bytes.
     pub fn new(metadata: &Metadata, inflated: u64) -> Self {
         let gzip = match metadata.compression {
             Compression::None => None,
@@ -67,14 +69,15 @@ impl Decoder {
         }
     }
 
-    /// Where it is; `None` of what is compressed: that is decoded from its beginning again.
+    /// Return the state for a position; `None` for a compressed payload, which is decoded from its beginning again.
     pub(crate) fn keep(&self) -> Option<Kept> {
         let hash = STANDARD.encode(self.hasher.serialize());
         let carry = String::from_utf8_lossy(&self.carry).into_owned();
         self.gzip.is_none().then_some(Kept { carry, hash, reassembled: self.reassembled })
     }
 
-    /// A decoder that goes on from there. Fails as [`Malformed`](crate::Code::Malformed) where that is no such place.
+    /// Make a decoder that resumes from a saved state. Fails with [`Malformed`](crate::Code::Malformed) where the state
+    /// is invalid.
     pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
         let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
@@ -87,10 +90,10 @@ impl Decoder {
         Ok(Self { carry, hasher, reassembled, delivered: reassembled, ..Self::new(metadata, inflated) })
     }
 
-    /// Takes the next value and appends what can be said of the payload.
+    /// Decode the next value and append the bytes of the payload that it completes.
     ///
-    /// Fails with [`Corrupt`](crate::Code::Corrupt) where it is no Base64 or no gzip, or longer than contentLength; with
-    /// [`TooLarge`](crate::Code::TooLarge) where it inflates beyond the limit.
+    /// Fails with [`Corrupt`](crate::Code::Corrupt) where the value is not Base64 or gzip, or exceeds contentLength;
+    /// with [`TooLarge`](crate::Code::TooLarge) where it inflates beyond the limit.
     pub fn push(&mut self, value: &str, out: &mut Vec<u8>) -> Result<()> {
         match self.encoding {
             ContentEncoding::Identity => self.take(value.as_bytes(), out),
@@ -101,8 +104,8 @@ impl Decoder {
         }
     }
 
-    /// Four characters are three bytes, or fewer where they are padded: so values that are decoded each by itself and
-    /// values that are one text, cut anywhere, are both understood (decision 5).
+    /// Decode Base64. Four characters are three bytes, or fewer if padded. So this accepts values that are each encoded
+    /// separately as well as one text cut at any position (decision 5).
     fn unbase64(&mut self, value: &[u8]) -> Result<Vec<u8>> {
         let joined;
         let text = if self.carry.is_empty() {
@@ -145,9 +148,10 @@ impl Decoder {
         Ok(())
     }
 
-    /// The final chunk was taken: checks that the payload is whole, and appends what was held back.
+    /// Handle the end after the final chunk: check that the payload is complete, and append what was held back.
     ///
-    /// Fails with [`Corrupt`](crate::Code::Corrupt) where Base64 or gzip breaks off, or the length or the SHA-256 is another.
+    /// Fails with [`Corrupt`](crate::Code::Corrupt) where Base64 or gzip is incomplete, or the length or the SHA-256
+    /// differs.
     pub fn finish(&mut self, sha256: Option<&Digest>, out: &mut Vec<u8>) -> Result<()> {
         if !self.carry.is_empty() {
             return Err(Corrupt::Base64End.into());

@@ -1,4 +1,4 @@
-//! The bodies of a buffer's answers.
+//! The bodies of a buffer's responses.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ use crate::error::{Code, Error, Malformed, Result};
 use crate::object::Object;
 use crate::{Digest, State};
 
-/// What a write is answered with (section 7, decision 11).
+/// The response to a write (section 7, decision 11).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
     /// New chunks.
     pub written: u64,
-    /// Chunks that were there already.
+    /// Chunks that were already stored.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicates: u64,
-    /// Whether the consumer wants no more.
+    /// Whether the consumer has cancelled the job.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cancelled: bool,
 }
@@ -28,26 +28,26 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Answer {
-    /// Its status: 201 with any new chunk, else 200.
+    /// Return its status: 201 if any chunk is new, otherwise 200.
     pub const fn status(&self) -> u16 {
         if self.written > 0 { 201 } else { 200 }
     }
 
-    /// Reads what a buffer has answered. What it leaves out is zero, and a body that is none says nothing.
+    /// Read a buffer's response. Missing fields are zero, and an invalid body counts as empty.
     pub fn decode(body: &[u8]) -> Self {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |Object(answer)| answer)
     }
 }
 
-/// What `GET .../status` answers (decision 10).
+/// The response to `GET .../status` (decision 10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusBody {
-    /// Where the job is in its life.
+    /// The job's state.
     pub state: State,
     /// Chunks stored, chunk 0 included.
     pub chunks: u32,
-    /// Bytes of all values stored, that of chunk 0 included.
+    /// Bytes of all stored values, including chunk 0.
     pub bytes: u64,
     /// The highest index stored, plus 1.
     pub next_index: u64,
@@ -58,27 +58,27 @@ pub struct StatusBody {
     /// Whether the consumer has cancelled it.
     #[serde(default)]
     pub cancelled: bool,
-    /// The payload's, if the sender said it.
+    /// The payload's checksum, if the sender stated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
 }
 
 impl StatusBody {
-    /// Reads what a buffer has answered. Fails with [`Malformed`](Code::Malformed).
+    /// Read a buffer's response. Fails with [`Malformed`](Code::Malformed).
     pub fn decode(body: &[u8]) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Status { reason: error.to_string() }.into();
         serde_json::from_slice(body).map(|Object(status)| status).map_err(wrong)
     }
 }
 
-/// What every refusal is answered with.
+/// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal<'a> {
     /// What is wrong, for people.
     pub error: Cow<'a, str>,
     /// What is wrong, for programs.
     pub code: &'static str,
-    /// EXPIRED, where that is why.
+    /// EXPIRED, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
 }
@@ -90,7 +90,7 @@ impl From<&Error> for Refusal<'_> {
     }
 }
 
-/// What a poll is answered with, from chunks as [`Envelope::encode`](crate::Envelope::encode) wrote them.
+/// Return the body of a response to a poll, from chunks as [`Envelope::encode`](crate::Envelope::encode) wrote them.
 pub fn poll_body<T: AsRef<[u8]>>(chunks: impl IntoIterator<Item = T>, next_index: u64) -> Vec<u8> {
     let mut body = b"{\"chunks\":[".to_vec();
     for (place, chunk) in chunks.into_iter().enumerate() {
@@ -103,13 +103,13 @@ pub fn poll_body<T: AsRef<[u8]>>(chunks: impl IntoIterator<Item = T>, next_index
     body
 }
 
-/// What the code of a refusal is.
+/// Return the code in an error response.
 pub(crate) fn code(body: &[u8]) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_slice(body).ok()?;
     refusal.get("code")?.as_str().map(str::to_owned)
 }
 
-/// What of a buffer's answer goes into an error: its beginning, on one line.
+/// Return the beginning of a response, on one line, for an error message.
 pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body.get(..EXCERPT).unwrap_or(body)).into_owned();
     text.chars().map(|each| if each.is_control() { ' ' } else { each }).collect()

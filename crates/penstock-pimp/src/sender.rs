@@ -1,4 +1,4 @@
-//! Who writes a job: chunks, batches, retries and the end (section 8).
+//! The sender, which writes a job: chunks, batches, retries and the end (section 8).
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -28,33 +28,33 @@ use cut::cut;
 use phase::Phase;
 use request::{Chunk, Encoded, Request, Step};
 
-/// What a sender learns.
+/// An event of a sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SenderEvent {
     /// The buffer has the chunks up to this index.
     Written(u32),
-    /// The consumer wants no more. The job ends with an error chunk; nothing more can be sent.
+    /// The consumer has cancelled the job. The job ends with an error chunk; nothing more can be sent.
     Cancelled,
     /// The final chunk is written.
     Finished,
 }
 
-/// What is to be asked of the buffer.
+/// A request to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transmit {
     /// `POST {job}/chunks` with this body.
     Write(Vec<u8>),
-    /// A poll, by the writeKey: chunks were there already, and it counts whose they are.
+    /// A poll with the writeKey: some chunks were already stored, and the sender must find out who wrote them.
     Probe(Poll),
 }
 
-/// Bytes of the text of an error that every buffer takes (`Limits::error`).
+/// Bytes of an error text that every buffer accepts (`Limits::error`).
 const REASON: usize = 64 << 10;
 
 /// The compressor of a payload.
 struct Gzip {
     encoder: GzEncoder<Vec<u8>>,
-    // It was given bytes since its last flush, and may hold them back.
+    // It was given bytes since its last flush, and may be holding them back.
     pending: bool,
 }
 
@@ -72,17 +72,19 @@ impl Gzip {
 ///                                                                    └─── after a pause ◀───┘
 /// ```
 ///
-/// Chunks that the buffer had already are a retry's, or those of a writer from whom the job was taken over: they are read, and where
-/// they are not the same the job is failed behind them, with [`Conflict`](Code::Conflict) to the caller.
+/// Chunks that the buffer already had come from a retry, or from a writer from whom the job was taken over. The sender
+/// reads them. Where they differ, it fails the job with a final chunk after them, and the caller gets
+/// [`Conflict`](Code::Conflict).
 ///
-/// Chunk 0 goes first and alone (section 8). What is sent in small pieces is put together into chunks, so the number of chunks
-/// does not depend on the number of pieces. One request is on its way at a time. After any call, [`poll_event`](Self::poll_event)
-/// until it gives none, then [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout).
+/// Chunk 0 is sent first and alone (section 8). Small pieces are combined into chunks, so the number of chunks does not
+/// depend on the number of pieces. One request is in flight at a time. After any call, call
+/// [`poll_event`](Self::poll_event) until it returns `None`, then [`poll_transmit`](Self::poll_transmit) and
+/// [`poll_timeout`](Self::poll_timeout).
 pub struct Sender {
     job: JobId,
     config: SenderConfig,
     phase: Phase,
-    // Decided when chunk 0 goes, in any phase: switching later is forbidden (section 3).
+    // Decided when chunk 0 is sent, in any phase: switching later is forbidden (section 3).
     encoding: Option<ContentEncoding>,
     meta: Metadata,
     gzip: Option<Gzip>,
@@ -90,18 +92,19 @@ pub struct Sender {
     waiting: Vec<u8>,
     checked: usize,
     since: Option<Instant>,
-    // The caller wants what waits to go, though it fills no chunk.
+    // The caller wants waiting bytes to be sent although they fill no chunk.
     flush: bool,
     hasher: Sha256,
     total: u64,
     next: u32,
     request: Option<Request>,
-    // What was cut off requests that were too large.
+    // Chunks cut off from requests that were too large.
     rest: VecDeque<Encoded>,
-    // Since when nothing could be written, and why.
+    // Since when writes have failed, and why.
     troubled: Option<(Instant, Trouble)>,
     backoff: Backoff,
-    // Chunks were there already. From then on, in any phase, each goes alone, so that none is written behind another writer's.
+    // Some chunks were already stored. From then on, in any phase, each chunk is sent alone, so that none is written
+    // after another writer's.
     careful: bool,
     events: VecDeque<SenderEvent>,
 }
@@ -117,7 +120,8 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// A sender of a job of which nothing is written yet. Fails as a misuse where the configuration makes no sense.
+    /// Make a sender of a job of which nothing is written yet. Fails as a misuse where the configuration is
+    /// contradictory.
     pub fn new(job: JobId, config: SenderConfig) -> Result<Self> {
         config.check()?;
         let meta = config.metadata(ContentEncoding::Base64)?;
@@ -146,22 +150,22 @@ impl Sender {
         })
     }
 
-    /// Bytes that wait, so that a caller can wait too.
+    /// Return how many bytes wait, so that a caller can apply back-pressure.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether a request has no answer yet: it is on its way, or goes again after a pause.
+    /// Return whether a request has no answer yet: it is in flight, or will be retried after a pause.
     pub const fn is_asking(&self) -> bool {
         self.request.is_some()
     }
 
-    /// Whether a request was too large, and a part of it is still to be asked.
+    /// Return whether a request was too large, and a part of it is still to be sent.
     pub fn is_split(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Whether the final chunk is written.
+    /// Return whether the final chunk is written.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished(_))
     }
@@ -173,9 +177,9 @@ impl Sender {
         if self.phase.is_open() { Ok(()) } else { Err(Misuse::Ended.into()) }
     }
 
-    /// Sends bytes. The job fails where they are no UTF-8 and chunk 0 has said that they are (decision 4).
+    /// Send bytes. The job fails where they are not UTF-8 although chunk 0 stated text (decision 4).
     ///
-    /// Fails with [`Cancelled`](Code::Cancelled), with what the buffer refused, or as a misuse after the end.
+    /// Fails with [`Cancelled`](Code::Cancelled), with the buffer's rejection, or as a misuse after the end.
     pub fn send(&mut self, now: Now, bytes: &[u8]) -> Result<()> {
         self.check_open()?;
         if bytes.is_empty() {
@@ -197,14 +201,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Lets what was sent so far go, though it fills no chunk.
+    /// Send what was given so far, even if it fills no chunk.
     pub fn flush(&mut self) {
         self.flush = true;
     }
 
-    /// The payload is whole. The last chunk is done, or an empty one behind it (section 8).
+    /// End the payload. Its last chunk becomes the final one, or an empty one is added after it (section 8).
     ///
-    /// Fails, and the job too, where the payload ends within a code point or is not as long as was said.
+    /// Fails, and fails the job too, where the payload ends within a code point or differs from the stated length.
     pub fn finish(&mut self) -> Result<()> {
         self.check_open()?;
         if let Some(said) = self.config.content_length.filter(|said| *said != self.total) {
@@ -221,19 +225,20 @@ impl Sender {
         Ok(())
     }
 
-    /// The payload cannot be made: the consumer is told why (section 11). What waits is dropped.
+    /// Fail the job because the payload cannot be made; the consumer gets the reason (section 11). Waiting bytes are
+    /// dropped.
     pub fn fail(&mut self, why: &str) -> Result<()> {
         self.check_open()?;
         self.end_with(why, None);
         Ok(())
     }
 
-    /// End the job with a final chunk that tells the consumer why; then the caller gets the error.
+    /// End the job with a final chunk that has the reason for the consumer; then the caller gets the error.
     fn end_with(&mut self, why: &str, error: Option<Error>) {
         self.waiting.clear();
         self.checked = 0;
         self.gzip = None;
-        // A longer one would be refused, and readers would not learn it at all.
+        // A buffer would reject a longer text, and readers would not get it at all.
         let end = why.floor_char_boundary(REASON);
         self.phase.fail(why.get(..end).unwrap_or_default().to_owned(), error);
     }
@@ -245,7 +250,8 @@ impl Sender {
         error
     }
 
-    /// Whether what waits is UTF-8; a code point may be cut at its end, unless that is the payload's.
+    /// Return whether the waiting bytes are UTF-8. A code point may be incomplete at their end, unless the payload ends
+    /// there.
     fn is_text(&mut self, end: bool) -> bool {
         match std::str::from_utf8(self.waiting.get(self.checked..).unwrap_or_default()) {
             Ok(text) => self.checked += text.len(),
@@ -257,7 +263,7 @@ impl Sender {
         true
     }
 
-    /// The next request; none while one is on its way.
+    /// Return the next request; `None` while one is in flight.
     pub fn poll_transmit(&mut self, now: Now) -> Result<Option<Transmit>> {
         if self.phase.is_over() {
             return Ok(None);
@@ -289,7 +295,7 @@ impl Sender {
         Ok((envelopes, first))
     }
 
-    /// Chunk 0: from here on the encoding stays (section 3).
+    /// Make chunk 0: from here on the encoding is fixed (section 3).
     fn first_chunk(&mut self) -> Result<Chunk> {
         let text = match self.config.encoding {
             Encoding::Auto => is_textual(&self.config.content_type) && !self.config.gzip,
@@ -303,7 +309,7 @@ impl Sender {
         Ok(Chunk::of(Cow::Owned(self.meta.encode()?)))
     }
 
-    /// The chunks that may go now, the last of them done where the payload is at its end.
+    /// Return the chunks that may be sent now; the last of them is final if the payload has ended.
     fn next_chunks(&mut self, now: Now, encoding: ContentEncoding) -> Result<Vec<Chunk>> {
         let (ending, error) = match &self.phase {
             Phase::Open => (false, None),
@@ -329,7 +335,7 @@ impl Sender {
         Ok(chunks)
     }
 
-    /// Take what the compressor holds back.
+    /// Flush the bytes that the compressor holds back.
     fn flush_gzip(&mut self) -> Result<()> {
         let Some(Gzip { encoder: gzip, pending }) = &mut self.gzip else { return Ok(()) };
         if !std::mem::take(pending) {
@@ -340,10 +346,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Cuts what waits: whole chunks once enough of them are there, everything if `all`.
+    /// Cut the waiting bytes: whole chunks once there are enough of them, everything if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
         let most = if self.careful { 1 } else { self.config.max_chunks_per_batch };
-        // A code point that is cut may leave 3 bytes to the next chunk.
+        // A code point that is cut may leave 3 bytes for the next chunk.
         let (whole, left) = match encoding {
             ContentEncoding::Identity => (self.config.max_chunk, 3),
             ContentEncoding::Base64 => (self.config.max_chunk / 4 * 3, 0),
@@ -386,17 +392,17 @@ impl Sender {
         Ok(envelopes)
     }
 
-    /// When what waits has waited long enough.
+    /// Return when the waiting bytes must be sent.
     fn due(&self) -> Option<Instant> {
         self.since.map(|since| since + self.config.flush_interval)
     }
 
-    /// What was learnt.
+    /// Return the next event.
     pub fn poll_event(&mut self) -> Option<SenderEvent> {
         self.events.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout), and then [`poll_transmit`](Self::poll_transmit), want to be called.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout), and then [`poll_transmit`](Self::poll_transmit).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.phase.is_over() {
             return None;
@@ -408,7 +414,7 @@ impl Sender {
         }
     }
 
-    /// Time has passed. Fails with [`Stalled`](Code::Stalled) where nothing could be written for too long.
+    /// Check for a stall. Fails with [`Stalled`](Code::Stalled) where no write succeeded for too long.
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
         self.check_over()?;
         let timeout = self.config.stall_timeout;
@@ -430,7 +436,7 @@ impl Sender {
         Err(error)
     }
 
-    /// The request could not be made, or its answer did not come: it goes again, which is safe (section 7).
+    /// Retry a request that could not be made, or whose answer was lost. Repeating it is safe (section 7).
     pub fn handle_failure(&mut self, now: Now, why: &str) {
         self.retry(now, Trouble::Request(why.to_owned()));
     }
@@ -442,10 +448,10 @@ impl Sender {
         self.troubled = Some((since, trouble));
     }
 
-    /// The answer of the buffer.
+    /// Handle the buffer's answer.
     ///
-    /// 429 and 5xx go again, and after 413 smaller batches. After a chunk that is 413 alone the consumer is told why by a final chunk, for
-    /// which buffers keep room (decision 3), and then this fails. Any other refusal is final.
+    /// 429 and 5xx are retried, and after 413 batches are smaller. If a single chunk gets 413, a final chunk tells the
+    /// consumer why (buffers reserve room for it, decision 3), and then this fails. Any other rejection is final.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
         self.check_over()?;
         let probes = self.request.as_ref().is_some_and(Request::is_probe);
@@ -460,13 +466,13 @@ impl Sender {
         }
     }
 
-    /// The buffer has the request's chunks; some of them it had already, perhaps.
+    /// Handle a write that the buffer has accepted; it may have had some of the chunks before.
     fn taken(&mut self, now: Now, status: u16, answer: &Answer) -> Result<()> {
         let Some(request) = &mut self.request else { return Ok(()) };
         self.troubled = None;
         self.backoff.reset();
         let had_some = answer.duplicates > 0 || (status == 200 && answer.written < request.envelopes.len() as u64);
-        // A job that is cancelled, or ends anyhow, sends only its final chunk from then on.
+        // A job that was cancelled, or is ending anyway, sends only its final chunk from then on.
         let cancels = answer.cancelled && !request.is_final();
         self.careful |= had_some;
         if had_some && !cancels {
@@ -497,7 +503,7 @@ impl Sender {
         self.check_over()
     }
 
-    /// The buffer has answered a probe.
+    /// Handle the answer to a probe.
     fn probed(&mut self, now: Now, body: &[u8]) -> Result<()> {
         let Some(request) = &mut self.request else { return Ok(()) };
         let Step::Probe(probe) = &mut request.step else { return Ok(()) };
@@ -522,7 +528,7 @@ impl Sender {
         }
     }
 
-    /// Another writer's chunk is in the place of ours. The job can only fail, and its own reason stands where it fails already.
+    /// Fail the job because another writer's chunk has our index. An earlier reason for failing takes precedence.
     fn fail_displaced(&mut self, index: u32, error: Option<Error>) -> Error {
         let conflict = Conflict::Writer { index };
         let why = conflict.to_string();
@@ -534,7 +540,7 @@ impl Sender {
         self.phase.error().cloned().unwrap_or(error)
     }
 
-    /// The final chunk goes behind those of another writer, once, unless one of those has ended the job.
+    /// Move the final chunk after those of another writer, once, unless one of those has already ended the job.
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
         self.drop_rest();
@@ -557,13 +563,13 @@ impl Sender {
             return self.over(error);
         }
         if error.code() == Code::Conflict && self.phase.may_move() {
-            // Chunks of another writer are above the final chunk: it goes behind them.
+            // Another writer has chunks after our final chunk, so it must be placed after them.
             request.probe(now.instant, ConflictProbe::find_end(self.job, first));
             self.fail_displaced(first, Some(error));
         } else if error.code() == Code::TooLarge && request.envelopes.len() > 1 {
             self.split(now);
         } else if error.code() == Code::TooLarge && first > 0 {
-            // It was not taken: its index is the final chunk's.
+            // The chunk was not stored, so the final chunk takes its index.
             self.request = None;
             self.drop_rest();
             self.next = first;

@@ -1,16 +1,17 @@
 use std::time::Instant;
 
-/// The two clocks, read by the driver and handed to every call that needs one: the core has no clock of its own.
+/// The two clocks. The driver reads them and passes them to every call that needs the time, because the core reads no
+/// clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic time, for time-outs.
+    /// Monotonic time, for timeouts.
     pub instant: Instant,
-    /// Microseconds since the Unix epoch, for what outlives the process.
+    /// Microseconds since the Unix epoch, for times that outlive the process.
     pub unix_micros: u64,
 }
 
 impl Now {
-    /// Milliseconds since the Unix epoch, as envelopes and states have them.
+    /// Return the milliseconds since the Unix epoch, as envelopes and jobs store them.
     pub const fn unix_millis(self) -> u64 {
         self.unix_micros / 1_000
     }

@@ -1,4 +1,4 @@
-//! What a consumer asks a sender for (section 6).
+//! The request by which a consumer asks a sender for a job (section 6).
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use crate::validate::{is_key, json};
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trigger {
-    /// The job, which its consumer has made.
+    /// The job, which the consumer has made.
     pub job_id: String,
     /// Where its chunks are to be posted.
     pub write_url: String,
-    /// The key for that.
+    /// The key for writing them.
     pub write_key: String,
     /// A JSON object for the application.
     pub payload: Box<RawValue>,
@@ -31,7 +31,7 @@ impl fmt::Debug for Trigger {
 }
 
 impl Trigger {
-    /// Reads a body; fields that nobody knows are ignored. Where its writeUrl may lead is not looked at here.
+    /// Parse a body; unknown fields are ignored. The host of writeUrl is not checked here.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8]) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! What comes from outside, and every rule that a buffer checks before it takes it (sections 5 and 7, decisions 1 to 10).
+//! Input from outside, and every rule that a buffer checks before it accepts it (sections 5 and 7, decisions 1 to 10).
 
 use std::fmt;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::{Envelope, JobId, Limits};
 
 /// The longest that an empty poll is held open (decision 10).
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Bytes of a key.
+/// The longest key in bytes.
 pub(crate) const KEY: usize = 4_096;
 
-/// The body of a write: one envelope or more, each well formed and of the path's job.
+/// The body of a write: one or more well-formed envelopes of the path's job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<'a>(Vec<Envelope<'a>>);
 
 impl<'a> Batch<'a> {
-    /// Reads a body and checks all that can be said without knowing the job (section 7).
+    /// Parse a body and check every rule that does not depend on the job's state (section 7).
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) or [`TooLarge`](crate::Code::TooLarge), naming the field and the limit.
     pub fn decode(body: &'a [u8], job: JobId, limits: &Limits) -> Result<Self> {
@@ -35,12 +35,12 @@ impl<'a> Batch<'a> {
         chunks.into_fields().map(|fields| fields.check(job, limits)).collect::<Result<_>>().map(Self)
     }
 
-    /// The same, of its own memory.
+    /// Return the batch with owned memory.
     pub fn into_owned(self) -> Batch<'static> {
         Batch(self.0.into_iter().map(Envelope::into_owned).collect())
     }
 
-    /// The envelopes, in the order of the body.
+    /// Return the envelopes, in the order of the body.
     pub fn envelopes(&self) -> &[Envelope<'a>] {
         &self.0
     }
@@ -52,10 +52,10 @@ struct Chunks<'a> {
     chunks: Bounded<'a>,
 }
 
-/// The most envelopes that memory is taken for; those beyond are counted.
+/// The most envelopes that are kept in memory; those beyond are only counted.
 const MOST: usize = 65_536;
 
-/// Envelopes as JSON has them; of too many only their number.
+/// Envelopes as they are in JSON; if there are too many, only their number.
 pub(crate) struct Bounded<'a> {
     fields: Vec<Fields<'a>>,
     beyond: u64,
@@ -99,13 +99,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
     }
 }
 
-/// Reads a body that is JSON in UTF-8. What JSON skips would not be checked otherwise.
+/// Read a body that is JSON in UTF-8. Without this check, strings that serde skips would not be validated.
 pub(crate) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     let text = std::str::from_utf8(body).map_err(Malformed::BodyText)?;
     serde_json::from_str(text).map_err(|error| Malformed::Body { reason: error.to_string() }.into())
 }
 
-/// Refuses a body of another type than JSON. One without a type is taken for JSON.
+/// Reject a body whose type is not JSON. A body without a type counts as JSON.
 pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
     let essence = value.map(|value| value.split(';').next().unwrap_or_default().trim());
     if essence.is_none_or(|essence| essence.eq_ignore_ascii_case("application/json")) {
@@ -115,19 +115,19 @@ pub(crate) fn content_type(value: Option<&str>) -> Result<()> {
 }
 
 impl Batch<'_> {
-    /// Refuses the `Content-Type` of a write or a creation that is not JSON: 415.
+    /// Reject a `Content-Type` that is not JSON on a write or a creation: 415.
     pub fn check_content_type(value: Option<&str>) -> Result<()> {
         content_type(value)
     }
 }
 
-/// The body of a PUT: what the consumer wants of the job (decisions 1 and 11). All of it is optional.
+/// The body of a PUT: the consumer's settings of the job (decisions 1 and 11). All fields are optional.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Creation {
-    /// How long the job lives, in milliseconds; the limit's if it is not said.
+    /// The lifetime of the job in milliseconds; the limit's if not set.
     pub ttl_ms: Option<u64>,
-    /// What readers must know.
+    /// The key that readers need.
     pub read_key: Option<String>,
     /// Of a takeover: the new writeKey.
     pub write_key: Option<String>,
@@ -140,7 +140,7 @@ impl fmt::Debug for Creation {
 }
 
 impl Creation {
-    /// Reads a body, which may be empty. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
+    /// Read a body, which may be empty. Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -158,7 +158,7 @@ impl Creation {
     }
 }
 
-/// Whether a header can carry it as a bearer.
+/// Return whether a header can carry the key as a bearer.
 pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -175,9 +175,9 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads what stands behind the `?`. Parameters that nobody knows are ignored.
+    /// Parse the part after the `?`. Unknown parameters are ignored.
     ///
-    /// Fails with [`Malformed`](crate::Code::Malformed) where a number is none, or comes twice.
+    /// Fails with [`Malformed`](crate::Code::Malformed) where a number is invalid, or occurs twice.
     pub fn decode(query: Option<&str>) -> Result<Self> {
         let mut found: [(&'static str, Option<u64>); 3] = [("from", None), ("limit", None), ("wait", None)];
         for pair in query.unwrap_or_default().split('&') {

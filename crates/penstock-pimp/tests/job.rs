@@ -95,7 +95,7 @@ fn keys_and_lives_have_bounds() {
     );
 }
 
-/// What a job is, said plainly: index to (bytes, done).
+/// A plain model of a job: index to (bytes, done).
 #[derive(Debug, Clone, Default)]
 struct Model(BTreeMap<u32, (usize, bool)>);
 

@@ -1,4 +1,4 @@
-//! A sender, a buffer and a consumer over a network that loses requests and answers: what arrives is what was sent.
+//! A sender, a buffer and a consumer over a network that loses requests and answers: what arrives equals what was sent.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ fn refusal(error: &Error) -> (u16, Vec<u8>) {
     (error.code().status().expect("an answer of a buffer"), body)
 }
 
-/// What the consumer got, and how it ended.
+/// What the consumer received, and how it ended.
 struct Received {
     bytes: Vec<u8>,
     result: Result<(), Error>,
@@ -90,7 +90,7 @@ impl Transfer {
         Now { instant: self.clock.instant(), unix_micros: self.clock.unix_micros() }
     }
 
-    /// A request, which may be lost, and so may its answer.
+    /// Make a request; the request or its answer may be lost.
     fn exchange<T>(&mut self, serve: impl FnOnce(&mut Self) -> T) -> Option<T> {
         if self.rng.f64() < self.loss {
             return None;
@@ -99,7 +99,7 @@ impl Transfer {
         (self.rng.f64() >= self.loss).then_some(answer)
     }
 
-    /// What a consumer that comes now reads.
+    /// Read the payload with a new consumer.
     fn payload(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let now = self.now();
         let mut consumer = Consumer::new(now, self.buffer.id, ConsumerConfig::default());
@@ -129,7 +129,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends and flushes, and writes what comes of it: a chunk, or chunk 0 and a chunk.
+    /// Send and flush, and handle the requests that result: a chunk, or chunk 0 and a chunk.
     fn flush(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now();
         self.sender.send(now, bytes)?;
@@ -165,7 +165,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends pieces with pauses, and drives all until the consumer has ended.
+    /// Send pieces with pauses, and run everything until the consumer has ended.
     fn run(mut self, pieces: &[Vec<u8>], end: impl FnOnce(&mut Sender)) -> Received {
         for piece in pieces {
             let now = self.now();
@@ -213,7 +213,8 @@ proptest! {
     ) {
         let pieces = if text { words.into_iter().map(String::into_bytes).collect() } else { pieces };
         let sent = pieces.concat();
-        // What begins as text stays text: then bytes that are none fail the job, which is the next property's.
+        // A payload that begins as text stays text. Bytes that are not text then fail the job, which the next property
+        // covers.
         let config = if text { config } else { SenderConfig { encoding: Encoding::Base64, ..config } };
         let transfer = Transfer::new(config, seed, 0.1);
         let received = transfer.run(&pieces, |sender| sender.finish().expect("open"));
@@ -226,7 +227,7 @@ proptest! {
         config in config(), other in config(), seed in any::<u64>(), begun in 0_usize..7, ended in any::<bool>(),
         pieces in prop::collection::vec("[a-c]{0,40}", 0..6), same in any::<bool>(),
     ) {
-        // Another writer began the job, and has perhaps ended it.
+        // Another writer began the job, and may have ended it.
         let pieces: Vec<_> = pieces.into_iter().map(String::into_bytes).collect();
         let before = if same { config.clone() } else { other };
         let mut transfer = Transfer::new(before, seed, 0.1);
@@ -265,7 +266,7 @@ proptest! {
             Ok(()) => prop_assert_eq!((read, out), (Ok(()), pieces.concat())),
             Err(error) => {
                 prop_assert_eq!(error.code(), Code::Conflict);
-                // Failed by us, or ended by the writer before.
+                // Our sender failed it, or the other writer ended it before.
                 prop_assert!(transfer.buffer.job.done().is_some_and(|done| done.failed) || ended);
             }
         }

@@ -1,6 +1,6 @@
-//! The vectors under `tests/vectors/pimp`: what is right is stored as the file says, what is wrong has its status; jobs behave
-//! as the dialogues say; payloads come out of their values, however these are cut.
-// Vectors that do not say what they should fail the test that reads them.
+//! The vectors under `tests/vectors/pimp`: valid input is stored as the file says, and invalid input gets its status;
+//! jobs behave as the dialogues say; values decode to their payloads, however they are cut.
+// A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn a_write_that_is_wrong_has_its_status() {
     }
 }
 
-/// A job, and the key of who speaks, "w" unless a step says another.
+/// A job, and the key of the caller, "w" unless a step names another.
 struct Buffer {
     clock: FakeClock,
     job: Job,
@@ -110,7 +110,7 @@ impl Buffer {
         Self { clock, job, limits }
     }
 
-    /// What a step is answered with, and its status.
+    /// Return the answer to a step, and its status.
     fn answer(&mut self, step: &Map<String, Value>) -> Result<(u16, Value), Error> {
         let now = now(&self.clock);
         let key = step.get("key").map_or(Some("w"), Value::as_str);

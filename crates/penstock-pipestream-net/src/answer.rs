@@ -1,4 +1,4 @@
-//! The tickets of announced entities on their way to the caller that waits for a whole batch of them.
+//! Delivery of the tickets of announced entities to a caller that waits for a whole batch of them.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use crate::outcomes::lock;
 use crate::{Error, Result};
 
-/// Where the ticket of an announced entity goes: to a caller that waits until it has those of a whole batch. One that is
-/// dropped has no ticket, because the session is over.
+/// Destination of the ticket of an announced entity: a caller that waits for the tickets of a whole batch. An answer
+/// that is dropped delivers no ticket, because the session is over.
 #[derive(Debug)]
 pub(crate) struct Answer {
     batch: Arc<Mutex<Answers>>,
@@ -33,7 +33,7 @@ struct Answers {
 }
 
 impl Answer {
-    /// The answers of a batch, and their caller's end.
+    /// Return the answers of a batch, and their caller's end.
     pub(crate) fn batch(count: usize) -> (impl Iterator<Item = Self>, Tickets) {
         let (sender, given) = oneshot::channel();
         let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
@@ -42,17 +42,18 @@ impl Answer {
         ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, given: false }), tickets)
     }
 
-    /// Whether nobody waits any more.
+    /// Return whether the caller has stopped waiting.
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.batch).abandoned
     }
 
-    /// The entity is announced. False: nobody waits for its ticket any more, so nobody would ever end it, or ask for it.
+    /// Deliver the ticket of an announced entity. Return false if the caller has stopped waiting for it, so that
+    /// nothing would ever end the entity or ask for it.
     pub(crate) fn give(self, ticket: Ticket) -> bool {
         self.put(Ok(ticket))
     }
 
-    /// It is not.
+    /// Deliver the error of an entity that was not announced.
     pub(crate) fn fail(self, error: Error) {
         self.put(Err(error));
     }
@@ -72,7 +73,7 @@ impl Answers {
         if self.missing == 0
             && let Some(given) = self.given.take()
         {
-            // A caller that does not wait any more has said so.
+            // An error means that the caller has stopped waiting.
             let _ = given.send(());
         }
     }
@@ -87,7 +88,7 @@ impl Drop for Answer {
 }
 
 impl Tickets {
-    /// Waits until every answer is there.
+    /// Wait until every answer has arrived.
     pub(crate) async fn ready(&mut self) {
         if let Some(given) = &mut self.given {
             let _ = given.await;
@@ -95,16 +96,16 @@ impl Tickets {
         }
     }
 
-    /// The tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` where the session ended before there was one.
     pub(crate) fn take(&self) -> Vec<Option<Result<Ticket>>> {
         std::mem::take(&mut lock(&self.batch).tickets)
     }
 
-    /// Nobody waits any more. Gives the tickets that nobody has taken.
+    /// Stop waiting. Return the tickets that have arrived and were not taken.
     pub(crate) fn abandon(&self) -> impl Iterator<Item = Ticket> {
         let unread = {
             let mut batch = lock(&self.batch);
-            // From here on there is no place for a ticket, and its driver gives the entity up.
+            // From here on tickets are refused, and the driver gives up their entities.
             batch.abandoned = true;
             std::mem::take(&mut batch.tickets)
         };

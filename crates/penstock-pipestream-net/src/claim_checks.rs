@@ -1,4 +1,4 @@
-//! What claim checks stand for, and what others hear of them.
+//! The entities behind claim checks, and what is reported of them.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use crate::types::in_words;
 use crate::{Error, Result};
 
-/// What an entity that stands for nothing has in its metadata.
+/// Metadata key of an entity that is only padding.
 pub const PADDING: &str = "penstock.padding";
-/// A longer text of a peer's is not kept with a claim check.
+/// Maximum length of a peer's text that is stored with a claim check.
 const MAX_TEXT: usize = 4 << 10;
 
-/// What a claim check stands for, as far as this end knows it.
+/// Description of the entity behind a claim check, as far as this end knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// Why it was set aside.
+    /// Reason for which it was deferred.
     pub reason: String,
-    /// The document that it is a part of, where its sender said so.
+    /// The document that it is a part of, where its sender named one.
     pub document: Option<String>,
-    /// Its place in the document, a JSON list, where its sender said so.
+    /// Its place in the document, a JSON list, where its sender named one.
     pub path: Option<String>,
     /// Its content type.
     pub content_type: Option<String>,
@@ -36,7 +36,7 @@ pub struct Details {
 }
 
 impl Details {
-    /// Return what a header says.
+    /// Return the details that a header contains.
     pub fn of(header: &EntityHeader, reason: &Reason) -> Self {
         let short = |text: &&String| text.len() <= MAX_TEXT;
         Self {
@@ -47,14 +47,14 @@ impl Details {
         }
     }
 
-    /// Return what is known without a header.
+    /// Return the details of an entity without a header: only the reason.
     pub fn why(reason: &Reason) -> Self {
         let mut reason = in_words(reason);
         reason.truncate(reason.floor_char_boundary(MAX_TEXT));
         Self { reason, ..Self::default() }
     }
 
-    /// Return about how many bytes they take.
+    /// Return approximately how many bytes the details take.
     pub fn weight(&self) -> usize {
         let Self { reason, document, path, content_type, sha256, file, bytes: _ } = self;
         let texts = [document, path, content_type, sha256, file].into_iter().flatten();
@@ -67,19 +67,20 @@ impl Details {
 pub struct ClaimCheck {
     /// Its ID.
     pub id: u64,
-    /// The session in which its entity was deferred; whoever asks knows that, so an answer does not tell.
+    /// The session in which its entity was deferred. The peer that asks knows it, so an answer does not contain it.
     pub session: Option<SessionId>,
     /// The entity's scope.
     pub scope: u16,
     /// The entity.
     pub entity: u32,
-    /// Unix microseconds from which it is refused.
+    /// Unix microseconds from which the claim check is refused.
     pub expiry_micros: u64,
-    /// What has become of the entity: DEFERRED, PROCESSING, or its terminal status.
+    /// State of the entity: DEFERRED, PROCESSING, or its terminal status.
     pub status: Status,
-    /// Where processing had stopped (section 9.6); a list of claim checks leaves it out.
+    /// Point at which processing stopped (section 9.6); a list of claim checks omits it.
     pub validation: Option<StoppingPointValidation>,
-    /// Where its payload lies in the sink, if its work was done without a session; a list has it beside the claim check.
+    /// Path of its payload in the sink, if its work was done without a session; a list shows it next to the claim
+    /// check.
     pub file: Option<String>,
 }
 
@@ -99,7 +100,7 @@ impl From<&Claim> for ClaimCheck {
 }
 
 impl ClaimCheck {
-    /// What a peer answered.
+    /// Return a claim check from a peer's answer.
     pub(crate) fn found(id: u64, found: FoundClaim) -> Self {
         let FoundClaim { check, status, file } = found;
         Self {
@@ -115,28 +116,28 @@ impl ClaimCheck {
     }
 }
 
-/// A claim check and what it stands for.
+/// A claim check and the description of its entity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimRow {
     /// The claim check.
     pub check: ClaimCheck,
-    /// What it stands for.
+    /// Description of its entity.
     pub details: Details,
 }
 
 impl ClaimRow {
-    /// Return about how many bytes it takes.
+    /// Return approximately how many bytes the row takes.
     pub fn weight(&self) -> usize {
         self.details.weight()
     }
 }
 
-/// Content types that are set aside: `image/png`, `image/*`.
+/// Content types that are deferred: `image/png`, `image/*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeferTypes(Vec<String>);
 
 impl DeferTypes {
-    /// Reads patterns: a type with its subtype, which may be `*`.
+    /// Read patterns: a type with its subtype, which may be `*`.
     pub fn new(patterns: impl IntoIterator<Item = String>) -> Result<Self> {
         let checked = patterns.into_iter().map(|pattern| {
             let parts = pattern.split_once('/').filter(|(kind, sub)| {
@@ -150,12 +151,12 @@ impl DeferTypes {
         checked.collect::<Result<_>>().map(Self)
     }
 
-    /// Whether there are none.
+    /// Return whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Return whether such an entity is set aside. Padding is no work.
+    /// Return whether an entity with this header is deferred. Padding is never deferred, because it is no work.
     pub fn matches(&self, header: &EntityHeader) -> bool {
         header.metadata.get(PADDING).is_none_or(|padding| padding != "1") && self.has(&header.content_type)
     }
@@ -169,7 +170,7 @@ impl DeferTypes {
     }
 }
 
-/// How long a claim check may be good, of so many seconds.
+/// Return the lifetime of a claim check from a number of seconds.
 pub fn life(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("life={seconds}: {error}")))
 }

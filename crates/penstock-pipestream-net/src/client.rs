@@ -23,14 +23,15 @@ use crate::shared::Phase;
 use crate::transport::{self, ALPN};
 use crate::{Error, Result};
 
-/// Makes sessions to servers. All clients of a process share one socket; this is a trust that was read once.
+/// Opens sessions to servers. All clients of a process share one socket; a client is a trust configuration that was
+/// read once.
 #[derive(Clone)]
 pub struct Client(Arc<PerProcess<Inner>>);
 
 struct Inner {
     crypto: Arc<QuicClientConfig>,
     counters: Arc<Counters>,
-    /// A client keeps none, so what servers send is not set aside here.
+    /// A client stores no claim checks, so entities from servers are not deferred here.
     claims: Arc<dyn ClaimChecks>,
 }
 
@@ -41,7 +42,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Reads the trust and the client's certificate.
+    /// Read the trust and the client's certificate.
     pub fn new(tls: &ClientTls) -> Result<Self> {
         let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
         Ok(Self(Arc::new(PerProcess::new(Inner {
@@ -51,13 +52,13 @@ impl Client {
         }))))
     }
 
-    /// What all sessions of this client have seen.
+    /// Return the counters of all sessions of this client.
     pub fn counters(&self) -> Result<CounterSnapshot> {
         Ok(self.0.get()?.counters.snapshot())
     }
 
-    /// Connects and agrees on capabilities. `server_name` is what the server's certificate must be for, unless it is
-    /// pinned.
+    /// Connect and agree on capabilities. `server_name` is the name for which the server's certificate must be valid,
+    /// unless the certificate is pinned.
     pub async fn connect(
         &self,
         address: SocketAddr,
@@ -116,7 +117,8 @@ async fn connect(
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
     match (shared.closed(), handle) {
-        // A server that refuses the client's certificate says so only now, after the client's own handshake.
+        // A server that refuses the client's certificate reports it only now, after the client's handshake has
+        // completed.
         (Some(reason), _) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
         (None, Some(_)) if needs_layer2 && shared.layer2().is_none() => {
             let message = "what was asked for needs layer 2".to_owned();
@@ -129,7 +131,7 @@ async fn connect(
     }
 }
 
-/// The session in a folder, or a new one that is to be there.
+/// Return the session in a folder, or a new one that will be stored there.
 async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Stored> {
     if options.survives.is_none() || !options.session.capabilities.layer2 {
         return Err(Error::misuse("a session with a state folder survives its connections, at layer 2".into()));
@@ -138,7 +140,7 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Sto
         layer2.survives = true;
     }
     let mut config = options.session.clone();
-    // Until then nothing is agreed on, and another address of the same server may be tried.
+    // Until then nothing is agreed on, so another address of the same server may be tried.
     let opened = tokio::task::spawn_blocking(move || {
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))

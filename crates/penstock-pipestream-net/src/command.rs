@@ -1,4 +1,4 @@
-//! What everybody else asks of the driver, which alone owns the session.
+//! Requests to the driver, which alone owns the session.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,11 +21,11 @@ use crate::incoming::Assembly;
 use crate::types::{Attempt, Issued, Resumed};
 use crate::{Error, Result};
 
-/// Commands that wait for the driver; beyond it whoever sends them waits.
+/// Maximum number of commands that wait for the driver; beyond it senders wait.
 const WAITING_COMMANDS: usize = 1_024;
 
-/// What the driver does when it gets to it. The channel is bounded, so a driver that cannot write stream 0 holds up
-/// whoever would make it write more.
+/// Commands that the driver handles in order. The channel is bounded, so a driver that cannot write stream 0 blocks the
+/// tasks that would make it write more.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// The peer opened stream 0.
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     StreamOpened,
     /// An entity stream's header is complete.
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
-    /// Entity streams that came whole.
+    /// Entity streams that arrived completely.
     Arrived(Vec<Arrival>),
     /// An entity stream's header is none.
     HeaderError(core::Error),
@@ -50,9 +50,9 @@ pub(crate) enum Command {
     FailAttempt { attempt: Attempt, reason: Reason },
     /// An entity of ours was not sent to its end; `stopped`: by the peer.
     NotSent { key: EntityKey, reason: Reason, stopped: bool },
-    /// Leave an entity of ours out.
+    /// Skip an entity of ours.
     Skip { key: EntityKey, reason: Reason },
-    /// Hand a yield token back; the answer is the receiver's refusal, if it is one.
+    /// Return a yield token to the receiver; the answer is the receiver's refusal, if it refuses.
     Resume { key: EntityKey, token: Bytes, reply: Reply<Option<Reason>> },
     /// Ask the peer about one of its claim checks.
     AskClaim { ask: ClaimAsk, reply: Reply<ClaimResponse> },
@@ -66,8 +66,8 @@ pub(crate) enum Command {
     Checkpoint { scope: u32, entity: u32, timeout: Option<Duration>, reply: Reply<CheckpointAnswer> },
 }
 
-/// What the driver does at once, whatever waits. Unbounded, because only few of these can exist: one for each entity
-/// received, and the end.
+/// Commands that the driver handles immediately, whatever is queued. Unbounded, because only few can exist: one for
+/// each entity received, and the end.
 #[derive(Debug)]
 pub(crate) enum Urgent {
     /// Received entities are safely delivered.
@@ -76,25 +76,25 @@ pub(crate) enum Urgent {
     Fail { attempt: Attempt, reason: Reason },
     /// A received entity is left out.
     Skip { attempt: Attempt, reason: Reason },
-    /// A received entity waits: its owner gets a token, and `resumed` fires when that comes back.
+    /// A received entity waits: its owner gets a token, and `resumed` fires when the token is returned.
     Yield { attempt: Attempt, point: Box<StoppingPoint>, reply: Reply<()>, resumed: oneshot::Sender<Resumed> },
-    /// The consumer of a received entity that waits has gone on with it.
+    /// The consumer of a received entity that waits has continued to process it.
     NoteState { attempt: Attempt, state_checksum: Bytes, reply: oneshot::Sender<()> },
-    /// What the session adds to the stopping point of a received entity.
+    /// Return the session's part of the stopping point of a received entity.
     StoppingPoint {
         key: EntityKey,
         validation: Box<StoppingPointValidation>,
         reply: oneshot::Sender<StoppingPointValidation>,
     },
-    /// The sink has stored a received entity, which is to be set aside.
+    /// The sink has stored a received entity, which is to be deferred.
     SetAside { attempt: Attempt, details: Box<Details> },
     /// A claim check has been stored.
     Defer { attempt: Attempt, claim: Issued, reply: Option<Reply<()>> },
-    /// There is none for this entity.
+    /// No claim check was issued for this entity.
     NoClaim { attempt: Attempt, reason: Reason },
-    /// What a question about a claim check of ours is answered.
+    /// The answer to a question about a claim check of ours.
     AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason>, redeemed: bool },
-    /// An entity of ours is given up, and with it what would still have come below it.
+    /// Give up an entity of ours, and with it everything that would still have followed below it.
     GiveUp { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,
@@ -102,7 +102,8 @@ pub(crate) enum Urgent {
     CloseWhenIdle,
     /// The server does not listen any more.
     Gone(Reason),
-    /// The session goes on with the next process, where its state is on disk. Elsewhere it ends now, or is closed gracefully.
+    /// The session continues in the next process, where its state is on disk. Elsewhere it ends now, or is closed
+    /// gracefully.
     Leave(Option<Reason>),
     /// Close now.
     Abort(Reason),
@@ -116,12 +117,12 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Asks and does not wait for the answer; false when the session is over.
+    /// Send a command without waiting for its answer; return false when the session is over.
     pub(crate) async fn tell(&self, command: Command) -> bool {
         self.ordered.send(command).await.is_ok()
     }
 
-    /// Asks without waiting for room.
+    /// Send an urgent command, without waiting for room.
     pub(crate) fn urge(&self, command: Urgent) -> bool {
         self.urgent.send(command).is_ok()
     }
@@ -133,17 +134,17 @@ pub(crate) struct Inbox {
     pub(crate) urgent: mpsc::UnboundedReceiver<Urgent>,
 }
 
-/// The way to a driver that is yet to be made.
+/// Return the way to a driver that is yet to be made.
 pub(crate) fn inbox() -> (Commands, Inbox) {
     let (ordered, ordered_receiver) = mpsc::channel(WAITING_COMMANDS);
     let (urgent, urgent_receiver) = mpsc::unbounded_channel();
     (Commands { ordered, urgent }, Inbox { ordered: ordered_receiver, urgent: urgent_receiver })
 }
 
-/// Where an answer goes.
+/// Destination of an answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// An entity stream that came whole before it was admitted.
+/// An entity stream that arrived completely before it was admitted.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) stream: u64,
@@ -152,20 +153,20 @@ pub(crate) struct Arrival {
     pub(crate) place: OwnedSemaphorePermit,
 }
 
-/// What becomes of an entity stream.
+/// Decision about an entity stream.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Receive it.
     Accepted {
         accepted: Accepted,
-        /// How many attempts have come to nothing.
+        /// Number of attempts that have failed.
         number: u32,
         header: Arc<EntityHeader>,
-        /// Fires when the session has the stream stopped.
+        /// Fires when the session wants the stream stopped.
         stop: oneshot::Receiver<ErrorCode>,
-        /// To be set when all of it has come.
+        /// Set when all of it has arrived.
         whole: Arc<AtomicBool>,
-        /// Where its chunk goes, if it carries one.
+        /// Destination of its chunk, if it carries one.
         assembly: Option<Arc<Assembly>>,
     },
     /// Stop it.
@@ -189,7 +190,7 @@ pub struct CheckpointAnswer {
     pub satisfied: bool,
 }
 
-/// A reason in the form of an error, for whoever waits.
+/// Return a reason in the form of an error, for a caller that waits.
 pub(crate) fn closed(reason: &Reason) -> Error {
     Error::Closed(reason.clone())
 }

@@ -1,4 +1,4 @@
-//! What client and server do alike once a handshake is done.
+//! The steps that client and server share once a handshake is done.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,17 +30,17 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) options: SessionOptions,
     pub(crate) counters: Arc<Counters>,
-    /// Where its claim checks are kept.
+    /// Store of its claim checks.
     pub(crate) claims: Arc<dyn ClaimChecks>,
-    /// What a sink stores and sets aside.
+    /// Content types that a sink stores and defers.
     pub(crate) defer_types: Arc<DeferTypes>,
     /// Stream 0, at the client.
     pub(crate) control: Option<(SendStream, RecvStream)>,
-    /// What follows when the connection is lost.
+    /// Recovery when the connection is lost.
     pub(crate) road: Road,
     /// The names of the server's sessions; a client's own.
     pub(crate) names: Arc<Names>,
-    /// Where a client's session is on disk.
+    /// Stored state of a client's session.
     pub(crate) stored: Option<Stored>,
 }
 
@@ -49,20 +49,20 @@ pub(crate) struct Start {
 pub(crate) enum Stored {
     /// A new one.
     New(ClientState),
-    /// One that an earlier process has begun.
+    /// A session that an earlier process has begun.
     Begun(Box<Session>, Box<Journal>),
 }
 
-/// A session whose tasks run.
+/// A session whose tasks are running.
 pub(crate) struct Started {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
-    /// For its user, unless a sink takes its entities.
+    /// For the caller, unless a sink takes the session's entities.
     pub(crate) handle: Option<SessionHandle>,
 }
 
 impl Start {
-    /// Makes the session and spawns its tasks. `consumer`: who takes its entities; otherwise a handle does.
+    /// Create the session and spawn its tasks. `consumer` takes its entities; without one, a handle does.
     pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<Started> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
@@ -90,14 +90,14 @@ impl Start {
             log: self.options.events.clone(),
             claims: Arc::clone(&self.claims),
             places: Arc::clone(&places),
-            // A sink takes entities at once, so nothing has to wait.
+            // A sink takes entities immediately, so nothing has to wait.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
         let taking = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
         let sink = consumer.and_then(Consumer::sink).cloned();
         let handle = sink.is_none().then(|| {
             let (giver, taker) = handover();
-            // It was empty.
+            // It was empty, so this cannot fail.
             let _ = taking.set(Arc::new(HandleQueue(giver)));
             SessionHandle::new(Arc::clone(&entity), taker)
         });

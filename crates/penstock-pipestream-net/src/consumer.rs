@@ -1,4 +1,4 @@
-//! What takes the entities of a server's sessions: a sink, or the caller by a handle for each session.
+//! Consumers of the entities of a server's sessions: a sink, or the caller by a handle for each session.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::port::{EntityBatch, EntitySink, SinkEvent, SinkSession};
 use crate::transport::Intake;
 use crate::types::Attempt;
 
-/// Where a server's sessions go.
+/// Destination of a server's sessions.
 #[derive(Debug, Clone)]
 pub enum Consumer {
     /// A sink takes the entities of every session.
@@ -37,7 +37,7 @@ impl From<ChannelConsumer> for Consumer {
 }
 
 impl Consumer {
-    /// The sink, where it is one.
+    /// Return the sink, where it is one.
     pub(crate) const fn sink(&self) -> Option<&Arc<dyn EntitySink>> {
         match self {
             Self::Sink(sink) => Some(sink),
@@ -57,7 +57,7 @@ pub struct ChannelConsumer {
 }
 
 impl ChannelConsumer {
-    /// Hands a session over; waits while the caller has `capacity` of them waiting.
+    /// Hand a session over; wait while `capacity` of them are waiting for the caller.
     pub(crate) async fn hand_over(&self, session: SessionHandle) -> bool {
         self.sessions.send(session).await.is_ok()
     }
@@ -70,20 +70,21 @@ pub struct IncomingSessions {
 }
 
 impl IncomingSessions {
-    /// The next session whose capabilities are agreed; `None` when the server is gone, as it is in a forked child.
+    /// Return the next session whose capabilities are agreed; `None` when the server is gone, as it is in a forked
+    /// child.
     pub async fn next(&self) -> Option<SessionHandle> {
         self.sessions.get().ok()?.lock().await.recv().await
     }
 }
 
-/// A consumer that hands sessions to the caller, at most `capacity` of them ahead.
+/// Return a consumer that hands sessions to the caller, at most `capacity` of them ahead.
 pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
     (ChannelConsumer { sessions: sender }, IncomingSessions { sessions: PerProcess::new(Mutex::new(receiver)) })
 }
 
-/// The queue from which a session's handle takes entities. No more wait in it than there are places, which the handle gives
-/// back.
+/// The queue from which a session's handle takes entities. It contains at most as many as there are places, which the
+/// handle releases.
 #[derive(Debug)]
 pub(crate) struct HandleQueue(pub(crate) Giver<Untaken>);
 
@@ -104,7 +105,7 @@ impl SinkSession for HandleQueue {
     }
 
     fn observe(&self, _events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
-        // A handle hears of everything by its own events.
+        // A handle is informed of everything by its own events.
         None
     }
 

@@ -1,4 +1,4 @@
-//! What an endpoint has seen, for `--metrics` and for tests. Counting is an atomic addition, without a lock.
+//! The counters of an endpoint, for `--metrics` and for tests. Counting is an atomic addition, without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use penstock_io::admission;
 use penstock_io::metrics::Histogram;
 use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
 
-/// How many codes the registry names (section 11.4); all others share one more slot.
+/// Number of codes that the registry names (section 11.4); all others share one more slot.
 const NAMED_CODES: usize = 13;
 
-/// Failures or ends by error code.
+/// Failures or closes by error code.
 #[derive(Debug, Default)]
 pub(crate) struct ByCode([AtomicU64; NAMED_CODES + 1]);
 
@@ -22,14 +22,14 @@ impl ByCode {
         }
     }
 
-    /// Every code that has a name, and one for the others.
+    /// Return every code that has a name, and one for the others.
     pub(crate) fn read(&self) -> impl Iterator<Item = (ErrorCode, u64)> {
         let code = |index| ErrorCode::from_code(u64::try_from(index).unwrap_or(u64::MAX));
         self.0.iter().enumerate().map(move |(index, counter)| (code(index), counter.load(Ordering::Relaxed)))
     }
 }
 
-/// What the sessions count themselves, added up.
+/// Sum of the counters of the sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     pub(crate) announced: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Adds what a session has counted between two moments.
+    /// Add the difference of a session's counters between two moments.
     pub(crate) fn add(&self, before: &Seen, after: &Seen) {
         for (total, before, after) in [
             (&self.announced, before.announced, after.announced),
@@ -70,7 +70,7 @@ impl Sessions {
     }
 }
 
-/// What one session holds now, written by its driver and read by whoever asks.
+/// Current state of one session, written by its driver and read by metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) open_owned: AtomicUsize,
@@ -79,7 +79,7 @@ pub(crate) struct Gauges {
     pub(crate) scopes: AtomicUsize,
     pub(crate) held_bytes: AtomicUsize,
     pub(crate) checkpoints: AtomicUsize,
-    /// Bytes for stream 0 that the peer has not taken.
+    /// Bytes for stream 0 that the peer has not read.
     pub(crate) control_bytes: AtomicUsize,
     /// Entity streams that are being received.
     pub(crate) streams: AtomicUsize,
@@ -106,14 +106,14 @@ impl Gauges {
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounters {
     pub(crate) restored: AtomicU64,
-    /// Restored sessions that nobody came back to, and those that could not be restored.
+    /// Restored sessions whose client did not return, and those that could not be restored.
     pub(crate) in_vain: AtomicU64,
     pub(crate) records: AtomicU64,
-    /// How long it took to make records durable, a group at a time.
+    /// Time taken to make records durable, one group at a time.
     pub(crate) commits: Histogram,
 }
 
-/// A log of events: lines that could not be written, and times that a session waited for it.
+/// Counters of a log of events: lines that could not be written, and times that a session waited for it.
 #[derive(Debug, Default)]
 pub(crate) struct LogCounters {
     pub(crate) lost: AtomicU64,
@@ -126,19 +126,19 @@ pub(crate) struct Counters {
     pub(crate) connections_total: AtomicU64,
     pub(crate) connections_open: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// Why they were.
+    /// Counters of the reasons for refusals.
     pub(crate) admission: Arc<admission::Counters>,
-    /// Clients that had to show that their address is their own.
+    /// Clients that had to prove their address.
     pub(crate) retries: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
     pub(crate) handshakes_late: AtomicU64,
     pub(crate) capabilities_late: AtomicU64,
     pub(crate) idle: AtomicU64,
-    /// Connections that sessions went on over, when another one was lost.
+    /// Connections over which sessions continued after another one was lost.
     pub(crate) reconnects: AtomicU64,
     /// Times that all places for entity streams of a connection were taken.
     pub(crate) streams_full: AtomicU64,
-    /// Times that the peer did not read stream 0, so that nothing was done which would make more of it.
+    /// Times that the peer did not read stream 0, so that work was suspended which would have produced more of it.
     pub(crate) control_full: AtomicU64,
     pub(crate) entities: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -160,7 +160,7 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// So many payloads of so many bytes together came whole and right.
+    /// Count a number of payloads, of so many bytes together, that arrived completely and verified.
     pub(crate) fn arrived(&self, entities: u64, bytes: u64) {
         Self::add(&self.entities, entities);
         Self::add(&self.bytes, bytes);
@@ -194,7 +194,7 @@ impl Counters {
         self.ends.add(code);
     }
 
-    /// How often each limit was exceeded.
+    /// Return how often each limit was exceeded.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = Limit::ALL.into_iter().map(Limit::name);
         let own = [
@@ -237,7 +237,7 @@ impl Counters {
     }
 }
 
-/// The counts at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
     /// Connections whose handshake was begun.
@@ -246,7 +246,7 @@ pub struct CounterSnapshot {
     pub connections_open: u64,
     /// Connections refused because of a limit.
     pub refused: u64,
-    /// Entities whose payload came whole and right.
+    /// Entities whose payload arrived completely and verified.
     pub entities: u64,
     /// Their payload bytes.
     pub bytes: u64,
@@ -264,15 +264,15 @@ pub struct CounterSnapshot {
     pub retries: u64,
     /// Received entities that were made to wait.
     pub yields: u64,
-    /// Connections that sessions went on over, when another one was lost.
+    /// Connections over which sessions continued after another one was lost.
     pub reconnects: u64,
-    /// Claim checks that are known; 0 for a client.
+    /// Claim checks in the store; 0 for a client.
     pub claims: u64,
-    /// Entity streams that came for an entity that was resolved already.
+    /// Entity streams that arrived for an entity that was already resolved.
     pub late_streams: u64,
-    /// Statuses that came for such an entity.
+    /// Statuses that arrived for such an entity.
     pub late_statuses: u64,
-    /// Events dropped because nobody took them.
+    /// Events dropped because they were not taken.
     pub events_lost: u64,
     /// Failures of entities and connections by code; codes without a name are counted under 0x0D.
     pub failures: Vec<(ErrorCode, u64)>,

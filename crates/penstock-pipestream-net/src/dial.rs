@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// A client's connection, and its stream 0.
 pub(crate) type Dialled = (Connection, (SendStream, RecvStream));
 
-/// Makes connections to one server.
+/// Opens connections to one server.
 pub(crate) struct Dialer {
     config: ClientConfig,
     address: SocketAddr,
@@ -51,7 +51,7 @@ impl Dialer {
         Error::deadline(format!("{} did not answer within {} s", self.address, self.patience.as_secs_f64()))
     }
 
-    /// A connection, and its stream 0.
+    /// Connect; return the connection and its stream 0.
     pub(crate) async fn dial(&self) -> Result<Dialled> {
         let address = self.address;
         let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
@@ -63,13 +63,13 @@ impl Dialer {
             Err(_) => return Err(self.late()),
         };
         Counters::add(&self.counters.connections_total, 1);
-        // Stream 0 is the first that a client opens, and it is opened at once (section 5.1).
+        // Stream 0 is the first stream that a client opens, and it is opened immediately (section 5.1).
         let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
         Ok((connection, control))
     }
 }
 
-/// A handshake that failed, in words that name the peer.
+/// Return the error of a failed handshake, with the peer's address.
 fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
     match error {
         ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),

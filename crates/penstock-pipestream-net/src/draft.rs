@@ -1,4 +1,4 @@
-//! An entity as its sender has it, before it has an ID.
+//! An entity as its sender describes it, before it has an ID.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use penstock_pipestream::{EntityKey, MAX_HEADER_LENGTH, MAX_LABEL, PipeDoc, Reas
 use crate::payload::Payload;
 use crate::{Error, Result};
 
-/// What the sender knows of an entity before it has an ID.
+/// Properties of an entity that its sender knows before it has an ID.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EntityDraft {
     /// Its parent, one of ours that was announced as dehydrated; `None` for a root.
@@ -24,28 +24,30 @@ pub struct EntityDraft {
     pub content_type: String,
     /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
     pub metadata: BTreeMap<String, String>,
-    /// Sends the payload in chunks of so many bytes, each on a stream of its own (decision 15).
+    /// Sends the payload in chunks of so many bytes, each on its own stream (decision 15).
     pub chunk_size: Option<u64>,
-    /// What becomes of its children that fail, and of itself then; for an entity that is dehydrated, at layer 2.
+    /// Handling of children that fail, and of the entity itself in that case; for an entity that is dehydrated, at
+    /// layer 2.
     pub policy: Option<CompletionPolicy>,
-    /// Which document a root entity is, and whose (section 7.1). Its `entity_id` is set when the entity has its ID.
+    /// The document that a root entity carries, with its owner (section 7.1). Its `entity_id` is set when the entity
+    /// has its ID.
     pub document: Option<PipeDoc>,
-    /// What the sender calls it, of at most 1,024 bytes; empty: nothing. In a session whose state is on disk,
-    /// an entity with a label that was announced before is not announced again, whatever process did so.
+    /// The sender's label, of at most 1,024 bytes; empty: none. In a session whose state is on disk, an entity with a
+    /// label that was announced before is not announced again, even if an earlier process announced it.
     pub label: Bytes,
 }
 
-/// What the user of a session may set in metadata among the protocol's own keys (decision 11).
+/// The metadata among the protocol's own keys that the user of a session may set (decision 11).
 const ORIGINAL_LENGTH: &str = "pipestream.original-length";
-/// What names the claim check that an entity redeems, in 16 hex digits.
+/// Metadata key of the claim check that an entity redeems, in 16 hex digits.
 pub const CLAIM: &str = "pipestream.claim";
-/// What the protocol itself may put into a header, at most.
+/// Maximum size of what the protocol itself adds to a header.
 const OWN_FIELDS: usize = 1_024;
-/// What a metadata entry takes beyond its own bytes.
+/// Size of a metadata entry beyond its own bytes.
 const ENTRY_OVERHEAD: usize = 20;
 
 impl EntityDraft {
-    /// Refuses what the peer would refuse, some of it by closing the connection (decision 14).
+    /// Refuse what the peer would refuse, in some cases by closing the connection (decision 14).
     pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
         let misuse = |message: String| Err(Error::misuse(message));
         if let Some(key) =
@@ -83,13 +85,13 @@ impl EntityDraft {
     }
 }
 
-/// The claim check that metadata names.
+/// Return the claim check that metadata names.
 pub(crate) fn claim_id(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     u64::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
-/// What follows the announcement.
+/// Continuation after the announcement.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     /// A stream.

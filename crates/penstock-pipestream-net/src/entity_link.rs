@@ -1,4 +1,4 @@
-//! The way back of an entity to its session.
+//! The connection from an entity back to its session.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub(crate) struct EntityLink {
     pub(crate) log: Option<EventLog>,
     /// The claim checks that this end has issued.
     pub(crate) claims: Arc<dyn ClaimChecks>,
-    /// One for each entity stream that is being received or waits for its consumer.
+    /// One permit for each entity stream that is being received or waits for its consumer.
     pub(crate) places: Arc<Semaphore>,
-    /// One for each very small entity that came whole and waits without a place.
+    /// One permit for each very small entity that arrived completely and waits without a place.
     pub(crate) parked: Arc<Semaphore>,
 }
 
 impl EntityLink {
-    /// A very small entity that came whole gives its place back at once, as long as few wait for their consumer: the
+    /// Release the place of a very small entity that arrived completely, as long as few wait for their consumer: the
     /// peer sends more while the consumer wakes up.
     pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
         if bytes > PARKED_PAYLOAD {
@@ -40,13 +40,13 @@ impl EntityLink {
         Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
     }
 
-    /// So many entities were taken, some of which were parked.
+    /// Note that so many entities were taken, some of which were parked.
     pub(crate) fn taken(&self, count: usize, parked: usize) {
         self.places.add_permits(count.saturating_sub(parked));
         self.parked.add_permits(parked);
     }
 
-    /// The session's name at layer 2, or the misuse of something that is there only.
+    /// Return the session's name at layer 2, or misuse for an operation that exists only there.
     pub(crate) fn layer2(&self) -> Result<SessionId> {
         let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
         self.shared.layer2().ok_or_else(none)
@@ -57,14 +57,15 @@ impl EntityLink {
         closed(&self.shared.closed().unwrap_or_else(lost))
     }
 
-    /// Gives an announced entity's ticket to its caller. Where nobody waits for it any more, the entity is given up.
+    /// Deliver an announced entity's ticket to its caller. If the caller has stopped waiting for it, the entity is
+    /// given up.
     pub(crate) fn answer(&self, answer: Answer, ticket: Ticket) {
         if !answer.give(ticket) {
             self.abandon(&ticket);
         }
     }
 
-    /// Gives up an announced entity that nobody knows of, because its sender was stopped before it learnt the ticket.
+    /// Give up an announced entity that has no owner, because its sender was stopped before it received the ticket.
     fn abandon(&self, ticket: &Ticket) {
         self.shared.forget(ticket);
         let message = "the sender was stopped while it sent this".to_owned();
@@ -73,7 +74,8 @@ impl EntityLink {
     }
 }
 
-/// A caller that waits for the tickets of a batch. What is announced after it has given up is given up as well.
+/// A caller that waits for the tickets of a batch. Entities announced after it has stopped waiting are given up as
+/// well.
 #[derive(Debug)]
 pub(crate) struct Asked {
     tickets: Tickets,
@@ -81,18 +83,18 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The answers of a batch, and the caller that waits for them.
+    /// Return the answers of a batch, and the caller that waits for them.
     pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = Answer>, Self) {
         let (answers, tickets) = Answer::batch(count);
         (answers, Self { tickets, link: Arc::clone(link) })
     }
 
-    /// Waits until every answer is there.
+    /// Wait until every answer has arrived.
     pub(crate) async fn ready(&mut self) {
         self.tickets.ready().await;
     }
 
-    /// The tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` where the session ended before there was one.
     pub(crate) fn take(self) -> Vec<Option<Result<Ticket>>> {
         self.tickets.take()
     }

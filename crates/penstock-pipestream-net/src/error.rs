@@ -1,19 +1,19 @@
 use penstock_pipestream::{ErrorCode, Reason};
 use penstock_wire::ErrorKind;
 
-/// What can go wrong in this driver.
+/// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    /// At this end: a file, a socket, TLS, a timeout, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// The protocol core refused it.
     #[error(transparent)]
     Protocol(#[from] penstock_pipestream::Error),
-    /// The peer has refused what it was asked for, with its reason.
+    /// The peer has refused a request, with its reason.
     #[error("{}: {}", .0.code, .0.message)]
     Refused(Reason),
-    /// The entity came to its end before what was asked for was done.
+    /// The entity ended before the request was carried out.
     #[error("{0}")]
     Ended(&'static str),
     /// The session is over.
@@ -25,7 +25,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return the category of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),

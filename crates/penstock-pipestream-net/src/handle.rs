@@ -24,22 +24,23 @@ use crate::shared::{Phase, Shared};
 use crate::types::{Released, Resolution};
 use crate::{Error, Result};
 
-/// Entities that are handed to the driver together.
+/// Maximum number of entities that are handed to the driver together.
 const TOGETHER: usize = 256;
 
-/// A session. Clones are the same session; when the last one is dropped before the end, it is aborted.
+/// A session. Clones refer to the same session; when the last one is dropped before the end, the session is aborted.
 ///
-/// Futures may be dropped at any time: an entity whose ticket nobody waits for is given up. Outcomes of entities and scopes
-/// of ours are kept until they are taken: a byte for each entity that is COMPLETE, about 100 for others and scopes.
+/// Futures may be dropped at any time: an entity whose ticket is not awaited is given up. Outcomes of entities and
+/// scopes of ours are kept until they are taken: a byte for each entity that is COMPLETE, about 100 bytes for others
+/// and for scopes.
 #[derive(Debug, Clone)]
 pub struct SessionHandle(Arc<PerProcess<Inner>>);
 
-/// What has happened in a session.
+/// Events of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventBatch {
     /// In order; empty when the session is over.
     pub events: Vec<Event>,
-    /// How many before these were dropped, because nobody took them.
+    /// Number of earlier events that were dropped, because they were not taken.
     pub lost: u64,
 }
 
@@ -47,7 +48,7 @@ pub struct EventBatch {
 struct Inner {
     shared: Arc<Shared>,
     commands: Commands,
-    /// Both of these, for whoever has to give up what nobody waits for.
+    /// Both are needed by code that has to give up entities without an owner.
     link: Arc<EntityLink>,
     entities: Taker<Untaken>,
 }
@@ -55,7 +56,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let message = "the session was dropped without being closed".to_owned();
-        // After the end nobody listens any more.
+        // After the end nothing receives it.
         self.commands.urge(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
     }
 }
@@ -74,33 +75,34 @@ impl SessionHandle {
         Ok(&self.inner()?.shared)
     }
 
-    /// The session's ID: 32 hex digits, the same at both ends (decision 18).
+    /// Return the session's ID: 32 hex digits, the same at both ends (decision 18).
     pub fn id(&self) -> Result<Arc<str>> {
         Ok(Arc::clone(self.shared()?.id()))
     }
 
-    /// Which end this is.
+    /// Return which end this is.
     pub fn role(&self) -> Result<Role> {
         Ok(self.shared()?.role)
     }
 
-    /// Whether an earlier process began the session, and this one goes on with what was on disk.
+    /// Return whether an earlier process began the session, and this one continues it from disk.
     pub fn resumed(&self) -> Result<bool> {
         Ok(self.shared()?.resumed)
     }
 
-    /// Whether the earlier process had begun to close the session, or has ended its root scope: what it has announced is
-    /// known by its label, and nothing else can be announced any more. Close it, and connect again for what is new.
+    /// Return whether the earlier process had begun to close the session, or has ended its root scope: the entities
+    /// that it announced can be found by their labels, and nothing else can be announced any more. Close it, and
+    /// connect again for new entities.
     pub fn closing(&self) -> Result<bool> {
         Ok(self.shared()?.root_ended)
     }
 
-    /// The peer's address when the connection was made.
+    /// Return the peer's address when the connection was made.
     pub fn peer_address(&self) -> Result<SocketAddr> {
         Ok(self.shared()?.peer)
     }
 
-    /// What both ends have agreed on. An error before they have, and after the end.
+    /// Return what both ends have agreed on. It is an error before they have, and after the end.
     pub fn agreement(&self) -> Result<Agreement> {
         match &*self.shared()?.phase.borrow() {
             Phase::Open(agreement) => Ok(*agreement),
@@ -109,29 +111,29 @@ impl SessionHandle {
         }
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session is over, if it is.
     pub fn is_closed(&self) -> Result<Option<Reason>> {
         Ok(self.shared()?.closed())
     }
 
-    /// Announces an entity and sends it. Waits while the window is full or too much waits to be sent, and so holds the
-    /// caller back. Ok: it is announced, and if it is to have children, its header is on its way before theirs.
+    /// Announce an entity and send it. Wait while the window is full or too much waits to be sent, and so block the
+    /// caller. Ok means that it is announced and, if it is to have children, that its header is sent before theirs.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Payload(payload)).await
     }
 
-    /// [`send`](Self::send) for many, in order, with one crossing of threads for all that the window allows.
+    /// [`send`](Self::send) many entities, in order, with one crossing of threads for all that the window allows.
     pub async fn send_many(&self, items: Vec<(EntityDraft, Payload)>) -> Vec<Result<Ticket>> {
         let items = items.into_iter().map(|(draft, payload)| (draft, Delivery::Payload(payload)));
         self.announce_all(items).await
     }
 
-    /// Announces an entity that cannot be delivered, so that it is counted and its reason is known.
+    /// Announce an entity that cannot be delivered, so that it is counted and its reason is reported.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Failed(reason)).await
     }
 
-    /// Announces an entity that is left out, so that it is counted and its reason is known: SKIPPED. Layer 2.
+    /// Announce an entity that is skipped, so that it is counted and its reason is reported: SKIPPED. Layer 2.
     pub async fn announce_skipped(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.layer2()?;
         self.announce_one(draft, Delivery::Skipped(reason)).await
@@ -142,7 +144,7 @@ impl SessionHandle {
         tickets.into_iter().next().unwrap_or_else(|| Err(closed(&self.reason())))
     }
 
-    /// Announces entities in order; a draft that is refused leaves the others alone.
+    /// Announce entities in order; a draft that is refused does not affect the others.
     async fn announce_all(&self, items: impl ExactSizeIterator<Item = (EntityDraft, Delivery)>) -> Vec<Result<Ticket>> {
         let Ok(inner) = self.inner() else { return items.map(|_| Err(penstock_io::Error::Forked.into())).collect() };
         let link = &inner.link;
@@ -159,49 +161,49 @@ impl SessionHandle {
                 }
             }
             asked.push(waiting);
-            // After the end nobody takes it, and the answers say so.
+            // After the end nothing takes it, and the answers report that.
             let _ = self.tell(Command::Send(requests)).await;
         }
         for waiting in &mut asked {
             waiting.ready().await;
         }
-        // No wait in between: whoever gives up waiting gives all of them up, or none.
+        // There is no wait in between: a caller that stops waiting gives up all of them, or none.
         let tickets = asked.into_iter().flat_map(Asked::take);
         tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }
 
-    /// [`give_up`](Self::give_up) for one that nobody will ask for.
+    /// [`give_up`](Self::give_up) an entity whose outcome is not asked for.
     pub fn abandon(&self, ticket: &Ticket, message: String) -> Result<()> {
         self.shared()?.forget(ticket);
         self.give_up(ticket.key, Reason { code: ErrorCode::InternalError, message })
     }
 
-    /// Gives up an entity of ours, and with it what would still have come below it. Never waits.
+    /// Give up an entity of ours, and with it everything that would still have followed below it. Never waits.
     pub fn give_up(&self, key: EntityKey, reason: Reason) -> Result<()> {
         // After the end of the session it has failed anyway.
         self.inner()?.commands.urge(Urgent::GiveUp { key, reason });
         Ok(())
     }
 
-    /// Fails an entity: one of ours, whose stream is then reset, or a received one.
+    /// Fail an entity: one of ours, whose stream is then reset, or a received one.
     pub async fn fail(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.tell(Command::Fail { key, reason }).await
     }
 
-    /// Leaves an entity of ours out, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
+    /// Skip an entity of ours, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
     pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.layer2()?;
         self.tell(Command::Skip { key, reason }).await
     }
 
-    /// Hands the token back with which the receiver said that an entity of ours waits, so that it goes on. Gives the
-    /// receiver's reason where it does not go on from where it was. Layer 2.
+    /// Return the token by which the receiver reported that an entity of ours waits, so that the entity continues.
+    /// Return the receiver's reason if it does not continue from where it was. Layer 2.
     pub async fn resume(&self, key: EntityKey, token: Bytes) -> Result<Option<Reason>> {
         self.layer2()?;
         self.ask(|reply| Command::Resume { key, token, reply }).await
     }
 
-    /// What has become of one of the peer's claim checks. Layer 2.
+    /// Return the state of one of the peer's claim checks. Layer 2.
     ///
     /// # Errors
     ///
@@ -210,12 +212,12 @@ impl SessionHandle {
         self.ask_claim(ClaimAsk::Query { claim_id }).await
     }
 
-    /// Takes the entity over that the peer has set aside in another session, once: send it anew in this session, with
-    /// the metadata `pipestream.claim`. Layer 2.
+    /// Redeem, once, the claim check of an entity that the peer has deferred in another session: send the entity again
+    /// in this session, with the metadata `pipestream.claim`. Layer 2.
     ///
     /// # Errors
     ///
-    /// CLAIM_EXPIRED, CLAIM_NOT_FOUND: also for another session's, and for one that was redeemed before.
+    /// CLAIM_EXPIRED, CLAIM_NOT_FOUND: also for a claim check of another session, and for one that was redeemed before.
     pub async fn redeem(&self, claim_id: u64, session: SessionId) -> Result<ClaimCheck> {
         let check = self.ask_claim(ClaimAsk::Redeem { claim_id, session }).await?;
         Ok(ClaimCheck { session: Some(session), ..check })
@@ -228,13 +230,13 @@ impl SessionHandle {
         response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
     }
 
-    /// What is there at layer 2 only needs it to be agreed on.
+    /// Check that layer 2 is agreed on, which is all that its functions need.
     fn layer2(&self) -> Result<()> {
         self.inner()?.link.layer2().map(drop)
     }
 
-    /// Whether something has been announced with this label, by this process or an earlier one; not without a state
-    /// folder.
+    /// Return whether something has been announced with this label, by this process or an earlier one; it is an error
+    /// without a state folder.
     pub async fn knows(&self, label: Bytes) -> Result<bool> {
         self.ask(|reply| Command::Knows { label, reply }).await
     }
@@ -249,43 +251,44 @@ impl SessionHandle {
         self.ask(|reply| Command::EndChildren { parent: None, reply }).await
     }
 
-    /// Asks the peer whether everything up to an entity is terminal, and waits for the answer.
+    /// Ask the peer whether everything up to an entity is terminal, and wait for the answer.
     pub async fn checkpoint(&self, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<CheckpointAnswer> {
         self.ask(|reply| Command::Checkpoint { scope, entity, timeout, reply }).await
     }
 
-    /// Waits for an entity of ours to end, and takes its outcome.
+    /// Wait for an entity of ours to end, and take its outcome.
     pub async fn wait_resolved(&self, key: EntityKey) -> Result<Resolution> {
         let outcome = self.shared()?.resolutions.wait(key).await;
         outcome.map_err(|missing| self.missing(missing, "entity"))
     }
 
-    /// Waits until entities of ours have ended and takes the outcomes of at most `max`, in no particular order. Empty: the session is over and
-    /// all are taken.
+    /// Wait until entities of ours have ended and take the outcomes of at most `max`, in no particular order. Empty:
+    /// the session is over and all are taken.
     pub async fn resolutions(&self, max: usize) -> Result<Vec<(EntityKey, Resolution)>> {
         Ok(self.shared()?.resolutions.wait_any(max).await)
     }
 
-    /// Waits for a scope of ours to be released, and takes its digest. An entity's scope is released before the entity
+    /// Wait for a scope of ours to be released, and take its digest. An entity's scope is released before the entity
     /// itself ends.
     pub async fn wait_released(&self, scope: ScopeKey) -> Result<Released> {
         let outcome = self.shared()?.releases.wait(scope).await;
         outcome.map_err(|missing| self.missing(missing, "scope"))
     }
 
-    /// Waits for events and takes at most `max`.
+    /// Wait for events and take at most `max`.
     pub async fn events(&self, max: usize) -> Result<EventBatch> {
         let (events, lost) = self.shared()?.events.wait(max).await;
         Ok(EventBatch { events, lost })
     }
 
-    /// The peer's next entity; `None` when the session is over. As long as nobody takes them, the peer is held back.
+    /// Return the peer's next entity; `None` when the session is over. As long as entities are not taken, the peer is
+    /// held back.
     pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
         Ok(self.next_entities(1).await?.pop())
     }
 
-    /// Waits for entities of the peer and takes at most `max`; none when the session is over. Several at a time cost
-    /// less than one after another.
+    /// Wait for entities of the peer and take at most `max`; none when the session is over. Taking several at a time
+    /// costs less than one after another.
     pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
         let inner = self.inner()?;
         let taken = inner.entities.take(max).await;
@@ -294,7 +297,7 @@ impl SessionHandle {
         Ok(taken.into_iter().map(entity).collect())
     }
 
-    /// [`IncomingEntity::complete`] for many of this session. Gives an error for each that is not what it should be.
+    /// [`IncomingEntity::complete`] for many of this session. Return an error for each one that failed.
     pub async fn complete_many(&self, entities: Vec<IncomingEntity>) -> Result<Vec<(EntityKey, Error)>> {
         let inner = self.inner()?;
         let mut complete = Vec::with_capacity(entities.len());
@@ -321,30 +324,31 @@ impl SessionHandle {
         Err(closed(&self.reason()))
     }
 
-    /// Ends the session: a client waits until everything is terminal (decision 17), a server does not wait. Returns
-    /// once CONNECTION_CLOSE is out, with the reason that the session ended for.
+    /// End the session: a client waits until everything is terminal (decision 17), a server does not wait. Return once
+    /// CONNECTION_CLOSE is sent, with the reason for which the session ended.
     pub async fn close(&self) -> Result<Reason> {
         self.inner()?.commands.urge(Urgent::Close);
         self.closed().await
     }
 
-    /// Ends the session for this process: where its state is on disk, the next one goes on with it; elsewhere it ends now.
+    /// End the session in this process: where its state is on disk, the next process continues it; elsewhere it ends
+    /// now.
     pub fn leave(&self, reason: Reason) -> Result<()> {
         self.inner()?.commands.urge(Urgent::Leave(Some(reason)));
         Ok(())
     }
 
-    /// Ends the session now.
+    /// End the session now.
     pub fn abort(&self, reason: Reason) -> Result<()> {
         self.inner()?.commands.urge(Urgent::Abort(reason));
         Ok(())
     }
 
-    /// Waits for the end of the session.
+    /// Wait for the end of the session.
     pub async fn closed(&self) -> Result<Reason> {
         let shared = self.shared()?;
         let mut phase = shared.phase.subscribe();
-        // The sender is in `shared`, so it is there.
+        // The sender is in `shared`, so it exists.
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;
         Ok(self.reason())
     }
@@ -370,7 +374,7 @@ impl SessionHandle {
         }
     }
 
-    /// Why the session is over, for those who find it so.
+    /// Return why the session is over, for operations that find it over.
     fn reason(&self) -> Reason {
         let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
         self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)

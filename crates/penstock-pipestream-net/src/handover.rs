@@ -1,5 +1,6 @@
-//! The way of entities from the IO thread to their caller: all that came together pass with one lock and one waking.
-//! A waking for each would cost more than a small entity does, because the caller runs at once and finds just that one.
+//! The transfer of entities from the IO thread to their caller: all that arrived together are passed with one lock and
+//! one wake-up. A wake-up for each would cost more than a small entity does, because the caller runs immediately and
+//! finds just that one.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -8,7 +9,7 @@ use std::task::Poll;
 
 use crate::outcomes::{Waiters, lock, wake};
 
-/// A way for values that are handed over; its capacity is its user's matter.
+/// Return the two ends of a handover; its user is responsible for its capacity.
 pub(crate) fn handover<T>() -> (Giver<T>, Taker<T>) {
     let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), over: false };
     let shared = Arc::new(Mutex::new(state));
@@ -27,12 +28,12 @@ pub(crate) struct Taker<T>(Arc<Mutex<State<T>>>);
 struct State<T> {
     waiting: VecDeque<T>,
     waiters: Waiters,
-    /// One of the ends is gone.
+    /// Whether one of the ends is gone.
     over: bool,
 }
 
 impl<T> Giver<T> {
-    /// Hands values over, in order. Gives them back if nobody takes any more.
+    /// Hand values over, in order. Return them if the other end has stopped taking.
     pub(crate) fn give(&self, values: Vec<T>) -> Result<(), Vec<T>> {
         let wakers = {
             let mut state = lock(&self.0);
@@ -59,8 +60,8 @@ impl<T> Drop for Giver<T> {
 }
 
 impl<T> Taker<T> {
-    /// Waits until there are values and takes at most `max`, one at least; none when the other end is gone and all are
-    /// taken. Loses nothing when it is dropped.
+    /// Wait until there are values and take at most `max`, at least one; none when the other end is gone and all are
+    /// taken. Safe to cancel.
     pub(crate) async fn take(&self, max: usize) -> Vec<T> {
         poll_fn(|context| {
             let mut state = lock(&self.0);
@@ -82,7 +83,7 @@ impl<T> Drop for Taker<T> {
             state.over = true;
             std::mem::take(&mut state.waiting)
         };
-        // Not under the lock: what is dropped may have something to say.
+        // Not under the lock: dropping the values may run other code.
         drop(left);
     }
 }

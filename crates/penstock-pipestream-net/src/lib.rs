@@ -1,5 +1,5 @@
-//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client and its server. Where entities are
-//! stored is a matter of others, who implement the traits of [`port`].
+//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client and its server. Other crates, which
+//! implement the traits of [`port`], store the entities.
 //!
 //! ```text
 //!  caller ── SessionHandle ─┐                                   ┌─ entity streams, a task for each
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Memory is bounded by: the number of streams, the windows of QUIC, 64 KiB for each entity that waits for its
-//! consumer, and 4 MiB for very small ones that wait besides, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer does not read, and the
-//! session's own limits.
+//! consumer, and 4 MiB for very small ones that wait in addition, 32 MiB of payloads that wait to be sent, 4 MiB of
+//! control frames that the peer does not read, and the session's own limits.
 
 mod answer;
 mod claim_checks;

@@ -1,7 +1,7 @@
-//! Limits of a session's memory that several modules keep to.
+//! Memory limits of a session that several modules share.
 
-/// Payloads of ours up to this length are written by the driver itself: they fit into the window of any stream, so that
-/// none waits for its reader.
+/// Payloads of ours up to this length are written by the driver itself: they fit into the window of any stream, so none
+/// waits for its reader.
 pub(crate) const SMALL_PAYLOAD: usize = 64 << 10;
 /// Payload bytes that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
 pub(crate) const CREDIT: usize = 16 << 20;

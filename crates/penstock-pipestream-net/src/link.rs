@@ -1,4 +1,4 @@
-//! What the tasks of one connection work with.
+//! The state that the tasks of one connection share.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,34 +21,34 @@ use crate::types::Attempt;
 /// Bits of a stream's ID.
 const STREAM_BITS: u32 = 48;
 
-/// What the tasks of a connection work with.
+/// State that the tasks of a connection share.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: quinn::Connection,
-    /// Which of the session's connections it is, from 0.
+    /// Number of the connection among the session's, from 0.
     pub(crate) number: u16,
     pub(crate) commands: Commands,
-    /// What entities that are handed over keep of this.
+    /// The part of this that entities which are handed over keep.
     pub(crate) entity: Arc<EntityLink>,
-    /// Where entities go; a sink is opened once the session has its ID, and nothing is admitted before.
+    /// Destination of entities; a sink is opened once the session has its ID, and nothing is admitted before.
     pub(crate) sink: Arc<OnceLock<Arc<dyn SinkSession>>>,
     pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
-    /// One for each entity stream of the peer that is being received or waits for its consumer.
+    /// One permit for each entity stream of the peer that is being received or waits for its consumer.
     pub(crate) places: Arc<Semaphore>,
     /// Bytes of payloads that wait for their stream.
     pub(crate) credit: Arc<Semaphore>,
-    /// Whose turn it is to open a stream: quinn wakes everybody who waits for one.
+    /// Serializes the opening of streams: quinn wakes every task that waits for one.
     pub(crate) opening: Arc<Mutex<()>>,
-    /// Shut while stream 0 waits for room.
+    /// Closed while stream 0 waits for room.
     pub(crate) gate: Gate,
-    /// The longest header taken, in bytes.
+    /// Maximum length of a header, in bytes.
     pub(crate) max_header: u32,
 }
 
-/// Lets stream 0 go first. quinn's priorities order what it has taken; what it takes goes to whoever asks first, and
-/// many entity streams that ask for all the room there is would keep stream 0 out.
+/// Lets stream 0 go first. quinn's priorities order the bytes that it has accepted; it accepts them from the first task
+/// that asks, and many entity streams that ask for all the available room would keep stream 0 out.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     shut: AtomicBool,
@@ -56,14 +56,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Shuts it or opens it.
+    /// Close or open it.
     pub(crate) fn set(&self, shut: bool) {
         if self.shut.swap(shut, Ordering::AcqRel) && !shut {
             self.opened.notify_waiters();
         }
     }
 
-    /// Waits until it is open.
+    /// Wait until it is open.
     pub(crate) async fn open(&self) {
         while self.shut.load(Ordering::Acquire) {
             let mut opened = pin!(self.opened.notified());
@@ -75,14 +75,14 @@ impl Gate {
         }
     }
 
-    /// Ready when it is shut by the time it is polled; for whoever is woken to write.
+    /// Wait until it is closed at the time of a poll; for tasks that are woken to write.
     pub(crate) async fn is_shut(&self) {
         poll_fn(|_| if self.shut.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 
 impl Link {
-    /// The same session over another connection.
+    /// Return the same session over another connection.
     pub(crate) fn over(&self, connection: quinn::Connection) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -101,25 +101,25 @@ impl Link {
         }
     }
 
-    /// What a stream of the peer is called in the session: its ID, below the number of its connection. QUIC would take
-    /// longer than any session lives to use IDs of 48 bits up.
+    /// Return the number of a peer's stream in the session: its ID, below the number of its connection. QUIC would take
+    /// longer than any session lives to reach IDs of more than 48 bits.
     pub(crate) fn stream(&self, id: quinn::StreamId) -> u64 {
         u64::from(self.number) << STREAM_BITS | u64::from(id)
     }
 
-    /// Whether a stream is of this connection, and not of one that was lost.
+    /// Return whether a stream belongs to this connection, and not to one that was lost.
     pub(crate) const fn has(&self, stream: u64) -> bool {
         stream >> STREAM_BITS == self.number as u64
     }
 
-    /// Hands entities over.
+    /// Hand entities over.
     pub(crate) fn deliver(&self, entities: Vec<(Untaken, OwnedSemaphorePermit)>) {
         if let Some(sink) = self.sink.get() {
             sink.deliver(EntityBatch::new(entities, &self.entity));
         }
     }
 
-    /// Where the chunks of an entity are put together. Blocks on the disk.
+    /// Return where the chunks of an entity are assembled. Blocks on the disk.
     pub(crate) fn spool(&self, attempt: Attempt) -> std::io::Result<Spool> {
         match self.sink.get() {
             Some(sink) => sink.spool(attempt),
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// How many entity streams of the peer may be received at once.
+    /// Return how many entity streams of the peer may be received concurrently.
     pub(crate) fn streams(&self) -> usize {
         usize::try_from(self.intake.streams()).unwrap_or(usize::MAX)
     }

@@ -1,8 +1,8 @@
-//! Whether a server on this machine is still there.
+//! Detection of a server on this machine that is gone.
 //!
-//! A server that was killed says nothing, and QUIC takes the whole idle time-out to notice. On loopback the system
-//! knows at once: nobody has the port any more, and a datagram to it is refused. From other machines such a refusal
-//! could be forged or be a passing one of the network, so it is believed on loopback only, where nothing is lost.
+//! A server that was killed sends nothing, and QUIC takes the whole idle timeout to notice. On loopback the system
+//! knows immediately: the port is closed, and a datagram to it is refused. From other machines such a refusal could be
+//! forged or be a transient one of the network, so it is trusted on loopback only, where packets are not lost.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,14 +16,14 @@ use tokio::time::{sleep, timeout};
 use crate::command::Urgent;
 use crate::link::Link;
 
-/// After so long without a packet the system is asked.
+/// Duration of silence after which the system is asked.
 const QUIET: Duration = Duration::from_secs(1);
 /// A refusal is there by then.
 const ANSWER: Duration = Duration::from_millis(50);
-/// No packet of QUIC: its fixed bit is not set, so whoever gets it discards it (RFC 9000, section 17.2).
+/// Not a packet of QUIC: its fixed bit is not set, so a QUIC receiver discards it (RFC 9000, section 17.2).
 const NOTHING: [u8; 1] = [0];
 
-/// Says when the server has gone. For servers on loopback.
+/// Report when the server is gone. For servers on loopback.
 pub(crate) async fn watch(link: Arc<Link>) {
     let (connection, server) = (&link.connection, link.shared.peer);
     let mut heard = connection.stats().udp_rx.datagrams;
@@ -33,7 +33,7 @@ pub(crate) async fn watch(link: Arc<Link>) {
             () = sleep(QUIET) => {}
         }
         let before = std::mem::replace(&mut heard, connection.stats().udp_rx.datagrams);
-        // Where the system cannot be asked, the idle time-out decides.
+        // Where the system cannot be asked, the idle timeout decides.
         if before == heard && is_refused(server).await.unwrap_or(false) {
             let message = format!("the server is gone: nobody listens at {server} any more");
             link.commands.urge(Urgent::Gone(Reason { code: ErrorCode::ControlReset, message }));

@@ -1,4 +1,4 @@
-//! What `--metrics` says of a PipeStream server. docs/operations.md lists it, and a test compares.
+//! The metrics of a PipeStream server in `--metrics`. docs/operations.md lists them, and a test compares.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use quinn::ConnectionStats;
 use crate::counters::{ByCode, Counters, Gauges, JournalCounters, LogCounters};
 use crate::port::{ClaimCounters, EntitySink};
 
-/// What QUIC counts of a connection, of those that have ended or of all.
+/// QUIC's counters of connections, of those that have ended or of all.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transport {
     blocked_streams: u64,
@@ -33,11 +33,11 @@ impl Transport {
     }
 }
 
-/// What the open sessions hold together.
+/// Sum of the current state of the open sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     sums: [u64; GAUGES.len()],
-    /// Events that wait for somebody to take them.
+    /// Events that wait to be taken.
     pub(crate) events: u64,
 }
 
@@ -66,14 +66,14 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     pub(crate) counters: &'a Counters,
-    /// Claim checks that are known.
+    /// Claim checks in the store.
     pub(crate) claims: u64,
     pub(crate) claim_limits: &'a ClaimCounters,
     pub(crate) transport: Transport,
     pub(crate) held: Held,
     pub(crate) sink: Option<&'a dyn EntitySink>,
     pub(crate) log: Option<&'a LogCounters>,
-    /// Where sessions are on disk.
+    /// Set where sessions are on disk.
     pub(crate) journal: Option<&'a JournalCounters>,
 }
 

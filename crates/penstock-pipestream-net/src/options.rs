@@ -1,4 +1,4 @@
-//! What one may set for a session.
+//! Options of a session.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,41 +13,44 @@ use crate::Result;
 use crate::events::EventLog;
 use crate::transport::HANDSHAKE_TIMEOUT;
 
-/// What one may set for a session, beyond what the core has.
+/// Options of a session, in addition to those of the core.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Capabilities and limits. Where they offer layer 2 and say nothing else of it, the session's name and the key of its
-    /// yield tokens are made from the secure random source.
+    /// Capabilities and limits. Where they offer layer 2 and do not configure it further, the session's name and the
+    /// key of its yield tokens are generated from the secure random source.
     pub session: SessionConfig,
-    /// The policy of each of our root entities that has children and none of its own; a client's is also that of the root
-    /// scopes, if the server knows of such policies. It needs layer 2, so a peer that does not agree on it is refused.
-    /// Default: none.
+    /// The policy of each of our root entities that has children and no policy itself; a client's is also that of the
+    /// root scopes, if the server supports such policies. It needs layer 2, so a peer that does not agree on it is
+    /// refused. Default: none.
     pub policy: Option<CompletionPolicy>,
-    /// How long a session of layer 2 goes on without a connection, where both ends do: a client dials, a server waits.
-    /// Default: it ends with its connection. It is kept in memory, a client's payloads too until they are terminal.
+    /// How long a session of layer 2 continues without a connection, where both ends support it: a client dials, a
+    /// server waits. Default: it ends with its connection. It is kept in memory, including a client's payloads until
+    /// they are terminal.
     pub survives: Option<Duration>,
-    /// A folder for one session of a client that survives its process: it goes on with an unfinished session in there, else
-    /// a new one begins there. Needs `survives`. A server has [`ServerOptions::state`](crate::ServerOptions::state).
-    /// Default: in memory.
+    /// A folder for one session of a client that survives its process: an unfinished session in it is continued,
+    /// otherwise a new one begins there. Needs `survives`. A server has
+    /// [`ServerOptions::state`](crate::ServerOptions::state). Default: in memory.
     pub state: Option<PathBuf>,
-    /// How long the handshake may take, and after it the control stream and the capabilities together. Default: 10 s.
+    /// Maximum duration of the handshake, and after it of the control stream and the capabilities together. Default: 10
+    /// s.
     pub handshake_timeout: Duration,
-    /// The connection is given up after so long without a packet. Default: 30 s.
+    /// The connection is given up after this time without a packet. Default: 30 s.
     pub idle_timeout: Duration,
-    /// A session in which nothing is open ends after so long without a frame or a command. Default: never; a server's
+    /// A session in which nothing is open ends after this time without a frame or a command. Default: never; a server's
     /// after 15 minutes ([`ServerOptions::new`](crate::ServerOptions::new)).
     pub quiet_timeout: Option<Duration>,
-    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to 9,000; what the path does
-    /// not carry is found out and not used. Default: 6,500 where the peer is on a loopback address, 1,452 elsewhere.
+    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to 9,000; a size that the
+    /// path does not carry is detected and not used. Default: 6,500 where the peer is on a loopback address, 1,452
+    /// elsewhere.
     pub mtu: Option<u16>,
-    /// How many events are kept for [`SessionHandle::events`](crate::SessionHandle::events). Default: 4,096.
+    /// Number of events that are kept for [`SessionHandle::events`](crate::SessionHandle::events). Default: 4,096.
     pub event_queue: usize,
-    /// Where events are logged.
+    /// Log to which events are written.
     pub events: Option<EventLog>,
     /// A client's: the session's name at layer 2 (decision 18). Default: a random one.
     pub name: Option<SessionId>,
-    /// What the metadata and content types of headers are sealed with, in both directions (section 10.6); the peer must
-    /// have the same. Default: they are not.
+    /// Keys that seal the metadata and content types of headers, in both directions (section 10.6); the peer must have
+    /// the same. Default: headers are not sealed.
     pub header_keys: Option<HeaderKeys>,
 }
 
@@ -71,7 +74,7 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// Fills in what layer 2 needs where it is offered.
+    /// Fill in what layer 2 needs where it is offered.
     pub(crate) fn prepare(&mut self, role: Role) -> Result<()> {
         let config = &mut self.session;
         if config.capabilities.layer2 && config.layer2.is_none() {

@@ -1,5 +1,5 @@
-//! What a session tells its user, kept until it is asked for. Nothing here waits on the IO thread: it is put in by the
-//! driver and taken out by any thread, whichever comes first.
+//! The outcomes and events of a session, kept until its user takes them. Nothing here waits on the IO thread: the
+//! driver puts outcomes in and any thread takes them out, whichever comes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Locks without regard to a panic elsewhere: every critical section here leaves the value consistent.
+/// Lock without regard to a panic elsewhere: every critical section here leaves the value consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -35,9 +35,9 @@ pub(crate) fn wake(wakers: Vec<Waker>) {
 /// Why there is no outcome to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Never expected, or taken already.
+    /// Never expected, or already taken.
     Unknown,
-    /// The session ended before it was known.
+    /// The session ended before the outcome was known.
     Closed,
 }
 
@@ -62,17 +62,17 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         Self(Mutex::new(OutcomesState { slots: HashMap::new(), closed: false }))
     }
 
-    /// An outcome will come.
+    /// Expect an outcome.
     pub(crate) fn expect(&self, key: K) {
         lock(&self.0).slots.entry(key).or_insert_with(|| Slot::Expected(Waiters::default()));
     }
 
-    /// Nobody will ask for it.
+    /// Stop expecting an outcome.
     pub(crate) fn forget(&self, key: K) {
         lock(&self.0).slots.remove(&key);
     }
 
-    /// The outcomes are here. A key that nobody expects any more is dropped.
+    /// Record outcomes. A key that is no longer expected is dropped.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (K, V)>) {
         let mut wakers = Vec::new();
         {
@@ -104,7 +104,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         wake(wakers);
     }
 
-    /// Waits for one outcome and takes it.
+    /// Wait for one outcome and take it.
     pub(crate) async fn wait(&self, key: K) -> Result<V, Missing> {
         poll_fn(|context| self.poll_one(key, context)).await
     }
@@ -137,14 +137,14 @@ impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
     }
 }
 
-/// What events may carry besides themselves while nobody takes them, in bytes.
+/// Maximum size of the data that waiting events refer to, in bytes.
 const EVENT_BYTES: usize = 16 << 20;
 
-/// The latest events, for a user who may not ask for them: beyond the capacity the oldest are dropped and counted.
+/// The latest events, for a user who may never take them: beyond the capacity the oldest are dropped and counted.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     capacity: usize,
-    /// What an event carries besides itself.
+    /// Size of the data that an event refers to.
     weigh: fn(&E) -> usize,
     state: Mutex<EventState<E>>,
 }
@@ -165,7 +165,7 @@ impl<E> EventQueue<E> {
         Self { capacity, weigh, state: Mutex::new(state) }
     }
 
-    /// Adds events and says how many were dropped for them.
+    /// Add events and return how many were dropped for them.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
         let (wakers, dropped) = {
             let state = &mut *lock(&self.state);
@@ -184,7 +184,7 @@ impl<E> EventQueue<E> {
         dropped
     }
 
-    /// How many wait to be taken.
+    /// Return how many events wait to be taken.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).events.len()
     }
@@ -198,8 +198,8 @@ impl<E> EventQueue<E> {
         wake(wakers);
     }
 
-    /// Waits until there are events and takes at most `max`, with the number dropped since the last time. Empty when
-    /// the session is over.
+    /// Wait until there are events and take at most `max`, with the number dropped since the last time. Empty when the
+    /// session is over.
     pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
         poll_fn(|context| {
             let mut state = lock(&self.state);

@@ -18,14 +18,14 @@ use crate::pump::STOPPED;
 use crate::sealer::Sealer;
 use crate::transport::quic_code;
 
-/// What the smallest entity counts for, so that the number of tasks is bounded as well.
+/// Credit that the smallest entity counts for, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
 
 /// An announced entity on its way.
 pub(crate) struct Outgoing {
     pub(crate) ticket: Ticket,
     pub(crate) header: EntityHeader,
-    /// Seals it, for each stream by itself.
+    /// Seals the header, separately for each stream.
     pub(crate) sealer: Option<Sealer>,
     pub(crate) payload: Payload,
     pub(crate) chunk_size: Option<u64>,
@@ -35,9 +35,9 @@ pub(crate) struct Outgoing {
     pub(crate) answer: Option<Answer>,
 }
 
-/// Why an entity was not sent to its end.
+/// Why an entity was not sent completely.
 enum Failure {
-    /// It is resolved already.
+    /// It is already resolved.
     Resolved(ErrorCode),
     /// The peer stopped the stream.
     Stopped(u64),
@@ -56,13 +56,13 @@ impl From<WriteError> for Failure {
     }
 }
 
-/// Sends an entity. Tells the caller as soon as there is room for it, or, where it will have children, once its header
-/// is on its stream, so that theirs come after it.
+/// Send an entity. Notify the caller as soon as there is room for it or, where it will have children, once its header
+/// is on its stream, so that theirs are sent after it.
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
     outgoing.announced(&link);
     let (reason, stopped) = match sent {
-        // Resolved or lost: whoever resolved it has told the peer.
+        // Resolved or lost: the code that resolved it has informed the peer.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
         Err(Failure::Stopped(code)) => (Reason { code: ErrorCode::from_code(code), message: STOPPED.to_owned() }, true),
         Err(Failure::Source(error)) => {
@@ -97,14 +97,14 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Tells the caller, once.
+    /// Notify the caller, once.
     fn announced(&mut self, link: &Link) {
         if let Some(answer) = self.answer.take() {
             link.entity.answer(answer, self.ticket);
         }
     }
 
-    /// Waits for a share of the memory.
+    /// Wait for a share of the memory.
     async fn credit(&mut self, credit: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
         let bytes = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -114,7 +114,7 @@ impl Outgoing {
         }
     }
 
-    /// One stream: the header as it stands and the payload from `offset` to `end`.
+    /// Send one stream: the header as it stands and the payload from `offset` to `end`.
     async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
         let mut stream = self.open(link).await?;
         let pieces = self.payload.pieces(offset, end);
@@ -123,7 +123,7 @@ impl Outgoing {
             None => self.header.encode(),
         };
         if self.dehydrated {
-            // It is short and its stream is new, so it does not wait for long.
+            // It is short and its stream is new, so this does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
             self.announced(link);
         }
@@ -143,7 +143,7 @@ impl Outgoing {
         written
     }
 
-    /// Opens a stream, when it is this entity's turn and the peer allows one more.
+    /// Open a stream, when it is this entity's turn and the peer allows one more.
     async fn open(&mut self, link: &Link) -> Result<SendStream, Failure> {
         let opened = async {
             let _turn = link.opening.lock().await;
@@ -156,7 +156,7 @@ impl Outgoing {
     }
 }
 
-/// Writes everything. A file is read off the IO thread, one piece ahead of what is being written.
+/// Write everything. A file is read off the IO thread, one piece ahead of the one being written.
 async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate) -> Result<(), Failure> {
     if let Some(bytes) = pieces.in_memory() {
         return write_all(stream, &mut [head, bytes], gate).await;
@@ -171,7 +171,7 @@ async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate
     }
 }
 
-/// Writes, but never while stream 0 waits: whoever is woken because there is room looks at the gate first.
+/// Write, but never while stream 0 waits: a task that is woken because there is room looks at the gate first.
 async fn write_all(stream: &mut SendStream, bytes: &mut [Bytes], gate: &Gate) -> Result<(), Failure> {
     while bytes.iter().any(|piece| !piece.is_empty()) {
         gate.open().await;

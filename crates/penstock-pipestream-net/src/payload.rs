@@ -1,8 +1,8 @@
-//! Where the bytes of an entity that we send come from.
+//! The sources of the bytes of entities that we send.
 //!
-//! The checksum stands in the header, before the payload, so a payload is hashed when it is made, on the thread of
-//! whoever makes it, and read a second time when it is sent (decision 15). A source that changes in between is found
-//! out: by its length here, by its checksum at the receiver.
+//! The header contains the checksum and precedes the payload, so a payload is hashed when it is created, on the thread
+//! of the caller, and read a second time when it is sent (decision 15). A source that changes in between is detected:
+//! by its length here, by its checksum at the receiver.
 
 use std::fmt;
 use std::fs::File;
@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use crate::limits::SMALL_PAYLOAD;
 use crate::{Error, Result};
 
-/// A reader's bytes stay in memory up to here, then go to an anonymous temporary file.
+/// A reader's bytes stay in memory up to this length, then go to an anonymous temporary file.
 const SPOOL_MEMORY: usize = 1 << 20;
-/// How much is read at a time.
+/// Amount that is read at a time.
 const READ_SIZE: usize = 128 << 10;
 
 /// The bytes of an entity with their length and SHA-256.
@@ -37,25 +37,25 @@ enum Source {
 }
 
 impl Payload {
-    /// No bytes: a container whose own bytes do not travel.
+    /// Return a payload of no bytes: that of a container whose own bytes are not sent.
     pub fn empty() -> Self {
         Self::bytes(Bytes::new())
     }
 
-    /// Bytes in memory. Hashes them.
+    /// Return a payload of bytes in memory, which this hashes.
     pub fn bytes(data: impl Into<Bytes>) -> Self {
         let data = data.into();
         let sha256 = Sha256::digest(&data).into();
         Self::bytes_with_sha256(data, sha256)
     }
 
-    /// Bytes in memory whose SHA-256 is known. If it is wrong, the receiver says so.
+    /// Return a payload of bytes in memory whose SHA-256 is known. If it is wrong, the receiver reports it.
     pub fn bytes_with_sha256(bytes: Bytes, sha256: [u8; 32]) -> Self {
         let length = bytes.len() as u64;
         Self { source: Source::Memory(bytes), length, sha256 }
     }
 
-    /// A file by name. Reads it once to hash it.
+    /// Make a file by name. Reads it once to hash it.
     pub fn path(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
         let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
@@ -65,8 +65,8 @@ impl Payload {
         Self::hashed(file).map_err(|error| Error::file("cannot read", path, error))
     }
 
-    /// An open file that can be read twice, from its start to its end whatever its position is. Reads it once to hash
-    /// it. A pipe goes through [`reader`](Self::reader).
+    /// Return a payload of an open file that can be read twice, from its start to its end regardless of its position.
+    /// Reads it once to hash it. Use [`reader`](Self::reader) for a pipe.
     pub fn file(file: File) -> Result<Self> {
         Self::hashed(file).map_err(|error| Error::io("cannot read the file", error))
     }
@@ -77,7 +77,8 @@ impl Payload {
         Ok(Self { source: Source::File(Arc::new(file)), length, sha256 })
     }
 
-    /// Whatever can be read once. Keeps it in memory up to 1 MiB, then in an anonymous temporary file.
+    /// Return a payload of a reader that can be read once. Keeps it in memory up to 1 MiB, then in an anonymous
+    /// temporary file.
     pub fn reader(mut reader: impl Read) -> Result<Self> {
         let mut memory = Vec::new();
         let mut spool: Option<File> = None;
@@ -90,22 +91,22 @@ impl Payload {
         Ok(Self { source, length, sha256 })
     }
 
-    /// How many bytes it has.
+    /// Return how many bytes it has.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether it has none.
+    /// Return whether it has none.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Their SHA-256.
+    /// Return the SHA-256 of its bytes.
     pub fn sha256(&self) -> [u8; 32] {
         self.sha256
     }
 
-    /// Its bytes, if they are few and in memory.
+    /// Return its bytes, if they are few and in memory.
     pub(crate) fn small(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => Some(bytes.clone()).filter(|bytes| bytes.len() <= SMALL_PAYLOAD),
@@ -113,7 +114,7 @@ impl Payload {
         }
     }
 
-    /// How much memory it takes while it is being sent.
+    /// Return how much memory it takes while it is being sent.
     pub(crate) fn footprint(&self) -> usize {
         match &self.source {
             Source::Memory(bytes) => bytes.len(),
@@ -122,7 +123,7 @@ impl Payload {
         }
     }
 
-    /// The bytes from `offset` to `end`, piece by piece.
+    /// Return the bytes from `offset` to `end`, piece by piece.
     pub(crate) fn pieces(&self, offset: u64, end: u64) -> Pieces {
         Pieces { source: self.source.clone(), offset, end: end.min(self.length) }
     }
@@ -142,7 +143,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// All of it, if it is in memory.
+    /// Return all of it, if it is in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => {
@@ -153,7 +154,7 @@ impl Pieces {
         }
     }
 
-    /// The next piece, or `None` at the end. Blocks on the disk.
+    /// Return the next piece, or `None` at the end. Blocks on the disk.
     pub(crate) fn read(&mut self) -> io::Result<Option<Bytes>> {
         let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         if left == 0 {
@@ -176,7 +177,7 @@ impl Pieces {
     }
 }
 
-/// Reads everything, hands each piece on, and gives length and hash.
+/// Read everything, hand each piece over, and return length and hash.
 fn hash(reader: &mut impl Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(u64, [u8; 32])> {
     let mut buffer = vec![0; READ_SIZE];
     let mut hash = Sha256::new();

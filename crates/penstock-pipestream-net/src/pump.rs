@@ -1,5 +1,5 @@
-//! Small entities of ours on their way: the driver itself writes them, one after another, because a task, a channel
-//! and two locks for each would cost more than the entity.
+//! Small entities of ours: the driver itself writes them, one after another, because a task, a channel and two locks
+//! for each would cost more than the entity.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,37 +16,37 @@ use crate::entity_link::EntityLink;
 use crate::link::Link;
 use crate::transport::quic_code;
 
-/// Bytes that may wait; beyond it the caller waits for its answer.
+/// Number of bytes that may wait; beyond it the caller waits for its answer.
 const CREDIT: usize = 16 << 20;
-/// What the smallest entity counts for.
+/// Credit that the smallest entity counts for.
 const LEAST_CREDIT: usize = 4 << 10;
-/// Entities that are written before the driver looks at anything else.
+/// Number of entities that are written before the driver looks at anything else.
 const BATCH: usize = 256;
 
 /// An announced entity whose payload is in memory.
 #[derive(Debug)]
 pub(crate) struct Small {
     pub(crate) ticket: Ticket,
-    /// The header as it goes out.
+    /// The header as it is sent.
     pub(crate) head: Bytes,
     pub(crate) bytes: Bytes,
     pub(crate) dehydrated: bool,
     pub(crate) answer: Option<Answer>,
 }
 
-/// Those that wait, and the one that is being written.
+/// The entities that wait, and the one that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Pump {
     waiting: VecDeque<Small>,
-    /// How many of those at the front have been answered, and their bytes.
+    /// Number of entities at the front that have been answered, and their bytes.
     answered: usize,
     answered_bytes: usize,
     current: Option<Current>,
     turn: Turn,
 }
 
-/// The place in the line of those who want to open a stream; kept when a run is given up, or larger entities would
-/// always be before this.
+/// The place in the queue of the tasks that want to open a stream; kept when a run is cancelled, otherwise larger
+/// entities would always go first.
 #[derive(Default)]
 enum Turn {
     #[default]
@@ -58,7 +58,7 @@ enum Turn {
 }
 
 impl Turn {
-    /// Waits until it is ours.
+    /// Wait for our turn.
     async fn take(&mut self, opening: &Arc<Mutex<()>>) {
         if matches!(self, Self::None) {
             *self = match Arc::clone(opening).try_lock_owned() {
@@ -95,7 +95,7 @@ impl Small {
         self.bytes.len().max(LEAST_CREDIT)
     }
 
-    /// Tells the caller, once.
+    /// Notify the caller, once.
     pub(crate) fn answered(&mut self, link: &EntityLink) {
         if let Some(answer) = self.answer.take() {
             link.answer(answer, self.ticket);
@@ -104,7 +104,7 @@ impl Small {
 }
 
 impl Pump {
-    /// Takes an entity. Tells its caller at once if there is room, unless children may overtake its header.
+    /// Queue an entity. Notify its caller immediately if there is room, unless children may overtake its header.
     pub(crate) fn push(&mut self, small: Small, link: &EntityLink) {
         self.waiting.push_back(small);
         self.answer_more(link);
@@ -114,7 +114,7 @@ impl Pump {
         self.current.is_none() && self.waiting.is_empty()
     }
 
-    /// Tells those for whom there is room by now.
+    /// Notify the callers for whom there is room by now.
     fn answer_more(&mut self, link: &EntityLink) {
         while self.answered_bytes < CREDIT
             && let Some(next) = self.waiting.get_mut(self.answered)
@@ -127,8 +127,8 @@ impl Pump {
         }
     }
 
-    /// Writes a batch. May be given up at any time; what is written of a stream is remembered. Gives what the peer
-    /// has stopped.
+    /// Write a batch. Safe to cancel at any time; the position in a stream is remembered. Return the entities that the
+    /// peer has stopped.
     pub(crate) async fn run(&mut self, link: &Arc<Link>) -> Vec<(EntityKey, Reason)> {
         let mut stopped = Vec::new();
         for _ in 0..BATCH {
@@ -143,7 +143,7 @@ impl Pump {
                     stopped.push((current.ticket.key, Reason { code, message: STOPPED.to_owned() }));
                     let _ = current.stream.reset(quic_code(code));
                 }
-                // The session learns it elsewhere.
+                // The session is informed elsewhere.
                 Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
                     break;
                 }
@@ -158,7 +158,7 @@ impl Pump {
         stopped
     }
 
-    /// Opens a stream for the next entity, when it is its turn and the peer allows one more.
+    /// Open a stream for the next entity, when it is its turn and the peer allows one more.
     async fn open(&mut self, link: &Link) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -176,10 +176,10 @@ impl Pump {
         true
     }
 
-    /// An entity was resolved: nothing more of it is sent.
+    /// Stop an entity that was resolved: nothing more of it is sent.
     pub(crate) fn stop(&mut self, key: EntityKey, code: ErrorCode, link: &EntityLink) {
         if let Some(mut current) = self.current.take_if(|current| current.ticket.key == key) {
-            // Dropping the stream would finish it, as if the payload were whole.
+            // Dropping the stream would finish it, as if the payload were complete.
             let _ = current.stream.reset(quic_code(code));
             if let Some(answer) = current.answer.take() {
                 link.answer(answer, current.ticket);
@@ -200,7 +200,7 @@ impl Pump {
         }
     }
 
-    /// The connection is lost, and what waits is sent over another one: whoever waits has its ticket.
+    /// Handle the loss of the connection: answer the callers that wait; the entities are sent over another connection.
     pub(crate) fn lose(&mut self, link: &EntityLink) {
         let Self { waiting, current, .. } = std::mem::take(self);
         waiting.into_iter().for_each(|mut small| small.answered(link));
@@ -210,7 +210,7 @@ impl Pump {
     }
 }
 
-/// What the peer hears when it stops a stream of ours.
+/// Reason that is recorded when the peer stops a stream of ours.
 pub(crate) const STOPPED: &str = "the peer stopped the entity's stream";
 
 impl Current {
@@ -218,7 +218,7 @@ impl Current {
         while self.rest.iter().any(|piece| !piece.is_empty()) {
             self.stream.write_chunks(&mut self.rest).await?;
         }
-        // Stopped meanwhile: nothing is lost by it.
+        // Stopped in the meantime: nothing is lost by that.
         let _ = self.stream.finish();
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! How entities of ours have ended, kept until somebody asks: a byte for each, so that a caller who never asks, and
-//! sends a million, has lost a megabyte. Only what is not COMPLETE takes more, because it has a reason.
+//! The outcomes of entities of ours, kept until they are taken: a byte for each, so that a caller that sends a million
+//! and never takes them loses a megabyte. Only outcomes other than COMPLETE take more, because they have a reason.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,15 +12,15 @@ use penstock_wire::FastMap;
 use crate::outcomes::{Missing, Waiters, lock, wake};
 use crate::types::Resolution;
 
-/// Outcomes by key: each is expected, in the order of the IDs of its scope, then settled, then taken once, by key or
-/// with others in a batch.
+/// Outcomes by key: each is expected, in the order of the IDs of its scope, then settled, then taken once, by key or in
+/// a batch with others.
 #[derive(Debug, Default)]
 pub(crate) struct Resolutions(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     runs: FastMap<RunKey, Run>,
-    /// Those that are not COMPLETE at the first attempt.
+    /// Outcomes other than COMPLETE at the first attempt.
     reasons: FastMap<EntityKey, Resolution>,
     waiting: FastMap<EntityKey, Waiters>,
     /// Runs with settled outcomes, each once.
@@ -36,7 +36,7 @@ type RunKey = (u16, u32, u32);
 enum Slot {
     Expected,
     Complete,
-    /// What it is stands elsewhere.
+    /// The outcome is stored elsewhere.
     Other,
     Taken,
 }
@@ -48,7 +48,7 @@ struct Run {
     first: u32,
     slots: VecDeque<Slot>,
     settled: usize,
-    /// No settled slot is before this one.
+    /// No slot before this one is settled.
     lowest: usize,
     ready: bool,
 }
@@ -67,7 +67,7 @@ impl Run {
         if self.slots.is_empty() {
             self.first = entity;
         }
-        // A scope's IDs follow each other, but for those that an earlier process has announced.
+        // A scope's IDs are consecutive, except for those that an earlier process has announced.
         while self.first > entity {
             self.first -= 1;
             self.lowest += 1;
@@ -82,7 +82,7 @@ impl Run {
         }
     }
 
-    /// Takes a settled slot: what it was.
+    /// Take a settled slot; return its value.
     fn take(&mut self, index: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Complete | Slot::Other))?;
         let was = std::mem::replace(slot, Slot::Taken);
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Takes the settled slot with the lowest ID.
+    /// Take the settled slot with the lowest ID.
     fn take_lowest(&mut self) -> Option<(u32, Slot)> {
         if self.settled == 0 {
             return None;
@@ -144,7 +144,7 @@ impl State {
         self.resolution(key, slot)
     }
 
-    /// A scope all of whose entities are taken needs nothing. Those that are ready are forgotten in their turn.
+    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed in their turn.
     fn forget_if_empty(&mut self, key: RunKey) {
         if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && !run.ready) {
             self.runs.remove(&key);
@@ -174,7 +174,7 @@ impl State {
 }
 
 impl Resolutions {
-    /// Outcomes will come.
+    /// Expect outcomes.
     pub(crate) fn expect(&self, keys: impl IntoIterator<Item = EntityKey>) {
         let mut state = lock(&self.0);
         for key in keys {
@@ -182,7 +182,7 @@ impl Resolutions {
         }
     }
 
-    /// Nobody will ask for this one.
+    /// Stop expecting this outcome.
     pub(crate) fn forget(&self, key: EntityKey) {
         let mut state = lock(&self.0);
         if state.take(key).is_some() {
@@ -197,7 +197,7 @@ impl Resolutions {
         state.forget_if_empty(run_key(key));
     }
 
-    /// The outcomes are here. A key that nobody expects any more is dropped.
+    /// Record outcomes. A key that is no longer expected is dropped.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (EntityKey, Resolution)>) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
@@ -224,7 +224,7 @@ impl Resolutions {
         wake(wakers);
     }
 
-    /// Waits for one outcome and takes it.
+    /// Wait for one outcome and take it.
     pub(crate) async fn wait(&self, key: EntityKey) -> Result<Resolution, Missing> {
         poll_fn(|context| self.poll_one(key, context)).await
     }
@@ -244,7 +244,7 @@ impl Resolutions {
         }
     }
 
-    /// Waits until there are outcomes and takes at most `max` of them, scope by scope in the order of their IDs. Empty
+    /// Wait until there are outcomes and take at most `max` of them, scope by scope in the order of their IDs. Empty
     /// when the session is over and all are taken.
     pub(crate) async fn wait_any(&self, max: usize) -> Vec<(EntityKey, Resolution)> {
         poll_fn(|context| {

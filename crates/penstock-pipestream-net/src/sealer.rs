@@ -13,11 +13,11 @@ use crate::Result;
 pub(crate) struct Sealer(pub(crate) Arc<SessionHeaderKeys>);
 
 impl Sealer {
-    /// The header as it goes out, sealed under a nonce of its own.
+    /// Return the header as it is sent, sealed under its own nonce.
     ///
     /// # Errors
     ///
-    /// A system without random numbers; ENTITY_TOO_LARGE where the sealed header is above what a peer reads.
+    /// A system without random numbers; ENTITY_TOO_LARGE where the sealed header is larger than a peer reads.
     pub(crate) fn seal(&self, header: &EntityHeader) -> Result<EntityHeader> {
         Ok(self.0.seal(header, tls::random()?)?)
     }

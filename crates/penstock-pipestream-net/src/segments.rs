@@ -1,7 +1,7 @@
-//! A UDP socket that never sends more at a time than the system takes.
+//! A UDP socket that never sends more at a time than the system accepts.
 //!
-//! Segmentation offload hands the system up to ten packets as one; together they must stay below 64 KiB. quinn does
-//! not look at that: ten packets of 8,900 bytes are refused each time they are tried, and the connection hangs.
+//! Segmentation offload hands the system up to ten packets as one; together they must stay below 64 KiB. quinn does not
+//! check that: ten packets of 8,900 bytes are refused each time they are tried, and the connection hangs.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -13,12 +13,12 @@ use std::task::{Context, Poll};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
-/// The most bytes that one send may have: a UDP packet over IPv4.
+/// Maximum number of bytes of one send: a UDP packet over IPv4.
 const MAX_SEND: u16 = 65_507;
 /// The most segments that quinn asks for.
 pub(crate) const MAX_SEGMENTS: usize = 10;
 
-/// How many packets of this size one send may have.
+/// Return how many packets of this size one send may have.
 pub(crate) fn segments(mtu: u16) -> usize {
     usize::from(MAX_SEND / mtu.max(1)).clamp(1, MAX_SEGMENTS)
 }

@@ -32,39 +32,39 @@ use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, GOES_ON, alpn_of, quic_code};
 use crate::{Error, Result};
 
-/// Handshakes that may wait to be begun, and bytes that they may have sent by then.
+/// Number of handshakes that may wait to be started, and bytes that their clients may have sent by then.
 const WAITING_HANDSHAKES: usize = 256;
 const WAITING_BYTES: u64 = 4 << 20;
 
 /// How a server listens.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where; port 0 picks a free one.
+    /// Address to listen on; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Its certificate, and whose clients' certificates it asks for.
+    /// Its certificate, and the trust for clients' certificates that it requests.
     pub tls: ServerTls,
-    /// For every session.
+    /// Options of every session.
     pub session: SessionOptions,
     /// Connections beyond this are refused. Default: 1,024.
     pub max_connections: u64,
-    /// Connections of one address beyond this are refused, an IPv6 address standing for its /64. Default: seven eighths of all, or 64
-    /// where that is more.
+    /// Connections of one address beyond this are refused, an IPv6 address counting as its /64. Default: seven eighths
+    /// of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
-    /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
+    /// Address on which metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: none.
     pub metrics: Option<SocketAddr>,
-    /// Another protocol on the port, such as one that reads what is in the sink. Default: none.
+    /// Another protocol on the port, such as one that reads the content of the sink. Default: none.
     pub service: Option<Arc<dyn PortService>>,
-    /// Where claim checks are kept. Default: nowhere, so that none is issued.
+    /// Store of claim checks. Default: none, so no claim check is issued.
     pub claims: Arc<dyn ClaimChecks>,
-    /// A folder for sessions that survive this process, where the sink finds them again: with the next server on it they go on.
-    /// Needs `survives`. Default: in memory.
+    /// A folder for sessions that survive this process, where the sink can recover them: they continue with the next
+    /// server on it. Needs `survives`. Default: in memory.
     pub state: Option<PathBuf>,
-    /// Content types that a sink stores and sets aside under a claim check, at layer 2. Default: none.
+    /// Content types that a sink stores and defers under a claim check, at layer 2. Default: none.
     pub defer_types: DeferTypes,
 }
 
 impl ServerOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
         Self {
             listen,
@@ -93,14 +93,14 @@ struct Inner {
     consumer: Consumer,
     /// The other protocol on the port.
     service: Option<Arc<dyn PortService>>,
-    /// Whether the clients of sessions must have shown a certificate.
+    /// Whether the clients of sessions must have presented a certificate.
     needs_certificate: bool,
     counters: Arc<Counters>,
     claims: Arc<dyn ClaimChecks>,
     defer_types: Arc<DeferTypes>,
-    /// Sessions that go on when their client is back.
+    /// Sessions that continue when their client returns.
     returns: Arc<Returns>,
-    /// What the open sessions are called.
+    /// The names of the open sessions.
     names: Arc<Names>,
     sessions: Mutex<Sessions>,
     next: AtomicU64,
@@ -108,7 +108,7 @@ struct Inner {
     metrics: OnceLock<metrics::Endpoint>,
 }
 
-/// The sessions that are open, and what QUIC has counted of the others.
+/// The open sessions, and QUIC's counters of the others.
 #[derive(Default)]
 struct Sessions {
     open: HashMap<u64, Open>,
@@ -130,7 +130,7 @@ impl fmt::Debug for Server {
 fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) -> Result<Arc<Admission>> {
     let config = Config {
         per_address,
-        // Connections share a socket; a session of a sink has a file open, and for a moment a payload's.
+        // Connections share a socket; a session of a sink has a file open, and briefly a payload's.
         descriptors: 2,
         ..Config::new("PipeStream", connections)
     };
@@ -138,7 +138,7 @@ fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) ->
 }
 
 impl Server {
-    /// Starts to listen.
+    /// Start to listen.
     pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
         let service = options.service;
         let certificates = service.as_ref().map_or(ClientCertificates::Required, |service| service.certificates());
@@ -151,7 +151,7 @@ impl Server {
             None => (None, Vec::new()),
         };
         let reset = state.as_ref().map(ServerState::reset_key);
-        // All sessions have one key: a token is bound to its session by what it is made of.
+        // All sessions have one key: a token is bound to its session by its content.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         note_settled(&*options.claims, &consumer);
@@ -192,22 +192,22 @@ impl Server {
         Ok(Self(PerProcess::new(inner)))
     }
 
-    /// Where it listens.
+    /// Return the address that it listens on.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
     }
 
-    /// Where metrics are served, if they are.
+    /// Return the address on which metrics are served, if they are.
     pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
     }
 
-    /// What clients pin now.
+    /// Return the fingerprint that clients pin now.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         Ok(self.0.get()?.acceptor.fingerprint())
     }
 
-    /// What all sessions have seen.
+    /// Return the counters of all sessions.
     pub fn counters(&self) -> Result<CounterSnapshot> {
         let inner = self.0.get()?;
         let mut snapshot = CounterSnapshot { claims: inner.claims.count(), ..inner.counters.snapshot() };
@@ -215,25 +215,26 @@ impl Server {
         Ok(snapshot)
     }
 
-    /// The claim checks that are known, by their expiry.
+    /// Return the stored claim checks, by their expiry.
     pub fn claims(&self) -> Result<Vec<ClaimRow>> {
         Ok(self.0.get()?.claims.page((0, 0), usize::MAX))
     }
 
-    /// Those that may be redeemed, in the order in which they were issued: not what has expired, and not what a session
-    /// has redeemed, even if it is DEFERRED once more, under another claim check.
+    /// Return the claim checks that may be redeemed, in the order in which they were issued: not those that have
+    /// expired, and not those that a session has redeemed, even if the entity is DEFERRED once more, under another
+    /// claim check.
     pub fn open_claims(&self) -> Result<Vec<ClaimRow>> {
         Ok(self.0.get()?.claims.open_rows())
     }
 
-    /// Waits for claim checks that are open and have a higher number than this; what it gives has the number of the last.
-    /// Numbers are good as long as the server lives; 0 is before all.
+    /// Wait for claim checks that are open and have a higher number than this; return them with the number of the last
+    /// one. Numbers are valid as long as the server lives; 0 precedes all.
     pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
         Ok(Arc::clone(&self.0.get()?.claims).fresh(after).await)
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it: its work was done elsewhere. Returns when that is
-    /// stored; saying it again changes nothing.
+    /// End the entity of a claim check that is not redeemed: its work was done elsewhere. Return when that is stored; a
+    /// second call changes nothing.
     ///
     /// # Errors
     ///
@@ -249,8 +250,8 @@ impl Server {
         noted.map_err(|error| Error::io("the sink cannot keep what was settled", error))
     }
 
-    /// Takes no more connections and closes sessions with NO_ERROR as soon as nothing is open in them; those that are
-    /// left after so long are cut off. Waits until everything is written.
+    /// Accept no more connections and close sessions with NO_ERROR as soon as nothing is open in them; sessions that
+    /// remain after `grace` are cut off. Wait until everything is written.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
@@ -260,10 +261,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // In a forked child this is somebody else's socket.
+        // In a forked child this is the parent's socket.
         if let Ok(inner) = self.0.get() {
             if inner.returns.state.is_some() {
-                // Whoever goes on with them finds them on disk.
+                // The process that continues them finds them on disk.
                 inner.urge_all(|| Urgent::Leave(None));
                 drop(inner.returns.take_waiting());
                 inner.endpoint.close(quic_code(GOES_ON), b"the server is gone");
@@ -282,7 +283,7 @@ impl Inner {
             self.urge_all(|| Urgent::CloseWhenIdle);
             let _ = timeout(grace, self.all_closed()).await;
         }
-        // What is on disk goes on with the next server.
+        // Sessions on disk continue with the next server.
         self.urge_all(|| Urgent::Leave(None));
         drop(self.returns.take_waiting());
         self.all_closed().await;
@@ -292,7 +293,7 @@ impl Inner {
         self.stop_metrics();
     }
 
-    /// What follows when a session's connection is lost.
+    /// Return the recovery for a session whose connection is lost.
     fn road(&self) -> Road {
         match self.session.survives {
             Some(within) => Road::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
@@ -300,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Sessions of an earlier process wait for their clients as long as others do; then they end.
+    /// Let sessions of an earlier process wait for their clients as long as others do, then end them.
     fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
         let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
         waiting.into_iter().for_each(|waiting| self.returns.wait_for(waiting));
@@ -347,7 +348,7 @@ impl Inner {
         Ok(Arc::new(config))
     }
 
-    /// Counts a connection in, unless there are too many, of all or of its address.
+    /// Count a connection, unless there are too many, of all or of its address.
     fn admit(&self, peer: SocketAddr) -> Option<Permit> {
         match self.admission.admit(Some(peer.ip())) {
             Ok(permit) => {
@@ -405,7 +406,8 @@ impl metrics::Source for Inner {
     }
 }
 
-/// The certificate that the files hold now, for one connection: of a session, or of the service on the same port.
+/// Return the certificate that the files contain now, for one connection: of a session, or of the service on the same
+/// port.
 fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<dyn quinn::crypto::ServerConfig>> {
     let mut tls = acceptor.config();
     if let Some(service) = service {
@@ -415,8 +417,8 @@ fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<
     Ok(Arc::new(crypto))
 }
 
-/// What was settled without a session is kept by the sink too, where it can; a server that was killed may have settled
-/// something, and not have said so there.
+/// Let the sink store what was settled without a session, where it can: a server that was killed may have settled
+/// something without storing it there.
 fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
     if let Some(sink) = consumer.sink().filter(|sink| sink.keeps_settled())
         && let Err(error) = sink.note_settled(&claims.note_in_sink())
@@ -425,7 +427,7 @@ fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
     }
 }
 
-/// Sessions that are on disk, and those of the last server on it.
+/// Open the sessions that are on disk, and those of the last server on it.
 fn open_state(
     folder: &Path,
     session: &mut SessionOptions,
@@ -442,7 +444,7 @@ fn open_state(
     Ok((Some(state), waiting))
 }
 
-/// Takes connections until the endpoint is closed, and keeps the certificate current meanwhile.
+/// Accept connections until the endpoint is closed, and keep the certificate current meanwhile.
 async fn accept(inner: Arc<Inner>) {
     tokio::select! {
         never = inner.admission.keep_certificate(&inner.acceptor) => match never {},
@@ -453,7 +455,7 @@ async fn accept(inner: Arc<Inner>) {
 async fn accept_connections(inner: &Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         let peer = incoming.remote_address();
-        // A server that is half full, or an address that has half its share: nobody may use up places with forged addresses.
+        // The server is half full, or the address has half its share: forged addresses must not use up places.
         if inner.admission.is_half_full(peer.ip()) && !incoming.remote_address_validated() && incoming.may_retry() {
             Counters::add(&inner.counters.retries, 1);
             let _ = incoming.retry();
@@ -474,7 +476,7 @@ async fn accept_connections(inner: &Arc<Inner>) {
     }
 }
 
-/// One connection from its handshake to its end.
+/// Handle one connection from its handshake to its end.
 async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     let peer = incoming.remote_address();
     let connecting =
@@ -500,7 +502,8 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         Arc::clone(service).serve(connection).await;
         return Ok(());
     }
-    // Where clients of the other protocol may come without, the handshake lets everybody in who has none.
+    // Where clients of the other protocol may connect without a certificate, the handshake admits every client without
+    // one.
     if inner.needs_certificate && connection.peer_identity().is_none() {
         Counters::add(&inner.counters.handshakes_failed, 1);
         connection.close(quic_code(ErrorCode::InternalError), b"this server takes clients with a certificate only");
@@ -531,7 +534,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
         let mut phase = shared.phase.subscribe();
         let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
-        // A session that fails before it is agreed is nothing to the caller.
+        // A session that fails before it is agreed is not reported to the caller.
         if shared.closed().is_none() {
             channel.hand_over(handle).await;
         }

@@ -1,4 +1,4 @@
-//! What the driver, the stream tasks and the handles of one session may read.
+//! The state that the driver, the stream tasks and the handles of one session may read.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -11,17 +11,17 @@ use crate::outcomes::{EventQueue, Outcomes};
 use crate::resolutions::Resolutions;
 use crate::types::Released;
 
-/// Where a session is, for those who wait for it.
+/// Phase of a session, for the tasks that wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     Negotiating,
     Open(Agreement),
-    /// It is over, and what it leaves behind is being written.
+    /// It is over, and its last results are being written.
     Ending(Reason),
     Closed(Reason),
 }
 
-/// What everybody may read.
+/// State that all tasks may read.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The connection's name, which is the session's below layer 2.
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) peer: SocketAddr,
     /// An earlier process began the session.
     pub(crate) resumed: bool,
-    /// And has ended our root scope.
+    /// Whether it has ended our root scope as well.
     pub(crate) root_ended: bool,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) resolutions: Resolutions,
@@ -82,24 +82,24 @@ impl Shared {
         })
     }
 
-    /// The session's ID (decision 18).
+    /// Return the session's ID (decision 18).
     pub(crate) fn id(&self) -> &Arc<str> {
         self.name.get().map_or(&self.connection, |(_, text)| text)
     }
 
-    /// Both ends have agreed on layer 2, and the session is named. Nothing was called by its ID before.
+    /// Set the session's name, once both ends have agreed on layer 2. Its ID was not used as a name before.
     pub(crate) fn set_name(&self, name: SessionId) {
-        // The first name stands; the session refuses another.
+        // The first name remains; the session refuses another.
         let _ = self.name.set((name, name.to_string().into()));
     }
 
-    /// The session's name at layer 2.
+    /// Return the session's name at layer 2.
     pub(crate) fn layer2(&self) -> Option<SessionId> {
         self.name.get().map(|(name, _)| *name)
     }
 
-    /// The session is over: known before any entity that its end has failed, so that whoever sees such an entity can
-    /// see why.
+    /// Record that the session is over, before any of its entities is reported as failed, so that a caller that sees
+    /// such an entity can see why.
     pub(crate) fn end(&self, reason: &Reason) {
         self.phase.send_if_modified(|phase| match phase {
             Phase::Ending(_) | Phase::Closed(_) => false,
@@ -110,7 +110,7 @@ impl Shared {
         });
     }
 
-    /// Nothing more follows; wakes whoever waits for anything.
+    /// Record that nothing more follows, and wake all waiting tasks.
     pub(crate) fn close(&self, reason: Reason) {
         self.phase.send_if_modified(|phase| match phase {
             Phase::Closed(_) => false,
@@ -124,12 +124,12 @@ impl Shared {
         self.events.close();
     }
 
-    /// Our root scope's digest will come.
+    /// Expect the digest of our root scope.
     pub(crate) fn expect_root(&self) {
         self.releases.expect(ScopeKey { scope: self.role.root_scope(), scope_use: 0 });
     }
 
-    /// Nobody will ask for the outcome of an entity of ours.
+    /// Stop expecting the outcome of an entity of ours.
     pub(crate) fn forget(&self, ticket: &Ticket) {
         self.resolutions.forget(ticket.key);
         if let Some(scope) = ticket.child_scope {
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session is over, if it is.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match &*self.phase.borrow() {
             Phase::Ending(reason) | Phase::Closed(reason) => Some(reason.clone()),
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Whether the capabilities are known.
+    /// Return whether the capabilities are known.
     pub(crate) fn is_negotiating(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Negotiating)
     }

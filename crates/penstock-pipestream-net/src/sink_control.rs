@@ -1,4 +1,4 @@
-//! What a sink tells its session, as commands for the driver.
+//! The notifications of a sink to its session, as commands for the driver.
 
 use std::sync::Arc;
 

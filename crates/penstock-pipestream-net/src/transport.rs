@@ -1,8 +1,8 @@
-//! QUIC as PipeStream wants it (sections 4 and 5): sockets, windows, codes.
+//! QUIC as PipeStream requires it (sections 4 and 5): sockets, windows, codes.
 //!
-//! Windows: an endpoint that drains every stream at once takes 1 MiB a stream and 32 MiB a connection. Where a caller
-//! takes entities one after another, all streams together fit into the connection's window with room left, so that
-//! streams which nobody reads never keep stream 0 from being heard.
+//! Windows: an endpoint that drains every stream immediately uses 1 MiB for a stream and 32 MiB for a connection. Where
+//! a caller takes entities one after another, all streams together fit into the connection's window with room to spare,
+//! so unread streams never block stream 0.
 
 use std::fmt;
 use std::io;
@@ -32,45 +32,45 @@ use crate::{Error, Result};
 /// The protocol's name in the handshake (section 12.1).
 pub(crate) const ALPN: &[u8] = b"pipestream/1";
 
-/// How long a handshake may take, and how long the control stream and the capabilities together, where nobody says
-/// otherwise.
+/// Default of the maximum duration of a handshake, and of the control stream and the capabilities together.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest UDP payload that is tried where nobody says another. Between processes of one machine it may be large;
-/// ten of these still fit one segmented send.
+/// Default of the largest UDP payload that is tried. Between processes of one machine it may be large; ten of these
+/// still fit one segmented send.
 const LOOPBACK_MTU: u16 = 6_500;
 const DEFAULT_MTU: u16 = 1_452;
-/// What every path of QUIC carries, and the most that may be asked for: what a jumbo frame of 9,000 bytes has room
-/// for, and a little.
+/// The size that every path of QUIC carries, and the largest that may be requested: it fits a jumbo frame of 9,000
+/// bytes, approximately.
 const MTU: RangeInclusive<u16> = 1_200..=9_000;
-/// Bytes that may be under way at first (RFC 9002, section 7.2), and packets of the largest size that is tried: while
-/// one that tries a size is under way, quinn must not hold a frame back, for CONNECTION_CLOSE would never follow it.
+/// Number of bytes that may be in flight at first (RFC 9002, section 7.2), and packets of the largest size that is
+/// tried: while a packet that tries a size is in flight, quinn must not hold a frame back, because CONNECTION_CLOSE
+/// would never follow it.
 const INITIAL_WINDOW: u64 = 14_720;
 const INITIAL_PACKETS: u64 = 4;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Unacknowledged bytes: the path's delay times its rate, as long as both ends' threads share few cores. More only
-/// makes the control stream wait behind them.
+/// Maximum number of unacknowledged bytes: the path's delay times its rate, as long as both ends' threads share few
+/// cores. More only makes the control stream wait after them.
 const SEND_WINDOW: u64 = 4 << 20;
-/// Stream 0, and some more so that a peer that opens others is seen doing it (decision 4).
+/// Stream 0, and some more so that a peer that opens others is detected (decision 4).
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
-/// Bytes that a reader of a sink has room for.
+/// Number of bytes that a reader of a sink has room for.
 const READER_WINDOW: u32 = 8 << 20;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
-/// How the entity streams of the peer are taken.
+/// How the entity streams of the peer are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intake {
     /// Every stream is read as soon as it is admitted.
     Concurrent,
-    /// A caller reads one after another, when it likes.
+    /// A caller reads one after another, at its own pace.
     Sequential,
 }
 
 impl Intake {
-    /// How many entity streams the peer may have open.
+    /// Return how many entity streams the peer may have open.
     pub(crate) const fn streams(self) -> u32 {
         match self {
             Self::Concurrent => 256,
@@ -90,7 +90,7 @@ impl Intake {
         32 << 20
     }
 
-    /// The window of a connection on which so many streams are held unread.
+    /// Return the window of a connection on which so many streams are held unread.
     pub(crate) fn window_with_held(self, held: u32) -> u32 {
         match self {
             Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
@@ -100,13 +100,13 @@ impl Intake {
     }
 }
 
-/// A size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuses what no path carries.
+/// Return a size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuse sizes that no path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
     let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} bytes", MTU.start(), MTU.end()));
     u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
 }
 
-/// The transport of one connection.
+/// Return the transport configuration of one connection.
 pub(crate) fn config(
     intake: Intake,
     idle_timeout: Duration,
@@ -121,7 +121,7 @@ pub(crate) fn config(
         .stream_receive_window(intake.stream_window().into())
         .receive_window(intake.connection_window().into())
         .send_window(SEND_WINDOW)
-        // One entity after another: a receiver works on the first while the next comes.
+        // One entity after another: a receiver processes the first while the next arrives.
         .send_fairness(false)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
@@ -130,7 +130,7 @@ pub(crate) fn config(
     Ok(Arc::new(config))
 }
 
-/// The transport of a connection that reads a sink: few streams, large answers.
+/// Return the transport configuration of a connection that reads a sink: few streams, large answers.
 pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
@@ -144,7 +144,7 @@ pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// Looks for the largest UDP payload on the way to a peer, up to what was asked for.
+/// Discover the largest UDP payload on the path to a peer, up to the requested size.
 fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAddr) {
     let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
     let largest = asked.unwrap_or(default);
@@ -155,8 +155,8 @@ fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAd
     config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
 }
 
-/// A UDP socket with large buffers, where the system grants them; they end packet loss under load. An IPv6 socket
-/// takes IPv4 as well.
+/// Return a UDP socket with large buffers, where the system grants them; they prevent packet loss under load. An IPv6
+/// socket accepts IPv4 as well.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
@@ -170,17 +170,18 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Makes the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of one that died tells the
-/// clients of that one at their next packet that their connections are gone; else they would wait for their idle time-out.
+/// Creates the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of one that died informs
+/// that server's clients at their next packet that their connections are gone; otherwise they would wait for their idle
+/// timeout.
 #[derive(Clone)]
 pub(crate) struct ResetKey([u8; BLOCK]);
 
 const RESET: &[u8] = b"stateless reset";
-/// The bytes of a block of SHA-256, into which a key goes.
+/// The block size of SHA-256 in bytes, which a key fills.
 const BLOCK: usize = 64;
 
 impl ResetKey {
-    /// That of a server with this secret, which other things are made from as well.
+    /// Derive the key from a server's secret, from which other keys are derived as well.
     pub(crate) fn of(secret: [u8; 32]) -> Self {
         let mut block = [0; BLOCK];
         for (byte, secret) in block.iter_mut().zip(secret) {
@@ -196,7 +197,8 @@ impl ResetKey {
         mac
     }
 
-    /// Connection IDs that the next server knows for such: a packet with another one is no packet of a client's.
+    /// Return a generator of connection IDs that the next server recognizes: a packet with any other ID is not a
+    /// client's.
     fn connection_ids(&self) -> HashedConnectionIdGenerator {
         let bytes = self.mac(b"connection ID", b"").finalize().into_bytes();
         let key = bytes.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte));
@@ -230,7 +232,8 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// An endpoint on the IO thread of this process. It sends so many packets at a time, and takes whatever a peer may try.
+/// Return an endpoint on the IO thread of this process. It sends so many packets at a time, and accepts any size that a
+/// peer may try.
 pub(crate) fn endpoint(
     runtime: &Runtime,
     socket: UdpSocket,
@@ -247,17 +250,18 @@ pub(crate) fn endpoint(
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
 }
 
-/// The most packets that an endpoint for such an MTU sends at a time, whatever its peers are.
+/// Return the maximum number of packets that an endpoint for such an MTU sends at a time, whatever its peers are.
 pub(crate) fn segments_for(asked: Option<u16>) -> usize {
     segments(asked.unwrap_or(LOOPBACK_MTU))
 }
 
-/// Sockets for clients by the number of packets that go at a time, shared by all sessions of a process.
+/// Sockets for clients by the number of packets that are sent at a time, shared by all sessions of a process.
 type ClientEndpoints = ProcessLocal<[OnceLock<Endpoint>; MAX_SEGMENTS + 1]>;
 static CLIENTS_V4: ClientEndpoints = ProcessLocal::new();
 static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
-/// The socket that all clients of this process share, for the peer's address family and the packets of one send.
+/// Return the socket that all clients of this process share, for the peer's address family and the number of packets of
+/// one send.
 pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Option<u16>) -> Result<&'static Endpoint> {
     let (clients, any) = match peer {
         SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
@@ -274,7 +278,7 @@ pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Optio
     Ok(slot.get_or_init(|| made))
 }
 
-/// The session's ID below layer 2 (decision 18): the same at both ends, and known to nobody else.
+/// Return the session's ID below layer 2 (decision 18): the same at both ends, and secret from others.
 pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     let mut bytes = [0_u8; 16];
     connection
@@ -283,27 +287,27 @@ pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     Ok(hex::encode(bytes))
 }
 
-/// The protocol that the handshake of a connection has chosen.
+/// Return the protocol that the handshake of a connection has chosen.
 pub(crate) fn alpn_of(connection: &Connection) -> Option<Vec<u8>> {
     connection.handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// The SHA-256 of the certificate that a client has shown.
+/// Return the SHA-256 of the certificate that a client has shown.
 pub(crate) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
     let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
     chain.first().map(|certificate| Sha256::digest(certificate).into())
 }
 
-/// A code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
+/// Return a code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
 pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
     VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
 }
 
-/// CONNECTION_CLOSE of an end whose session goes on with its next process: the connection is lost, and the session is not
-/// over. One of the codes for private use.
+/// Code of CONNECTION_CLOSE at an end whose session continues in its next process: the connection is lost, and the
+/// session is not over. One of the codes for private use.
 pub(crate) const GOES_ON: ErrorCode = ErrorCode::Other(0x42);
 
-/// What the end of a connection means for its session, and whether the peer ended it.
+/// Return what the end of a connection means for its session, and whether the peer ended it.
 pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
     let (code, message, by_peer) = match error {
         ConnectionError::ApplicationClosed(close) => {
@@ -313,7 +317,7 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
         ConnectionError::ConnectionClosed(close) => (ErrorCode::InternalError, close.to_string(), true),
         ConnectionError::TimedOut => (ErrorCode::IdleTimeout, "nothing was heard from the peer".to_owned(), false),
         ConnectionError::Reset => (ErrorCode::ControlReset, "the peer has forgotten the connection".to_owned(), true),
-        // Not by the session, which would not be asked any more: this end has gone.
+        // Not closed by the session, which would not ask any more: this end has gone.
         ConnectionError::LocallyClosed => (ErrorCode::InternalError, "closed by this end".to_owned(), false),
         ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
             (ErrorCode::InternalError, error.to_string(), false)
@@ -322,7 +326,8 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
     (Reason { code, message }, by_peer)
 }
 
-/// The TLS alert that ended a connection, if one did: the server did not want the client's certificate, or none.
+/// Return the TLS alert that ended a connection, if one did: the server did not accept the client's certificate, or
+/// requires one.
 pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
     let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
     let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));

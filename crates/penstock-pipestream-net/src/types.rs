@@ -1,19 +1,19 @@
-//! What driver, sinks, claim checks and the journal all speak of.
+//! Types that driver, sinks, claim checks and the journal share.
 
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, Status};
 
-/// One of the attempts to bring an entity of the peer. Below layer 2 there is only the first; above, what comes of one
-/// that has failed is void, and must not be taken for the next one's.
+/// One of the attempts to send an entity of the peer. Below layer 2 there is only the first; above, the data of an
+/// attempt that has failed is void, and must not be mistaken for the next one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     /// The entity.
     pub key: EntityKey,
-    /// How many attempts have come to nothing before: they failed, or went with their connection.
+    /// Number of attempts that failed before: they failed, or were lost with their connection.
     pub number: u32,
 }
 
-/// Where an entity that has waited goes on; `None`: from its beginning.
+/// Point from which an entity that has waited continues; `None`: from its beginning.
 pub(crate) type Resumed = Option<StoppingPoint>;
 
 /// A claim check that is stored.
@@ -29,11 +29,11 @@ pub(crate) struct Issued {
 pub struct Resolution {
     /// Its terminal status.
     pub status: Status,
-    /// Why, where it is not COMPLETE and somebody said why.
+    /// The reason, where it is not COMPLETE and one was reported.
     pub reason: Option<Reason>,
-    /// How many attempts there were; more than one only where its parent's policy has retries.
+    /// Number of attempts; more than one only where its parent's policy has retries.
     pub attempts: u32,
-    /// The claim check under which the receiver has set it aside, where it is DEFERRED.
+    /// The claim check under which the receiver has deferred it, where it is DEFERRED.
     pub claim: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Resolution {
     pub(crate) const COMPLETE: Self = Self { status: Status::Complete, reason: None, attempts: 1, claim: None };
 }
 
-/// A scope of ours that the peer released: all in it is terminal, and both ends have the same digest.
+/// A scope of ours that the peer released: all entities in it are terminal, and both ends have the same digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
     /// The scope.
@@ -55,17 +55,17 @@ pub struct Released {
     pub digest: ScopeDigest,
 }
 
-/// Return a reason as text, as lists of sinks and claim checks have it.
+/// Return a reason as text, as lists of sinks and claim checks contain it.
 pub fn in_words(reason: &Reason) -> String {
     match (reason.code, reason.message.as_str()) {
         (code, "") => code.name().to_owned(),
-        // Nobody's error: a part of it failed.
+        // The entity itself has no error: a part of it failed.
         (ErrorCode::NoError, message) => message.to_owned(),
         (code, message) => format!("{}: {message}", code.name()),
     }
 }
 
-/// Return about how much memory a header takes that is kept.
+/// Return approximately how much memory a header takes.
 pub fn header_weight(header: &EntityHeader) -> usize {
     let metadata: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
     header.content_type.len() + metadata + 256

@@ -5,23 +5,24 @@ use std::{fmt, io};
 use penstock_io::metrics::{Histogram, Page};
 use penstock_pipestream_net::port::SinkLimits;
 
-/// What a sink counts, over all sessions.
+/// The counters of a sink, over all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SinkCounters {
     /// Batches that were made durable, and entities in them.
     pub(crate) commits: AtomicU64,
     pub(crate) committed: AtomicU64,
-    /// From the first look at a batch to the word that it is durable.
+    /// Time from the first look at a batch until it is durable.
     pub(crate) commit_seconds: Histogram,
     /// Calls that made one file durable, and those that made all.
     pub(crate) file_syncs: AtomicU64,
     pub(crate) system_syncs: AtomicU64,
-    /// Times that a driver waited because the sink was behind.
+    /// Times that a driver waited because the sink had fallen behind.
     pub(crate) waits: AtomicU64,
-    /// Entities that could not be stored: no space, and anything else.
+    /// Entities that could not be stored: for lack of space, and for any other reason.
     pub(crate) no_space: AtomicU64,
     pub(crate) other_errors: AtomicU64,
-    /// Sessions whose open entities had too many bytes of headers, and whose FAILED lines waited for too much room.
+    /// Sessions whose open entities had too many bytes of headers, and those whose waiting FAILED lines took too much
+    /// room.
     pub(crate) headers_exceeded: AtomicU64,
     pub(crate) lines_exceeded: AtomicU64,
     /// Bytes of headers of open entities.
@@ -50,12 +51,12 @@ impl SinkCounters {
         Self::add(if full { &self.no_space } else { &self.other_errors }, 1);
     }
 
-    /// How often a limit was exceeded.
+    /// Return how often a limit was exceeded.
     pub(crate) fn limits(&self) -> SinkLimits {
         SinkLimits { headers: read(&self.headers_exceeded), lines: read(&self.lines_exceeded) }
     }
 
-    /// Writes them to a page of metrics. docs/operations.md lists them, and a test compares.
+    /// Write the counters to a page of metrics. docs/operations.md lists them, and a test compares.
     pub(crate) fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter("penstock_sink_commits", "Batches made durable.", read(&self.commits))?;
         page.counter("penstock_sink_committed_entities", "Entities in them.", read(&self.committed))?;

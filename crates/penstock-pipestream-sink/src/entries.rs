@@ -1,4 +1,4 @@
-//! What is not committed yet of one session's entities, whatever they are stored in.
+//! The entities of one session that are not committed yet, whatever they are stored in.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +14,9 @@ use crate::format::LOG;
 use crate::format::encode::{self, End, Placed};
 use crate::transactions::{Ending, Membership, Transaction, is_order};
 
-/// Headers of entities without a terminal status, for a whole session.
+/// Maximum number of bytes of headers of entities without a terminal status, for a whole session.
 const MAX_HEADER_BYTES: usize = 64 << 20;
-/// FAILED lines that a full disk keeps waiting.
+/// Maximum number of bytes of FAILED lines that wait while the disk is full.
 const MAX_WAITING_LINES: usize = 16 << 20;
 
 /// An entity that is not terminal yet. `S`: a verified payload that has no name yet.
@@ -29,13 +29,13 @@ const MAX_WAITING_LINES: usize = 16 << 20;
 /// A container stays Placed until it has been gathered.
 #[derive(Debug)]
 struct Entry<S> {
-    /// How many attempts have come to nothing before.
+    /// Number of attempts that failed or were lost before.
     number: u32,
-    /// How many of them have failed; the others went with their connection.
+    /// Number of those that have failed; the others were lost with their connection.
     failures: u32,
     header: Arc<EntityHeader>,
     dehydrated: bool,
-    /// It is stored and set aside.
+    /// Whether it is stored and deferred.
     defers: bool,
     gathered: Option<Status>,
     state: State<S>,
@@ -47,12 +47,12 @@ enum State<S> {
     Stored(S),
     Placed(Placed),
     Delivered(Placed),
-    /// The attempt has failed. Its header stays for the line, if no other comes.
+    /// The attempt has failed. Its header is kept for the line, if no other attempt follows.
     Void,
 }
 
 impl<S: Verified> State<S> {
-    /// Where the payload lies by now.
+    /// Return the current name of the payload.
     fn file(self) -> Option<String> {
         match self {
             Self::Receiving | Self::Void => None,
@@ -62,16 +62,16 @@ impl<S: Verified> State<S> {
     }
 }
 
-/// What the sink does with a verified payload that waits for its name.
+/// A verified payload that waits for its name.
 pub(crate) trait Verified {
-    /// Its length and digest, without a name.
+    /// Return its length and digest, without a name.
     fn unnamed(&self) -> Placed;
 
-    /// Where it lies already.
+    /// Return its name, if it already has one.
     fn name(&self) -> Option<&str>;
 }
 
-/// An entity that is stored, and whose line says so.
+/// An entity that is stored and has its line.
 #[derive(Debug)]
 pub(crate) struct StoredEntity {
     pub(crate) key: EntityKey,
@@ -80,11 +80,11 @@ pub(crate) struct StoredEntity {
     pub(crate) failures: u32,
 }
 
-/// How an entity is taken.
+/// How an entity is handled.
 #[derive(Debug, Clone, Copy)]
 struct Manner {
     dehydrated: bool,
-    /// Stored to be set aside.
+    /// Whether it is stored to be deferred.
     defers: bool,
 }
 
@@ -93,7 +93,7 @@ struct Manner {
 pub(crate) struct Entries<S> {
     control: Arc<dyn SessionControl>,
     counters: Arc<SinkCounters>,
-    /// What is stored and set aside.
+    /// Types that are stored and deferred.
     defer: Option<Arc<DeferTypes>>,
     /// The SHA-256 of the client's certificate, if it has shown one.
     certificate: Option<[u8; 32]>,
@@ -109,29 +109,30 @@ pub(crate) struct Entries<S> {
     /// The list has its last line.
     listed: bool,
     membership: Membership,
-    /// How all entities of the client's root scope ended, once they have and the client has said that there are no more.
+    /// The outcome of the client's root scope, once all its entities have ended and the client has declared that there
+    /// are no more.
     root: Option<Status>,
-    /// Entities that were gathered before they came again, in a session of an earlier process.
+    /// Entities that were gathered before they were sent again, in a session of an earlier process.
     gathered: HashMap<EntityKey, Status>,
 }
 
-/// An entity whose line is in the log, and not there for good yet.
+/// An entity whose line is in the log, and not durable yet.
 pub(crate) struct Delivery {
     pub(crate) key: EntityKey,
     number: u32,
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) placed: Option<Placed>,
-    /// Stored to be set aside: its line comes with its claim check.
+    /// Stored to be deferred: its line is written with its claim check.
     defers: bool,
 }
 
 impl Delivery {
-    /// Whether it is not delivered without its line.
+    /// Return whether it is not delivered without its line.
     pub(crate) fn has_line(&self) -> bool {
         self.placed.is_some() && !self.defers
     }
 
-    /// Its line in a log of events, where its payload is stored.
+    /// Return its line in a log of events, with the name of its stored payload.
     pub(crate) fn event(&self) -> Option<LogEvent> {
         let placed = self.placed.as_ref()?;
         let sha256 = hex::encode(placed.sha256);
@@ -170,7 +171,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// What an earlier process has stored of the session's open entities.
+    /// Restore the session's open entities that an earlier process has stored.
     pub(crate) fn restore(
         &mut self,
         membership: Membership,
@@ -189,11 +190,12 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    /// Apply an event of the driver. Return the entity that now has something to be committed.
     pub(crate) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
             SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
-                // What comes back under its claim check is not set aside again: it would come back for ever.
+                // An entity that is redeemed under its claim check is not deferred again, because it would be redeemed
+                // again forever.
                 let matches = |types: &Arc<DeferTypes>| types.matches(&header);
                 let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
                 self.admitted(attempt, failures, header, Manner { dehydrated, defers });
@@ -239,7 +241,7 @@ impl<S: Verified> Entries<S> {
                 // Another chunk of it.
                 return;
             }
-            // Its children may have ended before it came again.
+            // Its children may have ended before it was sent again.
             gathered = self.forget(key).and_then(|known| known.gathered);
         }
         let weight = header_weight(&header);
@@ -266,8 +268,8 @@ impl<S: Verified> Entries<S> {
         Some(entry)
     }
 
-    /// The session says that it failed: nothing of it stays but a line. What failed only because a part of it did has
-    /// arrived itself, and keeps its file; so does what is set aside.
+    /// Handle an entity that the session reports as failed: only a line remains of it. An entity that failed only
+    /// because a part of it failed has itself arrived, and keeps its file; so does a deferred entity.
     fn failed(&mut self, key: EntityKey, end: &End<'_>, header: Option<Arc<EntityHeader>>) {
         let entry = self.forget(key);
         let arrived = end.status == Status::Deferred
@@ -296,12 +298,12 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// The files of entities that have failed since this was last asked, below the sink.
+    /// Return the files of entities that have failed since the last call, below the sink.
     pub(crate) fn take_discarded(&mut self) -> Vec<String> {
         std::mem::take(&mut self.discarded)
     }
 
-    /// A payload is whole and right. Hands it back where the entity has failed meanwhile.
+    /// Record a payload that is complete and verified. Return it if the entity has failed in the meantime.
     pub(crate) fn stored(&mut self, attempt: Attempt, stored: S) -> Result<(), S> {
         match self.entries.get_mut(&attempt.key) {
             Some(entry) if entry.number == attempt.number && matches!(entry.state, State::Receiving) => {
@@ -312,7 +314,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// The payload of an entity that waits for its name.
+    /// Return the payload of an entity that waits for its name.
     pub(crate) fn waiting(&self, key: EntityKey) -> Option<&S> {
         match &self.entries.get(&key)?.state {
             State::Stored(stored) => Some(stored),
@@ -320,7 +322,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Takes the payload of an entity to give it its name; [`Self::placed`] says which.
+    /// Take the payload of an entity to name it; [`Self::placed`] records the name.
     pub(crate) fn take_waiting(&mut self, key: EntityKey) -> Option<S> {
         let entry = self.entries.get_mut(&key)?;
         match std::mem::replace(&mut entry.state, State::Receiving) {
@@ -339,15 +341,15 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Tells the session that an entity cannot be stored.
+    /// Notify the session that an entity cannot be stored.
     pub(crate) fn give_up(&self, key: EntityKey, error: &io::Error) {
         self.counters.failed(error);
         let message = format!("the sink cannot store it: {error}");
         self.refuse(key, Reason { code: ErrorCode::InternalError, message });
     }
 
-    /// The entity's line, if it is time for it, appended to `lines`. A container that did not succeed is handed back
-    /// without one: the session will say FAILED.
+    /// Append the entity's line to `lines`, if it is due. A container that did not succeed is returned without one: the
+    /// session will report FAILED.
     pub(crate) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
@@ -367,7 +369,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// FAILED lines that are not written yet.
+    /// Return the FAILED lines that are not written yet.
     pub(crate) fn failed_lines(&self) -> &[u8] {
         &self.failed_lines
     }
@@ -377,14 +379,14 @@ impl<S: Verified> Entries<S> {
         self.failed_lines.clear();
     }
 
-    /// These FAILED lines are to be written again.
+    /// Put back FAILED lines that have to be written again.
     pub(crate) fn put_back(&mut self, lines: Vec<u8>) {
         if !self.incomplete {
             drop(self.failed_lines.splice(0..0, lines));
         }
     }
 
-    /// Tells the session that entities are safely delivered, or stored to be set aside.
+    /// Notify the session that entities are safely delivered, or stored to be deferred.
     pub(crate) fn tell(&self, deliveries: Vec<Delivery>) {
         let mut complete = Vec::with_capacity(deliveries.len());
         for Delivery { key, number, header, placed, defers } in deliveries {
@@ -409,21 +411,21 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// What the last line is to be.
+    /// Return the kind of last line that the list gets.
     pub(crate) fn ending(&self) -> Ending {
         match (self.membership.transaction(self.certificate), self.closed) {
             (_, _) if self.listed => Ending::Listed,
             (_, _) if self.incomplete => Ending::Incomplete,
             (Some(of), Some(ErrorCode::NoError)) => Ending::Prepared(of),
-            // CONNECTION_CLOSE may be lost; that everything is there was said before.
+            // CONNECTION_CLOSE may be lost; that everything has arrived was reported before.
             (Some(of), _) if self.root == Some(Status::Complete) => Ending::Prepared(of),
             (_, Some(code)) => Ending::Closed(code),
             (_, None) => Ending::Incomplete,
         }
     }
 
-    /// Whether nothing more can come of the session, its list lacks nothing but its last line, and no transaction has to be
-    /// waited for.
+    /// Return whether the session cannot change any more, its list lacks nothing but its last line, and no transaction
+    /// has to be waited for.
     pub(crate) fn is_whole(&self) -> bool {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -437,17 +439,17 @@ impl<S: Verified> Entries<S> {
         self.listed = true;
     }
 
-    /// The transaction that the session belongs to, if nothing more can come of it.
+    /// Return the transaction that the session belongs to, if the session cannot change any more.
     pub(crate) fn prepared(&self) -> Option<Transaction> {
         self.membership.transaction(self.certificate).filter(|_| self.root == Some(Status::Complete))
     }
 
-    /// The SHA-256 of the client's certificate, if it has shown one.
+    /// Return the SHA-256 of the client's certificate, if it has shown one.
     pub(crate) const fn certificate(&self) -> Option<[u8; 32]> {
         self.certificate
     }
 
-    /// The header of an order whose payload is there.
+    /// Return the header of an order whose payload has arrived.
     pub(crate) fn order(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let entry = self.entries.get(&key).filter(|entry| is_order(&entry.header))?;
         matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
@@ -459,7 +461,7 @@ impl<S: Verified> Entries<S> {
         self.control.fail(Attempt { key, number }, reason);
     }
 
-    /// The log may lack what should be in it, so nobody will ever read it: the session ends, and its client sends again.
+    /// Mark the list as incomplete, so that it is never read: the session ends, and its client sends again.
     pub(crate) fn mark_incomplete(&mut self, why: String) {
         self.failed_lines.clear();
         if !std::mem::replace(&mut self.incomplete, true) {
@@ -467,12 +469,12 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    /// Whether the log lacks what should be in it.
+    /// Return whether the log lacks entries.
     pub(crate) const fn is_incomplete(&self) -> bool {
         self.incomplete
     }
 
-    /// Whether every line is in the log.
+    /// Return whether every line is in the log.
     pub(crate) fn has_all_lines(&self) -> bool {
         self.failed_lines.is_empty() && !self.incomplete
     }

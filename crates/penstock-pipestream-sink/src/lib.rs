@@ -1,9 +1,9 @@
-//! Sinks of PipeStream: where the entities that a server receives are stored, and how they are read from there. They know
-//! the driver's ports ([`penstock_pipestream_net::port`]) and nothing else of it.
+//! Sinks of PipeStream: the storage of the entities that a server receives, and its readers. They depend on the
+//! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it.
 //!
 //! ```text
 //!  driver ── EntitySink ──► folder/, objects/     entries.rs: what is not committed yet; transactions/: all or nothing
-//!         ── ClaimChecks ─► claims/               what is set aside, beside the sessions
+//!         ── ClaimChecks ─► claims/               what is deferred, next to the sessions
 //!         ── PortService ─► read/                 rows of closed sessions, from the store or over the server's port
 //!                           format/               what files are called, and the lines of a list: the one home
 //! ```

@@ -1,4 +1,4 @@
-//! How much memory a process takes, which only a process of its own can tell. Linux only: it reads /proc.
+//! The memory that a process takes, which can be measured only in a separate process. Linux only: it reads /proc.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -28,7 +28,7 @@ use penstock_pipestream_net::{Payload, Status, channel};
 use crate::raw::{RawClient, pending, run, status};
 use crate::support::{Pair, block, draft};
 
-/// The most memory that this process has ever had, in MiB.
+/// Return the most memory that this process has ever had, in MiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -68,7 +68,7 @@ fn a_peer_that_does_not_read_stream_0_is_not_heard_any_more() {
     let told = run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let mut told = 0_u32;
-        // Every pair is answered by a STATUS; nobody reads those.
+        // Every pair is answered by a STATUS, which is not read.
         while told < 2_000_000 {
             let frames: Vec<_> = (told + 1..=told + 1_000)
                 .flat_map(|entity| [pending(entity), status(entity, Status::Failed)])

@@ -1,7 +1,7 @@
-//! A payload that comes by several streams (decision 15).
+//! A payload that arrives in several streams (decision 15).
 //!
-//! Every chunk's header is the whole's but for index and offset, and how long a chunk is shows only when its stream
-//! ends. So overlaps are found as bytes come, gaps when the last chunk has ended:
+//! All headers of the chunks are equal except for index and offset, and the length of a chunk is known only when its
+//! stream ends. So overlaps are detected as bytes arrive, and gaps when the last chunk has ended:
 //!
 //! ```text
 //! offset  0          4          9      12 = payload_length
@@ -18,22 +18,23 @@ use sha2::{Digest, Sha256};
 use crate::error::{EntityError, Error, LimitError, Misuse, Result};
 use crate::frame::{ChunkInfo, EntityHeader};
 
-/// How many separate stretches of indices or bytes one entity may have: what bounds a tracker's memory when a peer
-/// sends only every second chunk. Chunks that follow each other are one stretch.
+/// The most separate ranges of indices or bytes of one entity, which bounds a tracker's memory if a peer sends only
+/// every second chunk. Adjacent chunks are one range.
 const FRAGMENTS: Limit = Limit::new("separate stretches of chunks", 65_536);
 
-/// Which parts of one payload have come, and whether they are exactly the payload.
+/// The parts of one payload that have arrived, and whether they are exactly the payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChunkTracker {
-    /// Digest of what all headers agree on: a header may have a megabyte, and there may be many trackers.
+    /// A digest of the fields that all headers share, because a header may have a megabyte, and there may be many
+    /// trackers.
     common: [u8; 32],
     scope_id: u32,
     entity_id: u32,
     payload_length: u64,
     total: u32,
-    /// The indices whose streams have been admitted.
+    /// The indices whose streams were admitted.
     admitted: Stretches,
-    /// Chunks whose streams have not ended: offset by index.
+    /// Chunks whose streams have not ended: offsets by index.
     open: BTreeMap<u32, u64>,
     /// The bytes of the chunks whose streams have ended.
     covered: Stretches,
@@ -41,8 +42,8 @@ pub struct ChunkTracker {
 }
 
 impl ChunkTracker {
-    /// A tracker for the entity of this header, which must have chunk_info and have passed
-    /// [`EntityHeader::check`]; it is still to be [admitted](Self::admit), as every header is.
+    /// Make a tracker for the entity of this header, which must have chunk_info and have passed
+    /// [`EntityHeader::check`]. The header must still be [admitted](Self::admit), like every other one.
     pub fn new(header: &EntityHeader) -> Result<Self> {
         let Some(chunk) = header.chunk_info else { return Err(Misuse::NoChunk.into()) };
         Ok(Self {
@@ -76,7 +77,8 @@ impl ChunkTracker {
         self.check_fragments(&self.admitted)
     }
 
-    /// A chunk's stream has ended after so many bytes. After the last one, the chunks must be the payload.
+    /// Record that a chunk's stream has ended after this many bytes. After the last one, the chunks must be exactly the
+    /// payload.
     pub fn finish_chunk(&mut self, index: u32, bytes: u64) -> Result<()> {
         let (start, end) = self.place(index, bytes)?;
         self.open.remove(&index);
@@ -88,12 +90,12 @@ impl ChunkTracker {
         self.check_fragments(&self.covered)
     }
 
-    /// Whether all chunks have come, without gaps.
+    /// Return whether all chunks have come, without gaps.
     pub fn is_complete(&self) -> bool {
         self.ended == self.total && self.covered.are(self.payload_length)
     }
 
-    /// Where the first `bytes` bytes of an open chunk lie.
+    /// Return the range of the first `bytes` bytes of an open chunk.
     fn place(&self, index: u32, bytes: u64) -> Result<(u64, u64)> {
         let Some(start) = self.open.get(&index).copied() else {
             return Err(Misuse::ChunkNotOpen { index }.into());
@@ -119,13 +121,13 @@ impl ChunkTracker {
     }
 }
 
-/// Digest of the header without what differs from chunk to chunk.
+/// Return a digest of the header without the fields that differ between chunks.
 fn common(header: &EntityHeader) -> [u8; 32] {
     let chunk_info = header.chunk_info.map(|chunk| ChunkInfo { chunk_index: 0, chunk_offset: 0, ..chunk });
     Sha256::digest(EntityHeader { chunk_info, ..header.clone() }.encode()).into()
 }
 
-/// Disjoint half-open ranges, those that touch made one.
+/// Disjoint half-open ranges; ranges that touch are merged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Stretches {
     /// End by start.
@@ -137,7 +139,7 @@ impl Stretches {
         start < end && self.ends.range(..end).next_back().is_some_and(|(_, other)| *other > start)
     }
 
-    /// Adds a range that does not overlap any.
+    /// Add a range that overlaps no other.
     fn insert(&mut self, start: u64, end: u64) {
         if start == end {
             return;
@@ -152,7 +154,7 @@ impl Stretches {
         }
     }
 
-    /// Whether they are exactly the first `length` numbers.
+    /// Return whether they are exactly the first `length` numbers.
     fn are(&self, length: u64) -> bool {
         match self.ends.first_key_value() {
             None => length == 0,

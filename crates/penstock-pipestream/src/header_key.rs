@@ -1,8 +1,8 @@
-//! Headers whose metadata and content type only the two ends read (section 10.6).
+//! Headers whose metadata and content type only the two ends can read (section 10.6).
 //!
-//! Both ends have a secret of 32 bytes. What a header says of its content goes into one metadata entry, [`SEALED`], and
-//! outside stands the content type `application/octet-stream`. IDs, lengths, the checksum, the chunk's place and the
-//! completion policy stay as they are.
+//! Both ends have a secret of 32 bytes. A header's content type and metadata are encrypted into one metadata entry,
+//! [`SEALED`], and the visible content type is `application/octet-stream`. IDs, lengths, the checksum, the chunk's
+//! place and the completion policy stay unchanged.
 //!
 //! ```text
 //!  pipestream.sealed = base64, with padding (RFC 4648, section 4), of
@@ -17,9 +17,9 @@
 //!  key ID      = the first 4 bytes of HKDF-SHA-256(secret, the same salt, info "id")
 //! ```
 //!
-//! The flags' bit 0 says that the entity has children, and the child scope is theirs: stream 0 shows both as well, and
-//! a receiver that cannot open a header still has to give that scope its place. A nonce is 96 random bits, which one
-//! session key is good for 2^32 headers of.
+//! Bit 0 of the flags states that the entity has children, whose scope is the child scope. Stream 0 shows both as well,
+//! and a receiver that cannot open a header must still bind that scope. A nonce has 96 random bits, with which one
+//! session key can seal 2^32 headers.
 
 use std::fmt;
 
@@ -39,25 +39,25 @@ pub(crate) const SEALED: &str = "pipestream.sealed";
 
 /// The bytes of a secret.
 pub(crate) const SECRET: usize = 32;
-/// Secrets of one end: the one in use, and those before it.
+/// The most secrets of one end: the current one, and earlier ones.
 pub(crate) const MAX_SECRETS: usize = 16;
 const SALT: &[u8] = b"penstock pipestream header";
 const CONTEXT: &[u8] = b"pipestream header";
 const OPAQUE: &str = "application/octet-stream";
 const VERSION: u8 = 1;
-/// The version of an entry that stands for metadata in the clear; nobody sends it.
+/// The version of an entry that marks metadata received unencrypted; it is never sent.
 const IN_THE_CLEAR: u8 = 0;
 const HAS_CHILDREN: u8 = 1;
 /// The bytes before the nonce.
 const PREFIX: usize = 8;
 const KEY_ID: usize = 4;
-/// The most characters of a sealed entry: the rest of its header has room beside it.
+/// The most characters of a sealed entry, which leaves room for the rest of its header.
 const MAX_ENTRY: usize = MAX_HEADER_LENGTH as usize - 1024;
 /// The bytes of a nonce (section 5.3 of RFC 5116).
 pub const NONCE: usize = 12;
 
-/// The secrets that headers are sealed with: the first one seals, all of them open, so that secrets can be rotated.
-/// They are never shown.
+/// The secrets for sealing headers: the first one seals, all of them open, so that secrets can be rotated. They are
+/// never shown.
 #[derive(Clone)]
 pub struct HeaderKeys(Vec<Secret>);
 
@@ -73,7 +73,7 @@ pub struct SessionHeaderKeys {
     keys: Vec<([u8; KEY_ID], LessSafeKey)>,
 }
 
-/// What stands in the clear before a sealed entry.
+/// The unencrypted prefix of a sealed entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Prefix {
     version: u8,
@@ -82,7 +82,7 @@ struct Prefix {
     child_scope: u16,
 }
 
-/// What a header whose metadata cannot be read says all the same.
+/// What is known from a header whose metadata cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outside {
     pub(crate) dehydrated: bool,
@@ -99,11 +99,11 @@ impl KeyType for Length {
 }
 
 impl HeaderKeys {
-    /// Read secrets: one a line, each 64 hex digits; blank lines are skipped. The first one seals.
+    /// Parse secrets, one per line, each 64 hex digits; blank lines are skipped. The first one seals.
     ///
     /// # Errors
     ///
-    /// Misuse, which names the line and shows nothing of it.
+    /// Misuse; the error names the line but does not show its content.
     pub fn parse(text: &str) -> Result<Self> {
         let mut secrets = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -120,7 +120,7 @@ impl HeaderKeys {
         Ok(Self(secrets))
     }
 
-    /// The keys of a session.
+    /// Return the keys of a session.
     pub fn for_session(&self, session: SessionId) -> Result<SessionHeaderKeys> {
         let key = |secret: &Secret| {
             let info = [b"key".as_slice(), session.bytes()];
@@ -155,12 +155,12 @@ fn secret_of(line: &str) -> Option<[u8; SECRET]> {
 }
 
 impl SessionHeaderKeys {
-    /// Put a header's content type and metadata into a sealed entry. `nonce` comes from a secure random source, another
-    /// one for each header.
+    /// Move a header's content type and metadata into a sealed entry. `nonce` must come from a secure random source, a
+    /// new one for each header.
     ///
     /// # Errors
     ///
-    /// ENTITY_TOO_LARGE where no peer reads a header so long; misuse for keys of which there is none.
+    /// ENTITY_TOO_LARGE where the header would be too long for any peer; misuse if there are no keys.
     pub fn seal(&self, header: &EntityHeader, nonce: [u8; NONCE]) -> Result<EntityHeader> {
         let Some((key_id, key)) = self.keys.first() else { return Err(Misuse::NoHeaderKey.into()) };
         let outside = Outside::of(header);
@@ -193,8 +193,8 @@ impl SessionHeaderKeys {
         })
     }
 
-    /// Open a header. `None` where no key of ours opens it, or where it came in the clear: then [`refused`] says what is
-    /// left of it.
+    /// Open a header. `None` if none of our keys opens it, or if it arrived unencrypted: then [`refused`] returns what
+    /// remains of it.
     pub fn open(&self, header: &EntityHeader) -> Option<EntityHeader> {
         let bytes = STANDARD.decode(header.metadata.get(SEALED)?).ok()?;
         let (prefix, rest) = Prefix::split(&bytes)?;
@@ -235,8 +235,8 @@ impl SessionHeaderKeys {
     }
 }
 
-/// What is left of a header that an end with header keys could not open: it fails its entity, and still gives the scope
-/// of its children its place. A sealed one stays as it is; of one in the clear nothing is believed.
+/// Return what remains of a header that an end with header keys could not open: it fails its entity, but still binds
+/// the scope of its children. A sealed header stays unchanged; in an unencrypted one nothing is trusted.
 pub fn refused(header: &EntityHeader) -> EntityHeader {
     if header.metadata.contains_key(SEALED) {
         return header.clone();
@@ -257,7 +257,7 @@ pub fn refused(header: &EntityHeader) -> EntityHeader {
     }
 }
 
-/// Refuse a header that is sealed still: its entity fails.
+/// Reject a header that is still sealed: its entity fails.
 pub(crate) fn check_open(header: &EntityHeader) -> Result<()> {
     let Some(entry) = header.metadata.get(SEALED) else { return Ok(()) };
     let bytes = STANDARD.decode(entry).unwrap_or_default();
@@ -269,7 +269,7 @@ pub(crate) fn check_open(header: &EntityHeader) -> Result<()> {
 }
 
 impl Outside {
-    /// What a header says of its entity's children, sealed or not.
+    /// Return what a header states about its entity's children, sealed or not.
     pub(crate) fn of(header: &EntityHeader) -> Self {
         if let Some(entry) = header.metadata.get(SEALED) {
             let bytes = STANDARD.decode(entry).unwrap_or_default();

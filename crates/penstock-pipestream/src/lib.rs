@@ -1,7 +1,7 @@
 //! PipeStream (draft-krickert-pipestream-00), layers 0 to 2, as state machines without IO.
 //!
-//! Bytes come in by `handle_*`, commands are methods, and what follows is fetched by `poll_*`; time is an argument
-//! ([`Now`]). Sockets, files, threads and clocks live in `penstock-pipestream-net`.
+//! `handle_*` methods take input, commands are methods, and `poll_*` methods return the results; time is an argument
+//! ([`Now`]). Sockets, files, threads and clocks are in `penstock-pipestream-net`.
 //!
 //! Section numbers in the comments are those of the draft; a "decision" is a numbered point of
 //! `docs/protocols/pipestream.md`.

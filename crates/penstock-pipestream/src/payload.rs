@@ -1,12 +1,12 @@
-//! Whether a payload is the one that its header announced (sections 6.7 and 10.2).
+//! Checks that a payload is the one that its header announced (sections 6.7 and 10.2).
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::error::{EntityError, Result};
 
-/// Counts and hashes a whole payload, in order, as it comes. Nothing of it may be committed before
-/// [`finish`](Self::finish) says that it is the right one (section 10.2).
+/// Counts and hashes a whole payload, in order, as it arrives. No part of it may be committed before
+/// [`finish`](Self::finish) has succeeded (section 10.2).
 #[derive(Debug, Clone)]
 pub struct PayloadCheck {
     length: u64,
@@ -16,18 +16,18 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// Awaits a payload of `length` bytes with this SHA-256, both from the header.
+    /// Expect a payload of `length` bytes with this SHA-256, both from the header.
     pub fn new(length: u64, checksum: Bytes) -> Self {
         Self { length, checksum, seen: 0, hash: Sha256::new() }
     }
 
-    /// The same for a payload that is there at once.
+    /// Check a payload that is complete in memory; return its digest.
     pub fn whole(length: u64, checksum: &[u8], bytes: &[u8]) -> Result<[u8; 32]> {
         let seen = bytes.len() as u64;
         conclude(seen, length, checksum, || Sha256::digest(bytes).into())
     }
 
-    /// The next bytes. More than were announced are ENTITY_INVALID, and are not hashed.
+    /// Take the next bytes. Bytes beyond the announced length are ENTITY_INVALID, and are not hashed.
     pub fn update(&mut self, bytes: &[u8]) -> Result<()> {
         let seen = self.seen.saturating_add(bytes.len() as u64);
         if seen > self.length {
@@ -38,7 +38,8 @@ impl PayloadCheck {
         Ok(())
     }
 
-    /// The payload has ended: its digest, if length (ENTITY_INVALID) and checksum (INTEGRITY_ERROR) are right.
+    /// Handle the end of the payload: return its digest, if length (ENTITY_INVALID) and checksum (INTEGRITY_ERROR) are
+    /// right.
     pub fn finish(self) -> Result<[u8; 32]> {
         conclude(self.seen, self.length, &self.checksum, || self.hash.finalize().into())
     }

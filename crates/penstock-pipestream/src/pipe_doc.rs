@@ -1,4 +1,4 @@
-//! PipeDoc and OwnershipContext (section 7.1): which document an entity is, and whose.
+//! PipeDoc and OwnershipContext (section 7.1): the document of an entity, and its owner.
 //!
 //! A document's root entity carries its message in the header's metadata, under [`DOC`]:
 //!
@@ -7,7 +7,7 @@
 //!    PipeDoc { 1: doc_id, 2: entity_id, 3: OwnershipContext { 1: owner_id, 2: group_id, 3: scopes } }
 //! ```
 //!
-//! `entity_id` is the ID of the entity whose header it is. Texts have 1 to 256 bytes without control characters; an
+//! `entity_id` is the ID of the entity that has the header. Texts have 1 to 256 bytes without control characters; an
 //! ownership has at most 64 access scopes.
 
 use std::fmt::Write as _;
@@ -38,11 +38,11 @@ pub struct PipeDoc {
     pub doc_id: String,
     /// The entity, in its scope.
     pub entity_id: u32,
-    /// Whose document it is, where the sender says so.
+    /// The document's owner, if the sender states one.
     pub ownership: Option<OwnershipContext>,
 }
 
-/// Whose a document is, and who may see it (section 7.1).
+/// The owner of a document, and who may see it (section 7.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnershipContext {
     /// The owner.
@@ -54,7 +54,7 @@ pub struct OwnershipContext {
 }
 
 impl PipeDoc {
-    /// Refuse what section 7.1 and the limits above do not allow: ENTITY_INVALID, naming the field.
+    /// Reject what section 7.1 and the limits above do not allow: ENTITY_INVALID, naming the field.
     pub fn check(&self) -> Result<()> {
         if self.doc_id.is_empty() {
             return Err(DocumentError::NoDocId.into());
@@ -63,7 +63,7 @@ impl PipeDoc {
         self.ownership.as_ref().map_or(Ok(()), OwnershipContext::check)
     }
 
-    /// The message's bytes. The same value always gives the same bytes.
+    /// Return the message's bytes. Equal values have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let ownership = self.ownership.as_ref().map(|ownership| OwnershipContextMessage {
             owner_id: ownership.owner_id.clone(),
@@ -74,11 +74,11 @@ impl PipeDoc {
         PipeDocMessage { doc_id, entity_id: Some(self.entity_id), ownership }.encode_to_vec()
     }
 
-    /// Read a message.
+    /// Parse a message.
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID where it does not parse, or a required field is missing, or a text is not within the limits.
+    /// ENTITY_INVALID where it cannot be parsed, a required field is missing, or a text exceeds the limits.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let message: PipeDocMessage = decode_message(bytes).map_err(|error| DocumentError::Message(error.message()))?;
         let doc_id = message.doc_id.unwrap_or_default();
@@ -96,12 +96,12 @@ impl PipeDoc {
         Ok(doc)
     }
 
-    /// The value of the metadata entry [`DOC`].
+    /// Return the value of the metadata entry [`DOC`].
     pub fn to_entry(&self) -> String {
         STANDARD.encode(self.encode())
     }
 
-    /// Read the value of the metadata entry [`DOC`] of an entity's header.
+    /// Parse the value of the metadata entry [`DOC`] in an entity's header.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl PipeDoc {
 }
 
 impl OwnershipContext {
-    /// Whether nothing is said.
+    /// Return whether all fields are empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -146,15 +146,15 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The document ID of a receipt's key, 32 hex digits: the same bits as a UUID of version 8 (RFC 9562, section 5.8).
-/// `None` for another text.
+/// Return the document ID for a receipt's key, 32 hex digits: the same bits as a UUID of version 8 (RFC 9562, section
+/// 5.8). `None` for any other text.
 pub fn doc_id_of_key(key: &str) -> Option<String> {
     let digits = key.len() == 2 * UUID && key.bytes().all(|digit| digit.is_ascii_hexdigit());
     let bits = u128::from_str_radix(key, 16).ok().filter(|_| digits)?;
     Some(uuid_v8(bits.to_be_bytes()))
 }
 
-/// Whether a text is a UUID in its canonical form, in lower case.
+/// Return whether a text is a UUID in its canonical form, in lower case.
 pub fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -163,7 +163,7 @@ pub fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// The bytes as a UUID of version 8: the version's 4 bits and the variant's 2 bits are set.
+/// Format the bytes as a UUID of version 8: the version's 4 bits and the variant's 2 bits are set.
 pub(crate) fn uuid_v8(bytes: [u8; UUID]) -> String {
     let bits = u128::from_be_bytes(bytes);
     let bits = bits & !(0xF << 76) | 0x8 << 76;
@@ -173,7 +173,7 @@ pub(crate) fn uuid_v8(bytes: [u8; UUID]) -> String {
         if matches!(at, 8 | 12 | 16 | 20) {
             text.push('-');
         }
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = text.write_char(digit);
     }
     text

@@ -1,7 +1,7 @@
-//! Completion policies (section 8.3, decision 19): what becomes of a part that fails, and of the parent of such parts.
+//! Completion policies (section 8.3, decision 19): what happens to a part that fails, and to the parent of such parts.
 //!
-//! A parent's policy governs its children: `on_failure` and `on_timeout` say what becomes of a child, the mode what
-//! becomes of the parent. Both ends compute with the same numbers, because the owner checks what the receiver says.
+//! A parent's policy applies to its children: `on_failure` and `on_timeout` decide about a child, the mode decides
+//! about the parent. Both ends compute with the same numbers, because the owner checks what the receiver reports.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ const DEFAULT_TIMEOUT: u32 = 300_000;
 /// A policy with its defaults filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Which children must be COMPLETE for the parent to be.
+    /// Which children must be COMPLETE so that the parent is.
     pub mode: CompletionMode,
-    /// How often a child may be sent again.
+    /// How often a child may be retried.
     pub max_retries: u32,
-    /// How long the owner waits before it sends a child again.
+    /// How long the owner waits before it retries a child.
     #[serde(with = "crate::stored::nanos")]
     pub retry_delay: Duration,
     /// How long a child may take from its announcement, or from its RETRYING.
@@ -32,16 +32,16 @@ pub struct Policy {
     /// The part of the children that must be COMPLETE under QUORUM, 0 to 1.
     #[serde(with = "crate::stored::bits")]
     pub min_success_ratio: f32,
-    /// What becomes of a child that takes too long.
+    /// What happens to a child that takes too long.
     pub on_timeout: FailureAction,
-    /// What becomes of a child that fails.
+    /// What happens to a child that fails.
     pub on_failure: FailureAction,
 }
 
-/// What becomes of a child that has failed.
+/// What happens to a child that has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Its owner may send it again: FAILED is not terminal.
+    /// Its owner may retry it: FAILED is not terminal.
     Retry,
     /// Its terminal status.
     Ends(Status),
@@ -50,8 +50,7 @@ pub enum Fate {
 }
 
 impl Policy {
-    /// Where a parent has none: STRICT, a failure is a failure, and nothing is timed. It is also what holds below layer
-    /// 2.
+    /// The default of a parent without a policy, and the rule below layer 2: STRICT, without retries and timeouts.
     pub const STRICT: Self = Self {
         mode: CompletionMode::Strict,
         max_retries: 0,
@@ -62,7 +61,7 @@ impl Policy {
         on_failure: FailureAction::Fail,
     };
 
-    /// Reads a header's policy: what is not set has its default, a time-out of 0 is none.
+    /// Read a header's policy: fields that are not set have their defaults, and a timeout of 0 means none.
     ///
     /// # Errors
     ///
@@ -92,8 +91,8 @@ impl Policy {
         })
     }
 
-    /// What becomes of a parent with so many children, of which so many are COMPLETE: RESOLVED if all are, PARTIAL if
-    /// the mode is content with fewer, else FAILED.
+    /// Return the state of a parent with this many children, of which `succeeded` are COMPLETE: RESOLVED if all are,
+    /// PARTIAL if the mode accepts fewer, otherwise FAILED.
     pub fn outcome(&self, children: u64, succeeded: u64) -> ResolutionState {
         if children == succeeded {
             return ResolutionState::Resolved;
@@ -102,14 +101,14 @@ impl Policy {
             CompletionMode::Unspecified | CompletionMode::Strict => false,
             CompletionMode::Lenient => succeeded > 0,
             CompletionMode::BestEffort => true,
-            // Rounded to the precision that the ratio came in, so that 6 of 10 reach 0.6.
+            // Rounded to the precision in which the ratio was sent, so that 6 of 10 reach 0.6.
             CompletionMode::Quorum => (succeeded as f64 / children as f64) as f32 >= self.min_success_ratio,
         };
         if content { ResolutionState::Partial } else { ResolutionState::Failed }
     }
 
-    /// What becomes of a child that fails with a code: IDLE_TIMEOUT is a time-out, everything else a failure. `failures`
-    /// is how often it has failed before; `again` whether it may be sent again at all.
+    /// Return what happens to a child that fails with a code: IDLE_TIMEOUT is a timeout, every other code a failure.
+    /// `failures` is how often it has failed before; `again` is whether it can be retried at all.
     pub fn fate(&self, code: ErrorCode, failures: u32, again: bool) -> Fate {
         let timed_out = code == ErrorCode::IdleTimeout;
         match if timed_out { self.on_timeout } else { self.on_failure } {
@@ -122,7 +121,7 @@ impl Policy {
         }
     }
 
-    /// Whether a child may be sent again for some reason, if it has failed so often.
+    /// Return whether a child that has failed this often may be retried for any reason.
     pub fn retries(&self, failures: u32) -> bool {
         (self.on_failure == FailureAction::Retry || self.on_timeout == FailureAction::Retry)
             && failures < self.max_retries

@@ -1,4 +1,4 @@
-//! Pseudonyms of documents and of the ways down to their parts, for a boundary that names must not cross (section 10.6).
+//! Pseudonyms of documents and of the paths to their parts, for a boundary that names must not cross (section 10.6).
 //!
 //! ```text
 //!  of a document    the first 16 bytes of HMAC-SHA-256(key, 0x00, name), in hex
@@ -8,8 +8,9 @@
 //!  of an owner      the first 16 bytes of HMAC-SHA-256(key, 0x03, field number in OwnershipContext (1), text), in hex
 //! ```
 //!
-//! The same name has the same pseudonym as long as the key stays, so that what is sent again is known again. A step's
-//! pseudonym depends on all that is above it: equal names in two documents cannot be told to be equal.
+//! A name has the same pseudonym while the key stays the same, so that a document that is sent again can be recognised.
+//! A step's pseudonym depends on the whole path above it, so equal names in two documents are not recognisable as
+//! equal.
 
 use std::fmt;
 
@@ -32,13 +33,13 @@ const BLOCK: usize = 64;
 pub struct Pseudonyms(Hmac<Sha256>);
 
 impl Pseudonyms {
-    /// With a key of at least 16 bytes.
+    /// Make pseudonyms with a key of at least 16 bytes.
     pub fn new(key: &[u8]) -> Result<Self> {
         if key.len() < MIN_KEY {
             return Err(Misuse::Pseudonym { length: key.len() }.into());
         }
         let mut block = [0; BLOCK];
-        // RFC 2104: what is longer than a block is hashed first.
+        // RFC 2104: a key longer than a block is hashed first.
         let digest = Sha256::digest(key);
         let key = if key.len() > BLOCK { digest.as_slice() } else { key };
         for (byte, secret) in block.iter_mut().zip(key) {
@@ -47,7 +48,7 @@ impl Pseudonyms {
         Ok(Self(Hmac::new(&block.into())))
     }
 
-    /// The pseudonym of a document.
+    /// Return the pseudonym of a document.
     pub fn document(&self, name: &str) -> String {
         let mut mac = self.0.clone();
         mac.update(&[0]);
@@ -55,7 +56,8 @@ impl Pseudonyms {
         short(mac)
     }
 
-    /// A document's message under pseudonyms: its identifier, its owner, the owner's group and the access scopes.
+    /// Return a document's message under pseudonyms: its identifier, its owner, the owner's group and the access
+    /// scopes.
     pub fn pipe_doc(&self, doc: &PipeDoc) -> PipeDoc {
         let ownership = doc.ownership.as_ref().map(|ownership| OwnershipContext {
             owner_id: ownership.owner_id.as_deref().map(|text| short(self.mac(&[3, 1], text))),
@@ -76,7 +78,7 @@ impl Pseudonyms {
         mac
     }
 
-    /// The pseudonyms of the steps down to a part of a document.
+    /// Return the pseudonyms of the steps down to a part of a document.
     pub fn path<S: AsRef<str>>(&self, document: &str, path: &[S]) -> Vec<String> {
         let mut mac = self.0.clone();
         mac.update(&[1]);

@@ -1,4 +1,5 @@
-//! What a receipt proves of the content, beside the protocol's Merkle root, which covers IDs and statuses only.
+//! What a receipt proves about the content, in addition to the protocol's Merkle root, which covers only IDs and
+//! statuses.
 //!
 //! ```text
 //!  leaf = SHA-256(0x00 ‖ for each path segment: its length, 4 bytes big-endian ‖ its UTF-8
@@ -7,8 +8,8 @@
 //!  root of no parts = SHA-256 of nothing
 //! ```
 //!
-//! The leaves come in the receipt's own order, depth first in the order of the containers. The JSON around these
-//! digests, and the comparison with a sink's files, are not here.
+//! The leaves are in the receipt's order, depth first in the order of the containers. The JSON around these digests,
+//! and the comparison with a sink's files, are implemented elsewhere.
 
 use penstock_wire::hex;
 use sha2::{Digest as _, Sha256};
@@ -19,25 +20,25 @@ use crate::status::Status;
 
 const LEAF: [u8; 1] = [0x00];
 const NODE: [u8; 1] = [0x01];
-/// Stands for the digest of bytes that were never obtained.
+/// Stands in for the digest of bytes that were never read.
 const NO_BYTES: Digest = [0; 32];
 /// Hex digits of a document's key.
 const KEY_DIGITS: usize = 32;
 
-/// The streaming content root: parts go in by the receipt's order, and what is kept is one node for each level.
+/// The streaming content root: parts are added in the receipt's order, and only one node for each level is kept.
 #[derive(Debug, Clone, Default)]
 pub struct ContentTree {
     peaks: Peaks,
 }
 
 impl ContentTree {
-    /// A tree without parts.
+    /// Make a tree without parts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the next part: the way down to it, the digest of its bytes if they were obtained, and its status. A
-    /// segment whose length does not fit into 4 bytes is refused.
+    /// Add the next part: its path, the digest of its bytes if they were read, and its status. A segment whose length
+    /// does not fit into 4 bytes is rejected.
     pub fn push<P>(&mut self, path: P, sha256: Option<&[u8; 32]>, status: Status) -> Result<()>
     where
         P: IntoIterator<Item: AsRef<str>>,
@@ -55,23 +56,23 @@ impl ContentTree {
         Ok(())
     }
 
-    /// How many parts were added.
+    /// Return how many parts were added.
     pub fn len(&self) -> u64 {
         self.peaks.len
     }
 
-    /// Whether none was added.
+    /// Return whether none was added.
     pub fn is_empty(&self) -> bool {
         self.peaks.len == 0
     }
 
-    /// The root over all parts added so far; more may be added afterwards.
+    /// Return the root over all parts added so far; more may be added afterwards.
     pub fn root(&self) -> [u8; 32] {
         self.peaks.root(node)
     }
 }
 
-/// The content root over parts in the receipt's order.
+/// Return the content root over parts in the receipt's order.
 pub fn content_root<P>(parts: impl IntoIterator<Item = (P, Option<[u8; 32]>, Status)>) -> Result<[u8; 32]>
 where
     P: IntoIterator<Item: AsRef<str>>,
@@ -83,7 +84,7 @@ where
     Ok(tree.root())
 }
 
-/// A document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero byte, the
+/// Return a document's key, which names its receipt: the first 32 hex digits of SHA-256(path, one zero byte, the
 /// document's SHA-256 in hex).
 pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     let digest = Sha256::new_with_prefix(path).chain_update([0]).chain_update(hex::encode(sha256)).finalize();
@@ -92,8 +93,9 @@ pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     key
 }
 
-/// What a part of the document with this key is called in a session that outlives its process: the key, the part's place
-/// in the receipt's order, which tells parts of the same path apart, and 32 hex digits of the way down to it. `time`
+/// Return the label of a part in a session that outlives its process: the document's key, the part's position in the
+/// receipt, which distinguishes parts with the same path, and 32 hex digits of its path. `time` is how often the
+/// session has had the same document before. Labels are shorter than 100 bytes, whatever the path.
 /// is how often the session had the same document before. Under 100 bytes, whatever the path.
 pub fn part_label<P>(key: &str, time: u32, place: usize, path: P) -> String
 where

@@ -1,9 +1,9 @@
-//! A scope: the entities of one ID space, from the cursor to the last announced one, and what the digest needs of
-//! those behind it (sections 9.1 and 9.4).
+//! A scope: the entities of one ID space, from the cursor to the last announced one, and a summary of those before the
+//! cursor for the digest (sections 9.1 and 9.4).
 //!
-//! Both ends keep the same structure, the owner with what it knows of an entity, the receiver with what it knows.
-//! Entities behind the cursor are gone: their statuses are folded into the Merkle tree and four counters, so that
-//! memory is bounded by the window however many entities pass.
+//! Both ends keep the same structure; each stores its own knowledge of an entity in it. Entities before the cursor are
+//! removed: their statuses are folded into the Merkle tree and four counters, so that memory is bounded by the window,
+//! however many entities pass.
 //!
 //! ```text
 //!   position  0 ............ base ................. announced
@@ -23,18 +23,18 @@ use crate::policy::Policy;
 use crate::session::{EntityKey, ScopeKey};
 use crate::status::Status;
 
-/// How many IDs there are: 1 to MODULUS - 1.
+/// The number of IDs: 1 to MODULUS - 1.
 const IDS: u64 = MODULUS as u64 - 1;
 
-/// No scope comes to have so many entities.
+/// An upper bound on the entities of a scope that no scope can reach.
 const MAX_POSITION: u64 = 1 << 62;
 
-/// What is known of an ID in a scope.
+/// The state of an ID in a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Announced, no terminal status yet.
+    /// Announced, without a terminal status.
     Open,
-    /// Has a terminal status, or is behind the cursor.
+    /// Has a terminal status, or is before the cursor.
     Resolved,
     /// Not announced yet.
     Ahead,
@@ -54,13 +54,13 @@ pub(crate) struct Scope<E> {
     pub(crate) depth: Option<u8>,
     /// The entity that was taken apart into this scope; `None` for a root scope, and until it is bound.
     pub(crate) parent: Option<EntityKey>,
-    /// Whether the owner has said that no more entities come (BARRIER S=0).
+    /// Whether the owner has ended the announcements (BARRIER S=0).
     pub(crate) ended: bool,
     /// Whether the receiver has sent a digest that equals ours.
     pub(crate) digest_agreed: bool,
     /// The parent that a BARRIER S=0 has named before the scope was bound.
     pub(crate) awaited_barrier: Option<u32>,
-    /// What governs its entities; `None` is STRICT, without retries and time-outs (layer 2).
+    /// The policy for its entities; `None` means STRICT, without retries and timeouts (layer 2).
     pub(crate) policy: Option<Box<Policy>>,
     first: u64,
     base: u64,
@@ -81,7 +81,7 @@ impl<E> Scope<E> {
         Self::starting_at(key, depth, parent, 0)
     }
 
-    /// A scope whose first ID is that of position `first`: what a long life leaves behind, for the tests of wrap-around.
+    /// Make a scope whose first ID is that of position `first`, as after a long life, for the tests of wrap-around.
     pub(crate) fn starting_at(key: ScopeKey, depth: Option<u8>, parent: Option<EntityKey>, first: u64) -> Self {
         Self {
             key,
@@ -106,28 +106,28 @@ impl<E> Scope<E> {
         self.key
     }
 
-    /// Whether what was stored can be a scope.
+    /// Return whether restored state can be that of a scope.
     pub(crate) fn is_sound(&self) -> bool {
         let open = self.slots.iter().filter(|slot| slot.status.is_none()).count() as u64;
         self.first <= self.base && self.base < MAX_POSITION && self.open == open && self.tree.len() <= self.base
     }
 
-    /// Whether the scope's place in the tree is known: a root scope's is from the start.
+    /// Return whether the scope's position in the tree is known: that of a root scope is from the start.
     pub(crate) fn is_bound(&self) -> bool {
         self.key.scope < 2 || self.parent.is_some()
     }
 
-    /// Whether the owner's BARRIER has come, be it before the scope was bound.
+    /// Return whether the owner's BARRIER has arrived, even if that was before the scope was bound.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended || self.awaited_barrier.is_some()
     }
 
-    /// How many entities were announced so far; also the position of the next one.
+    /// Return how many entities were announced so far, which is also the position of the next one.
     pub(crate) fn announced(&self) -> u64 {
         self.next_position() - self.first
     }
 
-    /// How many entities are COMPLETE, and how many were announced so far.
+    /// Return how many entities are COMPLETE, and how many were announced so far.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.succeeded, self.announced())
     }
@@ -136,7 +136,7 @@ impl<E> Scope<E> {
         self.base + self.slots.len() as u64
     }
 
-    /// The lowest unresolved ID, or the next unassigned one (decision 8).
+    /// Return the lowest unresolved ID, or the next unassigned one (decision 8).
     pub(crate) fn cursor(&self) -> u32 {
         id_at(self.base)
     }
@@ -145,17 +145,17 @@ impl<E> Scope<E> {
         id_at(self.next_position())
     }
 
-    /// Entities without a terminal status.
+    /// Return the number of entities without a terminal status.
     pub(crate) fn open(&self) -> u64 {
         self.open
     }
 
-    /// Whether the next entity would lie outside a window (section 9.1, rule 3).
+    /// Return whether the next entity would be outside the window (section 9.1, rule 3).
     pub(crate) fn is_full(&self, max_window: u32) -> bool {
         distance(self.cursor(), self.next_id()) >= max_window
     }
 
-    /// The position of an ID, where it can be told: circular order holds below half of the ID space.
+    /// Return the position of an ID, if it can be determined: circular order applies only below half of the ID space.
     fn position(&self, id: u32) -> Option<u64> {
         let cursor = self.cursor();
         if id == cursor || is_before(cursor, id) {
@@ -166,7 +166,7 @@ impl<E> Scope<E> {
 
     pub(crate) fn place(&self, id: u32) -> Place {
         match self.position(id) {
-            // An ID numerically behind the first one of a young scope lies ahead, very far.
+            // An ID numerically before the first one of a young scope is far ahead.
             None => Place::Ahead,
             Some(position) if position < self.base => {
                 if position < self.first {
@@ -183,7 +183,7 @@ impl<E> Scope<E> {
         }
     }
 
-    /// The name of an entity that is open, or resolved but still in the window.
+    /// Return the name of an entity that is open, or resolved but still in the window.
     pub(crate) fn entity_key(&self, id: u32) -> EntityKey {
         let position = self.position(id).unwrap_or(self.base);
         EntityKey {
@@ -194,7 +194,7 @@ impl<E> Scope<E> {
         }
     }
 
-    /// What is known of an open entity.
+    /// Return the data of an open entity.
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut E> {
         let index = self.position(id)?.checked_sub(self.base)? as usize;
         self.slots.get_mut(index).filter(|slot| slot.status.is_none()).map(|slot| &mut slot.entity)
@@ -205,7 +205,7 @@ impl<E> Scope<E> {
         self.slots.get(index).filter(|slot| slot.status.is_none()).map(|slot| &slot.entity)
     }
 
-    /// Adds the next entity and gives its name.
+    /// Add the next entity and return its name.
     pub(crate) fn announce(&mut self, entity: E) -> EntityKey {
         let id = self.next_id();
         self.slots.push_back(Slot { status: None, entity });
@@ -213,8 +213,8 @@ impl<E> Scope<E> {
         self.entity_key(id)
     }
 
-    /// Gives an open entity its terminal status. `Some(true)` when that moved the cursor, `None` when the entity is
-    /// not open (decision 8: the first terminal status stands).
+    /// Set the terminal status of an open entity. `Some(true)` if that moved the cursor, `None` if the entity is not
+    /// open (decision 8: the first terminal status is kept).
     pub(crate) fn resolve(&mut self, id: u32, status: Status) -> Option<bool> {
         let index = self.position(id)?.checked_sub(self.base)? as usize;
         let slot = self.slots.get_mut(index).filter(|slot| slot.status.is_none())?;
@@ -249,14 +249,14 @@ impl<E> Scope<E> {
         }
     }
 
-    /// Whether a cursor from the receiver lies where it may (decision 8).
+    /// Return whether a cursor from the receiver is valid (decision 8).
     pub(crate) fn accepts_cursor(&self, value: u32) -> bool {
         let cursor = self.cursor();
         distance(cursor, value) <= distance(cursor, self.next_id())
     }
 
-    /// The position behind the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs beyond
-    /// the next one cover all announced so far (decision 13).
+    /// Return the position after the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs
+    /// after the next one cover all announced so far (decision 13).
     pub(crate) fn covered_by(&self, id: u32) -> u64 {
         match Some(id).filter(|id| is_assignable(*id)).and_then(|id| self.position(id)) {
             Some(position) if position < self.next_position() => position + 1,
@@ -264,9 +264,9 @@ impl<E> Scope<E> {
         }
     }
 
-    /// Whether every entity before a position is terminal.
+    /// Return whether every entity before a position is terminal.
     pub(crate) fn resolved_up_to(&self, position: u64) -> bool {
-        // The cursor passes resolved entities at once, so that there is nothing to look for behind it.
+        // The cursor passes resolved entities immediately, so everything before it is resolved.
         self.base >= position
     }
 
@@ -274,7 +274,8 @@ impl<E> Scope<E> {
         u64::from(key.entity_use) * IDS + u64::from(key.entity) - 1
     }
 
-    /// The first position from `from` up to `to` whose entity is open and does not satisfy `known`; else `to`.
+    /// Return the first position from `from` up to `to` whose entity is open and does not satisfy `known`; otherwise
+    /// `to`.
     pub(crate) fn first_without(&self, from: u64, to: u64, known: impl Fn(&E) -> bool) -> u64 {
         let from = from.max(self.base);
         let skip = (from - self.base) as usize;
@@ -284,7 +285,7 @@ impl<E> Scope<E> {
         unknown.map_or(from.max(to), |index| from + index as u64)
     }
 
-    /// The open entities in the order of their IDs.
+    /// Return the open entities in the order of their IDs.
     pub(crate) fn iter_open(&self) -> impl Iterator<Item = (EntityKey, &E)> {
         self.slots
             .iter()
@@ -293,7 +294,7 @@ impl<E> Scope<E> {
             .map(|(index, slot)| (key_at(self.key, self.base + index as u64), &slot.entity))
     }
 
-    /// The same, to be changed.
+    /// Return the same, to be changed.
     pub(crate) fn iter_open_mut(&mut self) -> impl Iterator<Item = (EntityKey, &mut E)> {
         let (base, key) = (self.base, self.key);
         self.slots
@@ -303,7 +304,7 @@ impl<E> Scope<E> {
             .map(move |(index, slot)| (key_at(key, base + index as u64), &mut slot.entity))
     }
 
-    /// The digest over all entities so far; meaningful once none is open (section 9.4).
+    /// Return the digest over all entities so far; meaningful once none is open (section 9.4).
     pub(crate) fn digest(&self) -> ScopeDigest {
         ScopeDigest {
             scope_id: self.key.scope,
@@ -315,13 +316,14 @@ impl<E> Scope<E> {
         }
     }
 
-    /// What the policy makes of the parent; STRICT below layer 2: FAILED when an entity is not COMPLETE (decision 11).
+    /// Return the state of the parent under the policy; below layer 2 it is STRICT: FAILED if an entity is not COMPLETE
+    /// (decision 11).
     pub(crate) fn outcome(&self) -> ResolutionState {
         self.policy.as_deref().unwrap_or(&Policy::STRICT).outcome(self.tree.len(), self.succeeded)
     }
 }
 
-/// The name of the entity at a position.
+/// Return the name of the entity at a position.
 fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
     EntityKey {
         scope: scope.scope,
@@ -331,7 +333,7 @@ fn key_at(scope: ScopeKey, position: u64) -> EntityKey {
     }
 }
 
-/// The ID at a position: IDs go from 1 to MODULUS - 1 and then from 1 again.
+/// Return the ID at a position: IDs go from 1 to MODULUS - 1 and then from 1 again.
 fn id_at(position: u64) -> u32 {
     (position % IDS) as u32 + 1
 }

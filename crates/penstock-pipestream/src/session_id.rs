@@ -9,23 +9,23 @@ use crate::error::{Error, Malformed, Result};
 /// How many bytes a session ID has.
 const BYTES: usize = 16;
 
-/// 16 bytes that name a session. At layer 2 the client makes them, from a secure random source, and the session
-/// outlives its connection under them.
+/// The 16 bytes that name a session. At layer 2 the client makes them from a secure random source, and the session
+/// outlives its connection under this name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId([u8; BYTES]);
 
 impl SessionId {
-    /// The session of these bytes.
+    /// Return the session of these bytes.
     pub const fn new(bytes: [u8; BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Return the bytes.
     pub const fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// Reads 32 digits of lower-case hex, and nothing else: ENTITY_INVALID.
+    /// Parse exactly 32 digits of lower-case hex; anything else is ENTITY_INVALID.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = || Error::from(Malformed::SessionId { length: text.len() });
         let (pairs, odd) = text.as_bytes().as_chunks::<2>();

@@ -9,7 +9,7 @@
 //!                 └─DEHYDRATING─► gathering ──BARRIER S=1──► COMPLETE or FAILED
 //! ```
 //!
-//! The receiver's first terminal status stands (decision 8). PROCESSING and REHYDRATING change nothing.
+//! The receiver's first terminal status is kept (decision 8). PROCESSING and REHYDRATING change nothing.
 
 use std::fmt;
 
@@ -37,11 +37,11 @@ pub enum Status {
     Rehydrating = 0x7,
     /// 0x8: paused with a continuation token. Layer 2.
     Yielded = 0x8,
-    /// 0x9: set aside under a claim check. Layer 2, terminal.
+    /// 0x9: deferred under a claim check. Layer 2, terminal.
     Deferred = 0x9,
-    /// 0xA: about to be sent again. Layer 2.
+    /// 0xA: about to be retried. Layer 2.
     Retrying = 0xA,
-    /// 0xB: left out on purpose. Layer 2, terminal.
+    /// 0xB: skipped intentionally. Layer 2, terminal.
     Skipped = 0xB,
     /// 0xC: timed out. Layer 2, terminal.
     Abandoned = 0xC,
@@ -65,12 +65,12 @@ impl Status {
         Self::Abandoned,
     ];
 
-    /// The 4-bit code.
+    /// Return the 4-bit code.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The registry's name.
+    /// Return the registry's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unspecified => "UNSPECIFIED",
@@ -89,12 +89,12 @@ impl Status {
         }
     }
 
-    /// Whether the status resolves its entity (decision 8).
+    /// Return whether the status resolves its entity (decision 8).
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Deferred | Self::Skipped | Self::Abandoned)
     }
 
-    /// Whether the status belongs to layer 2 (section 11.3).
+    /// Return whether the status belongs to layer 2 (section 11.3).
     pub const fn is_layer2(self) -> bool {
         self.code() >= 0x8
     }
@@ -103,7 +103,7 @@ impl Status {
 impl TryFrom<u8> for Status {
     type Error = Error;
 
-    /// 0xD to 0xF are reserved: ENTITY_INVALID (decision 3).
+    /// Convert a code; 0xD to 0xF are reserved: ENTITY_INVALID (decision 3).
     fn try_from(code: u8) -> Result<Self, Error> {
         Self::ALL.get(usize::from(code)).copied().ok_or(Malformed::Status(code).into())
     }

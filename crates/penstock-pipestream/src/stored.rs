@@ -1,8 +1,8 @@
-//! The bytes of a session's records, which its own next process reads: postcard's format.
+//! The encoding of a session's records, which its next process reads: postcard's format.
 //!
-//! Nothing of it is on the wire. A type derives serde's traits, and its fields are written in their order: another order is
-//! another version of the records. This file has the types that are written in a form of their own, and the two ends of a
-//! record. Checksums are the store's.
+//! None of it is on the wire. A type derives serde's traits, and its fields are written in their order: another order
+//! is another version of the records. This file has the types that need a custom form, and the reader and writer of a
+//! record. The store adds checksums.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -21,7 +21,8 @@ use crate::status::Status;
 use crate::{ClaimResponse, EntityHeader, EntityKey, EntryKey, Frame, Reason, ResolutionState, YieldReason};
 
 thread_local! {
-    /// The beginning of the session whose record this thread writes or reads: serde's traits have no argument for it.
+    /// The beginning of the session whose record this thread writes or reads, because serde's traits take no argument
+    /// for it.
     static EPOCH: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct RecordWriter {
     pub(crate) epoch: Instant,
 }
 
-/// What is left of a record that is being read.
+/// The rest of a record that is being read.
 pub(crate) struct RecordReader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) epoch: Instant,
@@ -46,7 +47,8 @@ pub(crate) fn invalid(message: impl std::fmt::Display) -> Error {
 impl RecordWriter {
     pub(crate) fn put(&mut self, value: &impl Serialize) {
         EPOCH.set(Some(self.epoch));
-        // Only a list of unknown length cannot be written, and a record has none. One without its beginning is refused.
+        // Only a list of unknown length cannot be written, and a record contains none. A record without its beginning
+        // is rejected.
         match postcard::to_extend(value, std::mem::take(&mut self.bytes)) {
             Ok(bytes) => self.bytes = bytes,
             Err(error) => debug_assert!(false, "{error}"),
@@ -63,7 +65,7 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// Types that are written as another type.
+/// Types that are stored as another type.
 macro_rules! written_as {
     ($($type:ty as $form:ty: $to:expr, $from:expr;)*) => {
         $(impl serde::Serialize for $type {
@@ -107,7 +109,7 @@ fn whole_frame(bytes: &[u8]) -> Result<Frame> {
     whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
 }
 
-/// Bytes, which serde would take for a list of numbers.
+/// Bytes, which serde would otherwise write as a list of numbers.
 pub(crate) struct AsBytes<T>(pub(crate) T);
 
 impl<T: AsRef<[u8]>> Serialize for AsBytes<T> {
@@ -134,12 +136,12 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// The nanoseconds of a duration, or as many as there can be.
+/// Return the nanoseconds of a duration, or as many as there can be.
 pub(crate) fn duration_nanos(duration: &Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An answer to a question about a claim check, in the order in which records number its kinds.
+/// An answer to a query about a claim check, with variants in the order of their numbers in records.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Refused(Reason),
@@ -162,7 +164,7 @@ fn restored_answer(answer: Answer) -> Claimed {
 type Token = (YieldReason, Bytes);
 type Expiry = (Instant, EntryKey, u32);
 
-/// Fields that are written as another type: for each a module for `#[serde(with)]`.
+/// Fields that are stored as another type: a module for `#[serde(with)]` for each.
 macro_rules! fields_as {
     ($($name:ident: $type:ty as $form:ty, $to:expr, $from:expr;)*) => {
         $(pub(crate) mod $name {
@@ -205,12 +207,12 @@ fields_as! {
         |answer: &Option<Claimed>| answer.as_ref().map(stored_answer), |answer| answer.map(restored_answer);
 }
 
-/// The entries of a map whose order is by chance.
+/// Return the entries of an unordered map by key.
 pub(crate) fn by_key<K: Ord, V, H>(map: &HashMap<K, V, H>) -> BTreeMap<&K, &V> {
     map.iter().collect()
 }
 
-/// Writes such a map.
+/// Write an unordered map by key.
 pub(crate) fn in_order<K: Ord + Serialize, V: Serialize, H, S: Serializer>(
     map: &HashMap<K, V, H>,
     serializer: S,
@@ -276,7 +278,7 @@ mod tests {
         });
     }
 
-    /// Lists say how long they are: no memory is taken for what cannot be there.
+    /// The length of a list is checked: no memory is allocated for more than the bytes allow.
     #[test]
     fn a_list_takes_no_more_memory_than_there_are_bytes() {
         let long = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];

@@ -1,10 +1,11 @@
 use std::time::Instant;
 
-/// The two clocks, read by the driver and handed to every call that needs one: the core has no clock of its own.
+/// The two clocks. The driver reads them and passes them to every call that needs the time, because the core reads no
+/// clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic time, for time-outs.
+    /// Monotonic time, for timeouts.
     pub instant: Instant,
-    /// Microseconds since the Unix epoch, for what outlives the process.
+    /// Microseconds since the Unix epoch, for times that outlive the process.
     pub unix_micros: u64,
 }

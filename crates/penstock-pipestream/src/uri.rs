@@ -5,7 +5,7 @@
 //!  scope-path     = scope-id *("." scope-id)
 //! ```
 //!
-//! The specification shows `/a1b2c3d4/1.42/e5f6` and leaves the rest open. What we hold to:
+//! The specification shows `/a1b2c3d4/1.42/e5f6` and leaves the rest open. This implementation defines:
 //!
 //! - **authority** is a host and perhaps a port; no user information. The host is a DNS name, an IPv4 address, or an
 //!   IPv6 address in brackets. Names are kept in lower case.
@@ -46,7 +46,7 @@ pub enum Host {
     V6(Ipv6Addr),
 }
 
-/// Where the endpoint is.
+/// The host and port of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Authority {
     /// The host.
@@ -55,7 +55,8 @@ pub struct Authority {
     pub port: Option<u16>,
 }
 
-/// A session, a scope or an entity by name. What is in one has been checked, and it reads back as it is written.
+/// The name of a session, a scope or an entity. All parts are valid, and formatting and parsing it again returns an
+/// equal one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PipestreamUri {
     authority: Authority,
@@ -65,7 +66,7 @@ pub struct PipestreamUri {
 }
 
 impl PipestreamUri {
-    /// A URI of its parts. An empty scope path stands for the session's root scope.
+    /// Make a URI from its parts. An empty scope path means the session's root scope.
     pub fn new(authority: &str, session_id: &str, scope_path: &[u32], entity_id: Option<u32>) -> Result<Self> {
         let authority = authority.parse()?;
         check_session(session_id)?;
@@ -78,22 +79,22 @@ impl PipestreamUri {
         Ok(Self { authority, session_id: session_id.to_owned(), scope_path: scope_path.to_vec(), entity_id })
     }
 
-    /// Where the endpoint is.
+    /// Return the host and port of the endpoint.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The session, as it was written.
+    /// Return the session, as it was written.
     pub fn session_id(&self) -> &str {
         &self.session_id
     }
 
-    /// The scopes from the outermost to the innermost; empty where none is named.
+    /// Return the scopes from the outermost to the innermost; empty where none is named.
     pub fn scope_path(&self) -> &[u32] {
         &self.scope_path
     }
 
-    /// The entity, if one is named.
+    /// Return the entity, if one is named.
     pub fn entity_id(&self) -> Option<u32> {
         self.entity_id
     }
@@ -137,7 +138,7 @@ impl fmt::Display for PipestreamUri {
             write!(f, "{}{scope}", if index == 0 { '/' } else { '.' })?;
         }
         match self.entity_id {
-            // Alone and in decimal digits only it would read as a scope.
+            // Alone and in decimal digits only, it would be parsed as a scope.
             Some(entity) if self.scope_path.is_empty() && reads_as_decimal(entity) => write!(f, "/{entity:08x}"),
             Some(entity) => write!(f, "/{entity:x}"),
             None => Ok(()),
@@ -180,8 +181,8 @@ impl fmt::Display for Authority {
     }
 }
 
-/// A DNS name of letters, digits and inner hyphens, or an IPv4 address: a name that ends in a number is none (the
-/// top-level domain is alphabetic), so a mistyped address is refused rather than looked up.
+/// Parse a DNS name of letters, digits and inner hyphens, or an IPv4 address. A name that ends in a number is invalid
+/// (the top-level domain is alphabetic), so a mistyped address is rejected instead of looked up.
 fn parse_name(text: &str) -> Result<Host> {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -207,7 +208,7 @@ fn parse_port(text: &str) -> Result<u16> {
     }
 }
 
-/// A number of up to 65535 without sign and leading zeros.
+/// Parse a number of up to 65535 without sign and leading zeros.
 fn parse_decimal(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }

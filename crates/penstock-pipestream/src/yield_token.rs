@@ -8,9 +8,9 @@
 //!                                                                                           the message
 //! ```
 //!
-//! The HMAC binds a token to its session and entity; nothing of it is read before that was verified, in constant time.
-//! The number makes two tokens of one entity differ although its state is the same, so that each is good once. That it
-//! is good only once, and only while the state is what it was, is the session's matter: it knows which token is out.
+//! The HMAC binds a token to its session and entity; it is verified, in constant time, before anything is parsed. The
+//! number makes two tokens of one entity differ even if its state is the same, so that each can be used once. The
+//! session enforces that, and that the state has not changed: it knows which token is valid.
 
 use std::fmt;
 
@@ -33,12 +33,12 @@ const NUMBER: usize = 8;
 /// The bytes of a block of SHA-256, into which a key goes.
 const BLOCK: usize = 64;
 
-/// The key that an end's yield tokens are sealed with: 32 bytes from a secure random source, never shown.
+/// The key that seals an end's yield tokens: 32 bytes from a secure random source, never shown.
 #[derive(Clone)]
 pub struct TokenKey([u8; 32]);
 
 impl TokenKey {
-    /// The key of these bytes.
+    /// Return the key of these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// What a token is bound to.
+/// The session and entity to which a token is bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The session.
@@ -74,23 +74,23 @@ pub struct Place {
     pub entity: u32,
 }
 
-/// Where processing has stopped: what a token carries.
+/// The content of a token: where processing has stopped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoppingPoint {
     /// Why.
     pub reason: YieldReason,
-    /// What the processing needs to go on; only its own end reads it.
+    /// The state for resuming; only the end that made it reads it.
     #[serde(with = "crate::stored::byte_string")]
     pub continuation: Bytes,
     /// The state that it is good for (section 9.6).
     pub validation: StoppingPointValidation,
 }
 
-/// Makes the token of a yield. `number` must differ for every yield of a session.
+/// Make the token of a yield. `number` must differ for every yield of a session.
 ///
 /// # Errors
 ///
-/// Misuse when the token would be longer than 16,777,215 bytes.
+/// Misuse if the token would be longer than 16,777,215 bytes.
 pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -> Result<Bytes> {
     let mut state = BytesMut::with_capacity(NUMBER + point.continuation.len());
     state.put_u64(number);
@@ -110,7 +110,7 @@ pub fn seal(key: &TokenKey, place: &Place, number: u64, point: &StoppingPoint) -
     Ok(bytes.into())
 }
 
-/// Opens a token that comes back, and gives the yield's number with what it carries.
+/// Open a returned token, and return the yield's number and its content.
 ///
 /// # Errors
 ///

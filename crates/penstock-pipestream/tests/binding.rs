@@ -1,6 +1,6 @@
-//! Every order in which the headers of honest parents may come between the frames of stream 0, with any of the parents
-//! given up before its header, or its stream never opened: the receiver, which closes where a scope cannot be bound any
-//! more (decisions 10 and 14), never closes, and everything ends.
+//! Every order in which the headers of honest parents may arrive between the frames of stream 0, with any of the
+//! parents given up before its header, or its stream never opened. The receiver, which closes if a scope can no longer
+//! be bound (decisions 10 and 14), must never close, and everything must end.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::wildcard_enum_match_arm)]
 
@@ -27,7 +27,7 @@ struct Run {
     received: BTreeMap<EntityKey, Status>,
 }
 
-/// Takes an end's bytes apart into frames, so that each arrives on its own.
+/// Split an end's bytes into frames, so that each arrives separately.
 fn frames(session: &mut Session) -> VecDeque<Bytes> {
     let mut found = VecDeque::new();
     while let Some(transmit) = session.poll_transmit(usize::MAX) {
@@ -110,7 +110,7 @@ impl Run {
     }
 }
 
-/// Every order: the frames have theirs, and each header comes anywhere.
+/// Try every order: the frames stay in order, and each header may arrive anywhere.
 fn walk(run: &Run, entities: usize, ends: &mut usize) {
     if run.to_server.is_empty() && run.headers.is_empty() {
         run.clone().check_end(entities);
@@ -129,8 +129,8 @@ fn walk(run: &Run, entities: usize, ends: &mut usize) {
     }
 }
 
-/// Two parents, the first with one of its own below it: `lost` says of each whether its stream is opened at all (it is
-/// given up otherwise), `early` whether the inner parent's scope is ended before it has a child.
+/// Two parents, the first with another one below it. `lost` states for each whether its stream is not opened at all, so
+/// that it is given up; `early` whether the inner parent's scope is ended before it has a child.
 fn world(lost: [bool; 3], early: bool, ends: &mut usize) {
     let mut run = Run::new();
     let first = run.announce(None, true, !lost[0]);

@@ -1,4 +1,4 @@
-//! Properties of all frames and headers: what is written is read back, and nothing that comes makes a decoder panic.
+//! Properties of all frames and headers: encoding and decoding are inverse, and no input makes a decoder panic.
 
 #[path = "fuzzing/bytes.rs"]
 #[allow(unreachable_pub)]
@@ -149,7 +149,7 @@ proptest! {
     #[test]
     fn headers_are_read_back_and_written_alike(header in header(), payload in bytes(50)) {
         let encoded = header.encode();
-        // Metadata that came in another order is the same map, and so the same bytes.
+        // Metadata that arrived in another order is the same map, and so has the same bytes.
         let metadata: BTreeMap<_, _> = header.metadata.clone().into_iter().rev().collect();
         prop_assert_eq!(&EntityHeader { metadata, ..header.clone() }.encode(), &encoded);
         let mut decoder = HeaderDecoder::new();

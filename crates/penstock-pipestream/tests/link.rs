@@ -1,5 +1,5 @@
-//! Two sessions on a network that loses, delays, splits and reorders, under fake time: entity streams overtake stream 0
-//! and each other, payloads included.
+//! Two sessions on a network that loses, delays, splits and reorders, under fake time: entity streams, including
+//! payloads, overtake stream 0 and each other.
 // An end that does what an honest one never does fails the test that drives it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -16,7 +16,7 @@ use penstock_testkit::link::{Conditions, Delivery, Link};
 use penstock_testkit::pair::{Machine, Pair};
 use sha2::{Digest, Sha256};
 
-/// What a client does next; documents are told by their number.
+/// The next step of a client; documents are identified by number.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Announce { document: usize, parent: bool, dehydrate: bool, wrong: bool },
@@ -40,7 +40,7 @@ struct End {
     steps: VecDeque<Step>,
     roots: BTreeMap<usize, EntityKey>,
     streams: BTreeMap<u64, Incoming>,
-    /// Streams that are read no more; what is still on its way is not looked at.
+    /// Streams that are no longer read; what is in flight on them is ignored.
     over: BTreeSet<u64>,
     outgoing: Vec<(u64, Bytes)>,
     next_stream: u64,
@@ -75,7 +75,7 @@ impl End {
         }
     }
 
-    /// Announces as far as the window goes, and puts each entity's stream on the network at once.
+    /// Announce as far as the window allows, and put each entity's stream on the network immediately.
     fn work(&mut self, now: Now) {
         while let Some(step) = self.steps.front().copied() {
             match step {
@@ -122,7 +122,7 @@ impl End {
         self.over.insert(stream);
     }
 
-    /// Verifies what is whole and admitted.
+    /// Verify payloads that are complete and admitted.
     fn deliver(&mut self, now: Now, stream: u64) {
         let Some(incoming) = self.streams.get(&stream) else { return };
         let (Some(header), Some(accepted), true) = (&incoming.header, incoming.accepted, incoming.finished) else {
@@ -189,7 +189,7 @@ impl Machine for End {
                 }
             }
             Delivery::Reset(..) => panic!("nobody resets here"),
-            // The rest of a payload whose entity has failed already; all of it is on its way.
+            // The rest of a payload whose entity has already failed; all of it is in flight.
             Delivery::Stop(..) => {}
         }
     }
@@ -223,7 +223,7 @@ impl Machine for End {
     }
 }
 
-/// Documents with so many parts each; every seventh part of every third document has a wrong checksum.
+/// Plan documents with this many parts each; every seventh part of every third document has a wrong checksum.
 fn plan(documents: usize, parts: usize) -> Vec<Step> {
     (0..documents)
         .flat_map(|document| {

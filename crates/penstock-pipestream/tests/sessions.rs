@@ -1,4 +1,4 @@
-//! Many sessions under chosen and random bytes: the fuzz targets' bodies, in the stable tests too.
+//! Many sessions driven by chosen and random bytes: the bodies of the fuzz targets, in the stable tests too.
 
 #[path = "fuzzing/session.rs"]
 #[allow(unreachable_pub)]

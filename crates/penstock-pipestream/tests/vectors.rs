@@ -1,6 +1,6 @@
-//! The vectors under `tests/vectors/pipestream`: what is right means what the file says and is written again byte for
-//! byte; what is wrong gets its code; and all of it also in pieces, cut at every place.
-// Vectors that do not say what they should fail the test that reads them.
+//! The vectors under `tests/vectors/pipestream`: valid input means what the file says and is encoded again byte for
+//! byte; invalid input gets its code; and all of this holds in pieces, cut at every position.
+// A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use penstock_pipestream::{
 use penstock_testkit::vectors::{Golden, Hex, Invalid, load, splits};
 use serde::Deserialize;
 
-/// What the vectors of failing entities count as too large.
+/// The payload limit that the vectors of failing entities assume.
 const MAX_PAYLOAD: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -211,7 +211,7 @@ impl From<PolicyJson> for CompletionPolicy {
     }
 }
 
-/// All frames of the pieces, or the first error, and whether a frame was left incomplete.
+/// Return all frames of the pieces, or the first error, and whether a frame was left incomplete.
 fn decode_frames(pieces: &[&[u8]]) -> (Result<Vec<Frame>, Error>, bool) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();
@@ -228,7 +228,7 @@ fn decode_frames(pieces: &[&[u8]]) -> (Result<Vec<Frame>, Error>, bool) {
     (Ok(frames), decoder.is_mid_frame())
 }
 
-/// The header of the pieces, and the payload after it.
+/// Return the header of the pieces, and the payload after it.
 fn decode_header(pieces: &[&[u8]]) -> Result<(Option<EntityHeader>, Vec<u8>), Error> {
     let mut decoder = HeaderDecoder::new();
     let (mut header, mut payload) = (None, Vec::new());
@@ -288,7 +288,7 @@ fn invalid_frames_get_their_code_however_they_are_cut() {
         for pieces in splits(&bytes) {
             let (frames, is_mid_frame) = decode_frames(&pieces);
             if truncated {
-                // What ENTITY_INVALID is then for: the stream's end (decision 4).
+                // ENTITY_INVALID is then for the stream's end (decision 4).
                 assert!(frames.is_ok_and(|frames| frames.iter().all(|frame| matches!(frame, Frame::Private(_)))));
                 assert_eq!((is_mid_frame, expected.as_str()), (true, "ENTITY_INVALID"), "{name}");
             } else {

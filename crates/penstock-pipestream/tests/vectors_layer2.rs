@@ -1,6 +1,6 @@
 //! The vectors of layer 2: its frames mean what the file says once the layer is agreed on, and are skipped unread
-//! before.
-// Vectors that do not say what they should fail the test that reads them.
+//! before that.
+// A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used)]
 
 use bytes::Bytes;
@@ -85,7 +85,7 @@ impl FoundJson {
     }
 }
 
-/// All frames of the pieces, or the first error, and whether a frame was left incomplete.
+/// Return all frames of the pieces, or the first error, and whether a frame was left incomplete.
 fn decode(pieces: &[&[u8]], layer2: bool) -> (Result<Vec<Frame>, Error>, bool) {
     let mut decoder = FrameDecoder::new();
     if layer2 {

@@ -5,14 +5,16 @@ use crate::size_class::UNIT;
 
 /// A handle of an allocated block: which pool, where, and the stamp of its allocation.
 ///
-/// It may be copied and kept; after the block is freed every use of it is refused, even when the place is used again. The
-/// stamp is not shown: who does not know it can write nothing into a block that looks like a header.
+/// It may be copied and kept. After the block is freed, every use of the handle is rejected, even when its place is
+/// allocated again. The stamp is private: a peer that does not know it cannot write bytes into a block that look like a
+/// header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     /// The pool's number (24 bits), and where the header begins in units of 16 bytes (32 bits).
     place: u64,
-    /// Which allocation it is (56 bits), and the class: what frees a block knows its list without waiting for the header,
-    /// and without waiting for where the block is, which the list has said just before where blocks come and go.
+    /// The number of the allocation (56 bits) and the class. With the class here, freeing a block finds its list
+    /// without waiting for the header to load, and without waiting for the block's address, which a busy list has just
+    /// handed out.
     pub(crate) stamp: u64,
 }
 
@@ -22,7 +24,7 @@ impl Block {
         Self { place: (pool as u64) << 40 | unit as u64, stamp }
     }
 
-    /// The same handle for another place in the pool, as an offset that was reckoned wrongly gives it.
+    /// Return the same handle for another place in the pool, as a wrong offset would produce it.
     ///
     /// Fails as interior if no block can begin at the offset.
     pub fn at(self, offset: u64) -> Result<Self, BlockError> {
@@ -33,7 +35,7 @@ impl Block {
         Ok(Self::new(self.pool(), unit, self.stamp))
     }
 
-    /// Where its header begins, in units of 16 bytes.
+    /// Return where its header begins, in units of 16 bytes.
     #[inline]
     pub(crate) const fn unit(self) -> u32 {
         self.place as u32
@@ -44,13 +46,13 @@ impl Block {
         self.stamp as u8
     }
 
-    /// The pool's number in the process.
+    /// Return the pool's number in the process.
     #[inline]
     pub const fn pool(self) -> u32 {
         (self.place >> 40) as u32
     }
 
-    /// Bytes from the pool's beginning to the block's header.
+    /// Return the number of bytes from the pool's beginning to the block's header.
     pub const fn offset(self) -> u64 {
         self.unit() as u64 * UNIT as u64
     }
@@ -65,11 +67,11 @@ impl fmt::Debug for Block {
 /// The 16 bytes before a block's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The allocation's stamp; that before the pool's first one while it is free.
+    /// The allocation's stamp; while the block is free, the stamp before the pool's first one.
     pub(crate) stamp: u64,
     /// Bytes that were asked for.
     pub(crate) length: u32,
-    /// While it is free, the slab's next free block; else its class.
+    /// While the block is free, the slab's next free block; otherwise its class.
     pub(crate) link: u32,
 }
 
@@ -80,7 +82,7 @@ impl Header {
         Self { stamp: value as u64, length: (value >> 64) as u32, link: (value >> 96) as u32 }
     }
 
-    /// Marks a header as that of a free block, and leaves the rest.
+    /// Mark a header as that of a free block, and leave the rest.
     #[inline]
     pub(crate) fn clear(bytes: &mut [u8; UNIT], stamp: u64) {
         if let Some(first) = bytes.first_chunk_mut() {

@@ -11,7 +11,7 @@ pub enum ConfigError {
     Pool {
         /// Bytes asked for.
         bytes: usize,
-        /// The fewest that hold a slab of these classes.
+        /// The smallest size that holds a slab of these classes.
         least: usize,
     },
 }
@@ -32,7 +32,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Why there is no block.
+/// Why no block was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocError {
     /// More bytes than the largest size class has.
@@ -65,9 +65,9 @@ impl std::error::Error for AllocError {}
 /// Why a handle is not that of an allocated block. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockError {
-    /// It is another pool's.
+    /// It belongs to another pool.
     Foreign,
-    /// It points to no block's beginning, or behind the pool's end.
+    /// It does not point to a block's beginning, or points beyond the pool's end.
     Interior,
     /// It was freed before; a later allocation in the same place has another stamp.
     Freed,

@@ -1,8 +1,8 @@
 //! PMAD: blocks in fixed memory (decision 14 of `docs/protocols/quicx.md`).
 //!
-//! A [`Pool`] is one allocation, zeroed by the system and so touched page by page when it is first used. Slabs are carved
-//! from it on demand, each for blocks of one size class; a slab that is empty goes to whatever class needs one. Nothing
-//! else is ever taken from the system's allocator after [`Pool::new`].
+//! A [`Pool`] is one allocation, zeroed by the system, so its pages are touched one by one as they are first used.
+//! Slabs are carved from it on demand, each for blocks of one size class. An empty slab goes to any class that needs
+//! one. After [`Pool::new`] nothing else is taken from the system's allocator.
 //!
 //! ```text
 //! pool   │ slab │ slab │ slab │ ...
@@ -10,8 +10,8 @@
 //! header  stamp (8)  length (4)  link (4)               the class while it is allocated, else the slab's next free block
 //! ```
 //!
-//! A [`Block`] is a handle, not an address: its place and the stamp of its allocation, which is never given twice. So a
-//! block that was freed already, a place inside of a block, and the block of another pool are told apart with certainty,
+//! A [`Block`] is a handle, not an address: its place and the stamp of its allocation, which is never used twice. So
+//! the pool always recognises a block that was already freed, a place inside a block, and the block of another pool,
 //! and no code here is unsafe. [`Pool`] belongs to one thread, [`SharedPool`] to several.
 
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ mod shared;
 mod size_class;
 mod slab;
 
-/// What [`SharedPool`] is locked with; its test under loom puts loom's in this place.
+/// The lock of [`SharedPool`]; its test under loom replaces this module with loom's lock.
 mod sync {
     pub(crate) use std::sync::{Mutex, PoisonError};
 }

@@ -7,7 +7,7 @@ use crate::size_class::{SizeClasses, UNIT};
 use crate::slab::{CACHED, Class, NONE, Slab};
 use crate::{AllocError, Block, BlockError, ConfigError, PoolConfig};
 
-/// From one stamp to the next: below are the classes.
+/// The distance between two stamps: the low byte is the class.
 const STEP: u64 = 256;
 
 static POOLS: AtomicU32 = AtomicU32::new(1);
@@ -32,9 +32,9 @@ pub struct Pool {
     sizes: SizeClasses,
     units: Box<[[u8; UNIT]]>,
     slabs: Box<[Slab]>,
-    /// As many as a byte can say, so that looking one up cannot fail.
+    /// As many classes as a byte can name, so that a look-up cannot fail.
     classes: Box<[Class; 256]>,
-    /// Slabs that no class has; the next is the last.
+    /// Slabs that belong to no class; the last one is used next.
     free: Vec<u32>,
     /// The stamp before the first one: random, so that what a peer puts into a block never looks like a header.
     origin: u64,
@@ -51,7 +51,7 @@ pub struct Stats {
     pub bytes_total: u64,
     /// Slabs of the pool.
     pub slabs_total: u32,
-    /// Slabs that no class has.
+    /// Slabs that belong to no class.
     pub slabs_free: u32,
     /// For each size class.
     pub classes: Vec<ClassStats>,
@@ -64,18 +64,18 @@ pub struct ClassStats {
     pub size: u32,
     /// Allocated blocks.
     pub blocks: u64,
-    /// Slabs it has.
+    /// Slabs of the class.
     pub slabs: u32,
 }
 
 impl Pool {
-    /// A pool as configured. Its memory is reserved now and touched when it is used.
+    /// Make a pool as configured. Its memory is reserved now and touched when it is used.
     ///
     /// Fails where the classes are wrong or the pool has no room for a slab.
     pub fn new(config: &PoolConfig) -> Result<Self, ConfigError> {
         let sizes = SizeClasses::new(&config.classes)?;
         let slabs = config.slabs(&sizes)?;
-        // Made where it stays: 32 KiB are much for a stack.
+        // Allocated on the heap from the start, because 32 KiB are too much for a stack.
         let classes = vec![Class::NOTHING; 256].into_boxed_slice();
         let mut classes: Box<[Class; 256]> = classes.try_into().map_err(|_| ConfigError::Count(256))?;
         classes.iter_mut().zip(&sizes.classes).for_each(|(class, size)| class.size = *size);
@@ -83,7 +83,8 @@ impl Pool {
         Ok(Self {
             number: POOLS.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF,
             bytes: config.bytes,
-            // Zeroed by the system: such an allocation is a mapping of its own, without pages until they are touched.
+            // The system zeroes an allocation this large: it is a separate mapping, without pages until they are
+            // touched.
             units: vec![[0; UNIT]; slabs as usize * sizes.slab_units as usize].into_boxed_slice(),
             slabs: vec![Slab::FREE; slabs as usize].into_boxed_slice(),
             classes,
@@ -94,9 +95,9 @@ impl Pool {
         })
     }
 
-    /// A block for so many bytes. It holds whatever was in its place before.
+    /// Allocate a block for so many bytes. It still holds what was in its place before.
     ///
-    /// Fails where they are above the largest class, or nothing is free.
+    /// Fails where `bytes` is above the largest class, or nothing is free.
     #[inline]
     pub fn alloc(&mut self, bytes: usize) -> Result<Block, AllocError> {
         if let Some(number) = self.sizes.class_of(bytes)
@@ -121,9 +122,9 @@ impl Pool {
         self.alloc(bytes)
     }
 
-    /// Frees a block.
+    /// Free a block.
     ///
-    /// Fails, and changes nothing, where the handle is not that of an allocated block.
+    /// Fails, without changing anything, where the handle is not that of an allocated block.
     #[inline]
     pub fn free(&mut self, block: Block) -> Result<(), BlockError> {
         let Some(bytes) = self.units.get_mut(block.unit() as usize) else { return Err(self.why_not(block)) };
@@ -140,7 +141,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What a block holds: as many bytes as were asked for.
+    /// Return a block's content: as many bytes as were asked for.
     ///
     /// Fails where the handle is not that of an allocated block.
     #[inline]
@@ -154,7 +155,7 @@ impl Pool {
         content.ok_or_else(|| self.why_not(block))
     }
 
-    /// What a block holds, to be written.
+    /// Return a block's content for writing.
     ///
     /// Fails where the handle is not that of an allocated block.
     #[inline]
@@ -164,7 +165,7 @@ impl Pool {
         Ok(content.get_mut(..length).unwrap_or_default())
     }
 
-    /// What is wrong with a handle that is not that of an allocated block.
+    /// Return what is wrong with a handle that is not that of an allocated block.
     #[cold]
     fn why_not(&self, block: Block) -> BlockError {
         if block.pool() != self.number {
@@ -174,27 +175,27 @@ impl Pool {
         let Some(slab) = self.slabs.get(at as usize) else { return BlockError::Interior };
         let class = self.classes.get(usize::from(slab.class)).map(|class| class.size);
         let begins = units < slab.carved && class.is_some_and(|size| size.begins_at(units));
-        // Of an allocation before the class got the slab: its block went with its old slab.
+        // The block was allocated before the class got the slab, so it was lost with its old slab.
         let older = block.stamp.wrapping_sub(self.origin) <= slab.since.wrapping_sub(self.origin);
         if begins || older { BlockError::Freed } else { BlockError::Interior }
     }
 
-    /// Bytes of the largest class.
+    /// Return the size of the largest class in bytes.
     pub fn largest(&self) -> usize {
         self.sizes.classes.last().map_or(0, |class| class.size as usize)
     }
 
-    /// The sum of the class sizes of all allocated blocks.
+    /// Return the sum of the class sizes of all allocated blocks.
     pub fn bytes_used(&self) -> u64 {
         self.used_classes().map(|class| u64::from(class.size.size) * class.blocks()).sum()
     }
 
-    /// Bytes of the pool.
+    /// Return the size of the pool in bytes.
     pub const fn bytes_total(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// What it holds now.
+    /// Return what the pool holds now.
     pub fn stats(&self) -> Stats {
         Stats {
             bytes_used: self.bytes_used(),
@@ -212,7 +213,7 @@ impl Pool {
         self.classes.iter().take(self.sizes.classes.len())
     }
 
-    /// Puts free blocks of the class's slabs into its cache, at least one.
+    /// Move free blocks of the class's slabs into its cache, at least one.
     fn refill(&mut self, number: u8) -> Result<(), AllocError> {
         let first = self.classes.get(usize::from(number)).map_or(NONE, |class| class.first);
         if first == NONE {
@@ -246,13 +247,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the class a slab: one that nobody has, or an empty one of another class.
+    /// Assign a slab to the class: an unused one, or an empty one of another class.
     fn give_slab(&mut self, number: u8) -> Result<(), AllocError> {
         if self.free.is_empty() {
             self.take_empty();
         }
         let Some(class) = self.classes.get_mut(usize::from(number)) else { return Ok(()) };
-        // One of its own may have been found on the way.
+        // The search may have emptied one of the class's own slabs.
         if class.first == NONE {
             let at = self.free.pop().ok_or(AllocError::Exhausted { class: class.size.size as usize })?;
             if let Some(slab) = self.slabs.get_mut(at as usize) {
@@ -264,7 +265,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes an empty slab back from a class that has one, if need be by emptying caches.
+    /// Take an empty slab from a class that has one, emptying caches if necessary.
     fn take_empty(&mut self) {
         for number in 0..self.sizes.classes.len() {
             let number = number as u8;
@@ -277,7 +278,7 @@ impl Pool {
         }
     }
 
-    /// A block comes back, and the cache is full: half of it goes to the slabs.
+    /// Return half of a full cache to the slabs, to make room for a block that was freed.
     #[cold]
     #[inline(never)]
     fn spill(&mut self, number: u8, unit: u32) {
@@ -311,7 +312,7 @@ impl Pool {
         }
     }
 
-    /// A slab that was full has room.
+    /// Put a slab that was full back on the list of slabs with room.
     fn open_again(&mut self, at: u32) {
         let Some(slab) = self.slabs.get_mut(at as usize) else { return };
         let Some(class) = self.classes.get_mut(usize::from(slab.class)) else { return };
@@ -322,7 +323,7 @@ impl Pool {
         }
     }
 
-    /// Nothing of a slab is taken: the class keeps one such, so that a block that comes and goes costs nothing.
+    /// Handle an empty slab: the class keeps one, so that allocating and freeing a single block costs nothing.
     fn is_empty(&mut self, number: u8, at: u32) {
         let Some(class) = self.classes.get_mut(usize::from(number)) else { return };
         if class.empty == NONE {
@@ -332,7 +333,7 @@ impl Pool {
         }
     }
 
-    /// Takes an empty slab back from its class.
+    /// Take an empty slab from its class.
     fn take_back(&mut self, at: u32) {
         let Some(slab) = self.slabs.get_mut(at as usize) else { return };
         let (number, next, before) = (slab.class, slab.next, slab.before);
@@ -349,7 +350,7 @@ impl Pool {
         if let Some(slab) = self.slabs.get_mut(next as usize) {
             slab.before = before;
         }
-        // Room for all was taken when the pool was made.
+        // The capacity for all slabs was reserved when the pool was made.
         self.free.push(at);
     }
 }

@@ -1,4 +1,4 @@
-//! Size classes: how large blocks are, and which one a length gets.
+//! Size classes: how large blocks are, and which class a length belongs to.
 
 use crate::ConfigError;
 
@@ -6,8 +6,8 @@ use crate::ConfigError;
 pub const UNIT: usize = 16;
 /// The largest class that may be configured.
 const LARGEST: usize = 1 << 20;
-/// A slab has about so many bytes, and never less than a block of the largest class. Small, so that small pools have
-/// slabs for every class.
+/// The approximate size of a slab, which is never less than a block of the largest class. Slabs are small so that small
+/// pools have slabs for every class.
 const SLAB: usize = 32 << 10;
 /// Offsets are 32 bits of units.
 const POOL: u64 = 64 << 30;
@@ -28,17 +28,17 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// The default classes in a pool of so many bytes.
+    /// Return the default classes in a pool of so many bytes.
     pub fn with_bytes(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// The largest class.
+    /// Return the largest class.
     pub fn largest(&self) -> usize {
         self.classes.last().copied().unwrap_or(0)
     }
 
-    /// The smallest pool that holds blocks of so many bytes each, whatever their order.
+    /// Return the smallest pool that holds blocks of these lengths, allocated in any order.
     ///
     /// Fails where a length is above the largest class, or the classes are wrong.
     pub fn bytes_for(&self, lengths: impl IntoIterator<Item = usize>) -> Result<usize, ConfigError> {
@@ -73,7 +73,7 @@ pub(crate) struct SizeClass {
     pub(crate) size: u32,
     /// Units from one block of a slab to the next: its header and its content.
     pub(crate) stride: u32,
-    /// Units of a slab behind which no block begins.
+    /// The offset in a slab, in units, after which no block begins.
     pub(crate) end: u32,
     reciprocal: u64,
 }
@@ -81,8 +81,8 @@ pub(crate) struct SizeClass {
 impl SizeClass {
     pub(crate) const NOTHING: Self = Self { size: 0, stride: 1, end: 0, reciprocal: 0 };
 
-    /// Whether a block may begin so many units behind the slab's beginning: whether the stride divides them, by one
-    /// multiplication (Lemire, Kaser, Kurz 2019).
+    /// Return whether a block may begin so many units after the slab's beginning: whether the stride divides that
+    /// number, computed by one multiplication (Lemire, Kaser, Kurz 2019).
     #[inline]
     pub(crate) fn begins_at(&self, units: u32) -> bool {
         self.reciprocal.wrapping_mul(u64::from(units)) < self.reciprocal
@@ -95,7 +95,7 @@ pub(crate) struct SizeClasses {
     pub(crate) classes: Vec<SizeClass>,
     /// By length in units, rounded up.
     table: Vec<u8>,
-    /// Units of a slab, the same for all classes so that any may have any.
+    /// Units of a slab, the same for all classes so that a slab can serve any class.
     pub(crate) slab_units: u32,
     slab_reciprocal: u64,
 }
@@ -112,7 +112,7 @@ impl SizeClasses {
             }
             before = size;
         }
-        // As many of the largest as fit, so that they waste nothing.
+        // As many blocks of the largest class as fit, so that they waste nothing.
         let largest = before + UNIT;
         let units = u32::try_from((SLAB / largest).max(1) * largest / UNIT).map_err(|_| ConfigError::Class(before))?;
         let class = |size: usize| {
@@ -129,13 +129,14 @@ impl SizeClasses {
         Ok(Self { classes, table, slab_units: units, slab_reciprocal: u64::MAX / u64::from(units) + 1 })
     }
 
-    /// The smallest class that holds so many bytes.
+    /// Return the smallest class that holds so many bytes.
     #[inline]
     pub(crate) fn class_of(&self, bytes: usize) -> Option<u8> {
         self.table.get(bytes.div_ceil(UNIT)).copied()
     }
 
-    /// The slab in which a unit lies, and how far behind its beginning: a division by multiplication, exact for 32 bits.
+    /// Return the slab in which a unit lies, and its distance from the slab's beginning: a division by multiplication,
+    /// exact for 32 bits.
     #[inline]
     pub(crate) fn slab_of(&self, unit: u32) -> (u32, u32) {
         let slab = (u128::from(self.slab_reciprocal) * u128::from(unit)) >> 64;

@@ -1,13 +1,13 @@
-//! Slabs: who has them, and what is free in them.
+//! Slabs: which class has each, and which of their blocks are free.
 
 use crate::size_class::SizeClass;
 
 /// No slab, no block.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Free blocks that a class keeps at hand, beside its slabs. They count as taken from their slabs.
+/// Free blocks that a class keeps in its cache, outside its slabs. They count as taken from their slabs.
 pub(crate) const CACHED: u32 = 16;
 
-/// What is known of a slab, beside its bytes.
+/// The state of a slab, kept outside its bytes.
 ///
 /// ```text
 ///          a class needs one               its last free block goes
@@ -22,11 +22,11 @@ pub(crate) struct Slab {
     pub(crate) class: u8,
     /// Blocks that are allocated or in the class's cache.
     pub(crate) taken: u32,
-    /// The first free block that was taken before, in units from the pool's beginning.
+    /// The head of the list of blocks that were allocated and freed, in units from the pool's beginning.
     pub(crate) free: u32,
-    /// Units behind which nothing was carved since the class has it.
+    /// The units carved so far; after them no block was carved since the class got the slab.
     pub(crate) carved: u32,
-    /// The pool's last stamp when the slab came or went: blocks of older ones are not in it.
+    /// The pool's last stamp when the slab joined or left a class: blocks with older stamps are not in it.
     pub(crate) since: u64,
     /// Its neighbours among the class's slabs with room.
     pub(crate) next: u32,
@@ -42,7 +42,7 @@ impl Slab {
     }
 }
 
-/// What a class has. Aligned so that a shift finds it.
+/// The state of a class. Aligned so that a shift computes its address.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(128))]
 pub(crate) struct Class {
@@ -54,7 +54,7 @@ pub(crate) struct Class {
     pub(crate) empty: u32,
     /// All its slabs.
     pub(crate) slabs: u32,
-    /// Free blocks at hand, so that most blocks come and go without a look at their slab.
+    /// Free blocks in the cache, so that most allocations and frees do not touch a slab.
     pub(crate) cached: u32,
     /// Blocks that are allocated or in the cache.
     pub(crate) taken: u64,
@@ -72,12 +72,12 @@ impl Class {
         cache: [NONE; CACHED as usize],
     };
 
-    /// Allocated blocks.
+    /// Return the number of allocated blocks.
     pub(crate) const fn blocks(&self) -> u64 {
         self.taken - self.cached as u64
     }
 
-    /// A block from the cache.
+    /// Take a block from the cache.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u32> {
         let left = self.cached.wrapping_sub(1);
@@ -86,7 +86,7 @@ impl Class {
         Some(unit)
     }
 
-    /// A block into the cache; false if that is full.
+    /// Put a block into the cache; return false if the cache is full.
     #[inline]
     pub(crate) fn push(&mut self, unit: u32) -> bool {
         let Some(place) = self.cache.get_mut(self.cached as usize) else { return false };

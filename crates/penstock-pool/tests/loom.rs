@@ -1,5 +1,5 @@
-//! `SharedPool` under loom, which tries every order in which threads can take turns. Its source is read a second time here,
-//! with loom's lock in the place of the standard library's.
+//! `SharedPool` under loom, which tries every order in which threads can take turns. This test compiles the source a
+//! second time, with loom's lock in place of the standard library's.
 
 #![allow(clippy::panic)]
 
@@ -19,7 +19,7 @@ mod shared;
 
 use shared::SharedPool;
 
-/// A pool of three blocks.
+/// Make a pool of three blocks.
 fn pool() -> Arc<SharedPool> {
     let config = PoolConfig { bytes: 3 * 16_400, classes: vec![16_384] };
     let pool = Pool::new(&config);

@@ -1,4 +1,4 @@
-//! The pool: what it refuses, what it counts, and that its memory goes round.
+//! The pool: what it rejects, what it counts, and that its memory is reused.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use penstock_pool::{AllocError, Block, BlockError, Pool, PoolConfig};
@@ -11,7 +11,7 @@ fn pool(slabs: usize) -> Pool {
     Pool::new(&PoolConfig::with_bytes(slabs * SLAB)).expect("valid")
 }
 
-/// The default class that so many bytes get.
+/// Return the default class for so many bytes.
 fn class_of(bytes: usize) -> Option<usize> {
     PoolConfig::default().classes.into_iter().find(|class| *class >= bytes)
 }
@@ -42,7 +42,7 @@ fn a_block_is_freed_once() {
     assert_eq!(pool.free(block), Err(BlockError::Freed));
     assert_eq!(pool.get(block), Err(BlockError::Freed));
     assert!(pool.get_mut(block).is_err());
-    // The place is used again, and the old handle still means nothing.
+    // The place is used again, and the old handle stays invalid.
     let again = pool.alloc(100).expect("room");
     assert_eq!((again.offset(), pool.free(block)), (block.offset(), Err(BlockError::Freed)));
     assert_eq!((pool.free(again), pool.bytes_used()), (Ok(()), 0));
@@ -128,7 +128,7 @@ fn stats_tell_each_class_and_its_slabs() {
     assert_eq!(pool.stats().bytes_used, 0);
 }
 
-/// Resident bytes of the process.
+/// Return the resident bytes of the process.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
@@ -142,11 +142,11 @@ fn pages_are_touched_when_they_are_first_used() {
     let mut pool = Pool::new(&PoolConfig::with_bytes(1 << 30)).expect("valid");
     let block = pool.alloc(4_096).expect("room");
     pool.get_mut(block).expect("allocated").fill(1);
-    // Far from the pool's bytes: what the other tests of this process use meanwhile.
+    // Far below the pool's size, with room for what the other tests of this process allocate meanwhile.
     assert!(resident().saturating_sub(before) < 512 << 20, "a pool of 1 GiB is resident");
 }
 
-/// What a caller may do, and the plain model of it.
+/// What a caller may do, for a plain model of the pool.
 #[derive(Debug, Clone)]
 enum Operation {
     Alloc(usize),
@@ -167,7 +167,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The pool beside a list of what is allocated.
+/// The pool and, next to it, a list of what is allocated.
 struct Model {
     pool: Pool,
     held: Vec<(Block, Vec<u8>)>,
@@ -242,7 +242,7 @@ proptest! {
             model.free(block, &content);
         }
         prop_assert_eq!(model.pool.bytes_used(), 0);
-        // Whatever came before, all of it can be had by one class again.
+        // Whatever happened before, one class can allocate all of the memory again.
         prop_assert_eq!(fill(&mut model.pool, 2_048).len(), 4 * (SLAB / 2_064));
     }
 }

@@ -1,8 +1,8 @@
-//! Errors on their way to Python.
+//! Converts errors to Python exceptions.
 //!
-//! The exception classes live in `python/penstock/errors.py`, so that they are typed, documented and pickled as any
-//! Python class; here they are only raised. Each takes its fields as positional arguments, which is what makes it
-//! survive a pickle, and so the way back from a Spark worker.
+//! The exception classes are defined in `python/penstock/errors.py`, so that they are typed, documented and pickled
+//! like any Python class; here they are only raised. Each takes its fields as positional arguments. Therefore it can be
+//! pickled, and so it survives the way back from a Spark worker.
 
 use penstock_io::DriverError;
 use penstock_pipestream::ErrorCode;
@@ -15,14 +15,14 @@ mod python {
     pyo3::import_exception!(penstock.errors, PipeStreamError);
 }
 
-/// What a task has given; an error where it died.
+/// Return the result of a task; an error if the task panicked.
 pub(crate) async fn joined<T, E: DriverError>(task: JoinHandle<Result<T, E>>) -> Result<T, E> {
     task.await.unwrap_or_else(|died| Err(E::task(&died)))
 }
 
-/// What an error of a core is in Python.
+/// Converts an error of a core for Python.
 pub(crate) trait IntoPyErr {
-    /// The Python exception with every field of the error.
+    /// Return the Python exception with every field of the error.
     fn into_py_err(self) -> PyErr;
 }
 
@@ -60,7 +60,7 @@ impl IntoPyErr for penstock_io::Error {
     fn into_py_err(self) -> PyErr {
         use penstock_io::Error;
 
-        // What happened at this end only has no code of its own in the registry.
+        // A failure at this end alone has no code in the registry, so a similar one is used.
         let code = match &self {
             Error::Deadline(_) => ErrorCode::IdleTimeout,
             Error::Io { .. }
@@ -83,7 +83,7 @@ impl IntoPyErr for penstock_ingest::Error {
             Error::Value(_) | Error::PreviousReceipt(_) | Error::Receipt(_) => PyValueError::new_err(self.to_string()),
             Error::Rows(_) => PyOSError::new_err(self.to_string()),
             Error::Session(error) => error.into_py_err(),
-            // Whoever was interrupted has an exception of Python's, which goes before this one.
+            // The interruption has raised a Python exception, which takes precedence over this one.
             Error::Interrupted(text) => penstock_io::Error::Deadline(text.to_owned()).into_py_err(),
         }
     }

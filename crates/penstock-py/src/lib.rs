@@ -1,8 +1,8 @@
-//! The extension module `penstock._core`: a list of what Python sees, nothing else.
+//! The extension module `penstock._core`: the list of what it exports to Python.
 //!
-//! Each protocol is a file of its own; `python/penstock` wraps what it exports in typed classes, and `_core.pyi` there
-//! describes it (stubtest compares the two). Nothing here starts a thread or a runtime at import: PySpark forks its
-//! workers, and a runtime made before a fork hangs after it.
+//! Each protocol has its own module; `python/penstock` wraps the exports in typed classes, and `_core.pyi` describes
+//! them (stubtest compares both). Nothing here starts a thread or a runtime at import: PySpark forks its workers, and a
+//! runtime made before a fork hangs after it.
 
 mod documents;
 mod error;

@@ -10,8 +10,9 @@ use tracing_subscriber::EnvFilter;
 
 static INSTALLED: OnceLock<()> = OnceLock::new();
 
-/// Sends the logs of the Rust side to stderr. `level` is a level or a list of directives (`info,penstock_quicx_net=debug`),
-/// `format` is "text" or "json". The first call of a process decides; later ones change nothing.
+/// Send the logs of the Rust side to stderr. `level` is a level or a list of directives
+/// (`info,penstock_quicx_net=debug`), `format` is "text" or "json". The first call in a process takes effect; later
+/// ones change nothing.
 #[pyfunction]
 pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
     let filter = EnvFilter::try_new(level)
@@ -26,10 +27,12 @@ pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
 }
 
 fn install(filter: EnvFilter, json: bool) {
-    // Where stderr takes nothing, on a full disk say, there is nowhere to say so: to try would panic.
+    // If stderr cannot be written to, for example on a full disk, the problem cannot be reported anywhere, and
+    // reporting it to stderr would panic.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
-    // An error means that somebody embedding this module has installed a subscriber of their own: theirs stands. `try_init` would
-    // take the records of the crate `log` as well, with which a peer writes lines by rustls, and html5ever what documents say.
+    // An error means that the program that embeds this module has installed a subscriber, which then stays in use.
+    // `try_init` would also capture the records of the crate `log`: through rustls a peer can write such lines, and
+    // through html5ever a document can.
     let _ = if json {
         set_global_default(builder.json().flatten_event(true).finish())
     } else {

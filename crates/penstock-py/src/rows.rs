@@ -1,4 +1,4 @@
-//! Rows of Arrow that become entities, for Python: `penstock_ingest` sends them, and no row crosses into Python.
+//! Sends Arrow rows as entities for Python: `penstock_ingest` does the work, and no row passes through Python.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::pipestream::session::Session;
 
 type FailureTuple = (Option<String>, Option<String>, u64, String, String);
 
-/// Sends rows into one session, which nobody else sends into.
+/// Sends rows into one session, into which nothing else is sent.
 #[pyclass(frozen, name = "RowSender", module = "penstock._core")]
 pub(crate) struct RowSender(penstock_ingest::RowSender);
 
@@ -25,16 +25,16 @@ pub(crate) struct Totals {
     failed: u64,
     /// Rows that are not COMPLETE, under a policy.
     left_out: u64,
-    /// Document, path as JSON, code, the code's name and message of the first rows that failed.
+    /// The document, the path as JSON, the code, its name and the message of the first rows that failed.
     failures: Vec<FailureTuple>,
-    /// The Merkle root over the root scope; none at layer 0, and before `finish`.
+    /// The Merkle root over the root scope; `None` at layer 0, and before `finish`.
     merkle_root: Option<String>,
 }
 
 #[pymethods]
 impl RowSender {
-    /// `metadata` is that of every entity; with `scopes`, each run of rows of one document is a scope. `tolerant`: the
-    /// session's policy says which rows may be left out, and only documents fail.
+    /// `metadata` is added to every entity. With `scopes`, each run of rows of one document is a scope. `tolerant`: the
+    /// session's policy decides which rows may be skipped, and only documents fail.
     #[new]
     #[pyo3(signature = (session, metadata, scopes, tolerant = false))]
     fn new(session: &Session, metadata: BTreeMap<String, String>, scopes: bool, tolerant: bool) -> PyResult<Self> {
@@ -42,7 +42,7 @@ impl RowSender {
         penstock_ingest::RowSender::new(session.handle.clone(), options).map(Self).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Sends a batch; returns when all of it was handed over. Waits while too much is on its way.
+    /// Send a batch; return when all of it was handed over. Waits while too much is in flight.
     fn send(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
         let batch = batch.into_inner();
         let interrupts = Interrupts::default();
@@ -51,7 +51,7 @@ impl RowSender {
         sent.map_err(IntoPyErr::into_py_err)
     }
 
-    /// Waits until every row has ended and the digests of all scopes have matched.
+    /// Wait until every row has ended and the digests of all scopes have matched.
     fn finish(&self, py: Python<'_>) -> PyResult<Totals> {
         let interrupts = Interrupts::default();
         let finished = py.detach(|| self.0.finish(&interrupts));
@@ -60,7 +60,7 @@ impl RowSender {
         Ok(Totals { merkle_root, ..self.totals() })
     }
 
-    /// How the rows ended, as far as it is known.
+    /// Return how the rows ended, as far as it is known.
     fn totals(&self) -> Totals {
         let RowTotals { rows, bytes, scopes, failed, left_out } = self.0.totals();
         let failures = self.0.failures().into_iter().map(failure_tuple).collect();

@@ -1,11 +1,11 @@
-//! Time that moves only when a test says so.
+//! Time that moves only when a test moves it.
 
 use std::time::{Duration, Instant};
 
 /// Where the Unix clock of every [`FakeClock`] starts: 2026-01-01T00:00:00Z.
 const EPOCH_MICROS: u64 = 1_767_225_600_000_000;
 
-/// Both clocks that a core is given as an argument: a monotonic one and Unix microseconds. They move together.
+/// Both clocks that a core takes as an argument: a monotonic one and Unix microseconds. They move together.
 #[derive(Debug, Clone)]
 pub struct FakeClock {
     start: Instant,
@@ -13,32 +13,32 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock at 2026-01-01T00:00:00Z.
+    /// Make a clock at 2026-01-01T00:00:00Z.
     pub fn new() -> Self {
         Self { start: Instant::now(), elapsed: Duration::ZERO }
     }
 
-    /// The monotonic time.
+    /// Return the monotonic time.
     pub fn instant(&self) -> Instant {
         self.start + self.elapsed
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Return the microseconds since the Unix epoch.
     pub fn unix_micros(&self) -> u64 {
         EPOCH_MICROS.saturating_add(u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// How far the clock has been moved.
+    /// Return how far the clock has been moved.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// Moves both clocks forwards.
+    /// Move both clocks forwards.
     pub fn advance(&mut self, by: Duration) {
         self.elapsed = self.elapsed.saturating_add(by);
     }
 
-    /// Moves both clocks forwards to `instant`; never backwards.
+    /// Move both clocks forwards to `instant`; never backwards.
     pub fn advance_to(&mut self, instant: Instant) {
         self.elapsed = self.elapsed.max(instant.saturating_duration_since(self.start));
     }

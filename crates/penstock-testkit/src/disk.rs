@@ -1,11 +1,12 @@
-//! A disk in memory, with what a real one does not keep: the system's memory in front of it.
+//! A disk in memory with a page cache, which loses the same data as a real one.
 //!
-//! What was written is there for readers at once, and on the disk when it was synced. A name is there at once, and on the disk
-//! when its folder was synced. When the power goes ([`MemoryDisk::crash`]), any sectors of what was not synced are on the disk,
-//! the others are not, or are zeros; and any changes of names, in any order but that of one name.
+//! Readers see written bytes immediately; the disk has them once the file was synced. Readers see a new name
+//! immediately; the disk has it once its folder was synced. When the power goes ([`MemoryDisk::crash`]), any of the
+//! sectors that were not synced are on the disk, and the others keep their old content or are zeros. The same holds for
+//! changes of names, which may reach the disk in any order, except that changes of one name keep theirs.
 //!
-//! A sync of a file that fails behaves as that of Linux: some of it reached the disk, the rest never will, readers see all of it,
-//! and the next sync succeeds.
+//! A failed sync of a file behaves as on Linux: some of the data reached the disk, the rest never will, readers see all
+//! of it, and the next sync succeeds.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,17 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fastrand::Rng;
 use penstock_log::{Disk, DiskFile};
 
-/// The disk writes these as a whole.
+/// The disk writes a sector as a whole.
 const SECTOR: usize = 512;
 
-/// What goes wrong at a call.
+/// What goes wrong in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO; nothing is done, but by a sync, which does a part of it.
+    /// EIO; the call does nothing, except that a sync does a part of its work.
     Io,
-    /// ENOSPC; nothing is done.
+    /// ENOSPC; the call does nothing.
     Full,
-    /// ENOSPC behind half of what was to be written; as `Full` where nothing was.
+    /// ENOSPC after half of the bytes were written; the same as `Full` where there was nothing to write.
     Short,
     /// The power goes: this call and all later ones do nothing.
     Power,
@@ -44,7 +45,7 @@ impl Fault {
     }
 }
 
-/// The disk. Its clones are the same one.
+/// The disk. Its clones share one state.
 #[derive(Debug, Clone)]
 pub struct MemoryDisk(Arc<Mutex<State>>);
 
@@ -67,7 +68,7 @@ struct File {
     pending: Vec<Change>,
 }
 
-/// Names that get a node, or lose theirs.
+/// Names that get a node or lose theirs.
 type Names = Vec<(String, Option<Node>)>;
 
 #[derive(Debug, Clone, Default)]
@@ -81,7 +82,7 @@ struct Folder {
 struct State {
     files: Vec<File>,
     folders: Vec<Folder>,
-    /// Calls that change something, so far.
+    /// How many calls have changed something so far.
     calls: u64,
     fault: Option<(u64, Fault)>,
     /// How many calls in a row fail.
@@ -108,7 +109,7 @@ impl Change {
         }
     }
 
-    /// Apply some sectors of it, or none.
+    /// Apply some of its sectors, or none.
     fn apply_some(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
         let keeps = rng.u8(0..4);
         match self {
@@ -120,7 +121,7 @@ impl Change {
                     let end = (start / SECTOR * SECTOR + SECTOR).min(at + new.len());
                     let sector = new.get(start - at..end - at).unwrap_or_default();
                     match (keeps, rng.u8(0..3)) {
-                        // Nothing, all, or a part, with zeros between.
+                        // The sector keeps its old content, becomes zeros, or is written.
                         (0, _) | (2.., 0) => {}
                         (2.., 1) => put(bytes, start, &vec![0; sector.len()]),
                         (1, _) | (2.., _) => put(bytes, start, sector),
@@ -149,7 +150,7 @@ fn set(names: &mut BTreeMap<String, Node>, changes: &Names) {
 }
 
 impl State {
-    /// Count a call that changes something, and say what goes wrong with it.
+    /// Count a call that changes something, and return the fault injected into it.
     fn call(&mut self) -> Option<Fault> {
         let call = self.calls;
         self.calls += 1;
@@ -199,7 +200,7 @@ impl State {
         Ok(())
     }
 
-    /// Give a node a name that there is not.
+    /// Add a node under a name that does not exist yet.
     fn add(&mut self, path: &Path, node: impl FnOnce(&mut Self) -> io::Result<Node>) -> io::Result<()> {
         let (folder, name) = self.place(path)?;
         if self.folder(folder)?.names.contains_key(&name) {
@@ -225,18 +226,18 @@ impl MemoryDisk {
         self.state().calls
     }
 
-    /// Let so many calls in a row go wrong, from this one on.
+    /// Make so many calls in a row fail, beginning with this one.
     pub fn fail(&self, call: u64, fault: Fault, in_a_row: u64) {
         let mut state = self.state();
         (state.fault, state.failing) = (Some((call, fault)), in_a_row);
     }
 
-    /// Let nothing go wrong any more.
+    /// Clear the injected fault.
     pub fn heal(&self) {
         self.state().fault = None;
     }
 
-    /// Return what is on the disk when the power goes now; the same for the same seed.
+    /// Return what is on the disk when the power goes now; the same seed returns the same disk.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let mut state = self.state().clone();
@@ -282,7 +283,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Put bytes in the place of those of a file that is there, durably, as damage does.
+    /// Replace the bytes of an existing file, durably, as damage does.
     pub fn damage(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
         let mut state = self.state();
         match state.node(path)? {

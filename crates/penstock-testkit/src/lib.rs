@@ -1,6 +1,6 @@
-//! For tests only: what the cores' tests share. Nothing here knows a protocol.
+//! For tests only: what the tests of the cores share. No module here depends on a protocol.
 //!
-//! - [`clock`]: time that moves only when a test says so.
+//! - [`clock`]: time that moves only when a test moves it.
 //! - [`disk`]: a disk in memory that fails at any call and loses power at any time.
 //! - [`link`]: streams in memory with latency, loss, splitting and reordering, the same for the same seed.
 //! - [`pair`]: two machines and the network between them, driven until nothing moves.

@@ -1,9 +1,9 @@
-//! One direction of a connection in memory: streams as QUIC gives them, over a network that delays, loses and reorders.
+//! One direction of a connection in memory: streams as in QUIC, over a network that delays, loses and reorders packets.
 //!
-//! Bytes are cut into packets of random sizes. A lost packet is sent again, so it comes later; within a stream
-//! everything still comes in order, so one loss holds up its own stream and no other. RESET_STREAM and STOP_SENDING are
-//! not ordered against anything: a reset may overtake bytes, which are lost then. The same seed and the same calls
-//! give the same deliveries.
+//! Bytes are cut into packets of random sizes. A lost packet is sent again, so it arrives later. Within a stream the
+//! bytes stay in order, so one loss delays only its own stream. RESET_STREAM and STOP_SENDING are not ordered against
+//! anything: a reset may overtake bytes, which are then lost. The same seed and the same calls produce the same
+//! deliveries.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use fastrand::Rng;
 pub struct Conditions {
     /// How long every packet takes.
     pub latency: Duration,
-    /// Up to how much longer a packet takes, by chance.
+    /// The most by which chance delays a packet further.
     pub jitter: Duration,
-    /// How often a packet is lost, from 0.0 to 1.0; the packet sent in its place may be lost too.
+    /// How often a packet is lost, from 0.0 to 1.0; its retransmission may be lost too.
     pub loss: f64,
     /// How much later a lost packet is sent again.
     pub retransmission: Duration,
-    /// The most bytes that a packet carries. At 1 everything comes byte by byte.
+    /// The most bytes that a packet carries. At 1 every byte arrives alone.
     pub max_packet: usize,
 }
 
 impl Conditions {
-    /// Everything comes at once, in order, as it was sent.
+    /// Everything arrives immediately, in order, as it was sent.
     pub const PERFECT: Self = Self {
         latency: Duration::ZERO,
         jitter: Duration::ZERO,
@@ -36,7 +36,7 @@ impl Conditions {
         max_packet: usize::MAX,
     };
 
-    /// A bad day: small packets, a tenth of them lost, streams overtaking each other by far.
+    /// A bad network: small packets, a tenth of them lost, and streams that overtake each other by far.
     pub const ROUGH: Self = Self {
         latency: Duration::from_millis(20),
         jitter: Duration::from_millis(15),
@@ -53,7 +53,7 @@ pub enum Delivery {
     Bytes(u64, Bytes),
     /// A stream's end.
     Finish(u64),
-    /// RESET_STREAM with its code: nothing more comes of the stream.
+    /// RESET_STREAM with its code: the stream delivers nothing more.
     Reset(u64, u64),
     /// STOP_SENDING with its code, for a stream of the other direction.
     Stop(u64, u64),
@@ -72,12 +72,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link without packets. The same seed does the same again.
+    /// Make a link without packets. The same seed behaves the same way.
     pub fn new(conditions: Conditions, seed: u64) -> Self {
         Self { conditions, rng: Rng::with_seed(seed), in_flight: BTreeMap::new(), sent: 0, last_of: BTreeMap::new() }
     }
 
-    /// Sends bytes on a stream.
+    /// Send bytes on a stream.
     pub fn send(&mut self, now: Instant, stream: u64, mut bytes: Bytes) {
         while !bytes.is_empty() {
             let most = bytes.len().min(self.conditions.max_packet.max(1));
@@ -87,35 +87,35 @@ impl Link {
         }
     }
 
-    /// Ends a stream.
+    /// End a stream.
     pub fn finish(&mut self, now: Instant, stream: u64) {
         self.in_order(now, stream, Delivery::Finish(stream));
     }
 
-    /// Resets a stream. What arrives after the reset is lost.
+    /// Reset a stream. Bytes that would arrive after the reset are lost.
     pub fn reset(&mut self, now: Instant, stream: u64, code: u64) {
         let arrival = self.arrival(now);
         self.in_flight.retain(|(at, _), delivery| *at < arrival || !delivery.is_of(stream));
         self.put(arrival, Delivery::Reset(stream, code));
     }
 
-    /// Asks the other side to stop sending on a stream of its own.
+    /// Ask the other side to stop sending on one of its streams.
     pub fn stop(&mut self, now: Instant, stream: u64, code: u64) {
         let arrival = self.arrival(now);
         self.put(arrival, Delivery::Stop(stream, code));
     }
 
-    /// Loses everything that is in flight, as a broken connection does.
+    /// Lose everything in flight, as a broken connection does.
     pub fn cut(&mut self) {
         self.in_flight.clear();
     }
 
-    /// When the next packet arrives.
+    /// Return when the next packet arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.in_flight.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next packet that has arrived by now.
+    /// Return the next packet that has arrived by now.
     pub fn receive(&mut self, now: Instant) -> Option<Delivery> {
         let next = self.in_flight.first_entry()?;
         if next.key().0 > now {
@@ -124,7 +124,7 @@ impl Link {
         Some(next.remove())
     }
 
-    /// Whether nothing is in flight.
+    /// Return whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
@@ -152,14 +152,14 @@ impl Link {
 }
 
 impl Delivery {
-    /// The stream that it is about.
+    /// Return the stream that the delivery belongs to.
     pub const fn stream(&self) -> u64 {
         match self {
             Self::Bytes(stream, _) | Self::Finish(stream) | Self::Reset(stream, _) | Self::Stop(stream, _) => *stream,
         }
     }
 
-    /// Whether it is an ordered part of this stream, which a reset takes with it.
+    /// Return whether this is an ordered part of the stream, which a reset discards.
     fn is_of(&self, stream: u64) -> bool {
         match self {
             Self::Bytes(of, _) | Self::Finish(of) => *of == stream,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::clock::FakeClock;
 
-    /// Delivers everything, in the order of arrival.
+    /// Deliver everything, in the order of arrival.
     fn drain(link: &mut Link, clock: &mut FakeClock) -> Vec<Delivery> {
         let mut out = Vec::new();
         while let Some(at) = link.poll_timeout() {

@@ -1,7 +1,7 @@
 //! Two machines and the network between them, driven until nothing moves.
 //!
-//! A core's tests wrap its state machine in a [`Machine`]; the calling order (after anything that comes in, everything
-//! that goes out) and the passing of time are here, once for all protocols.
+//! A core's tests wrap its state machine in a [`Machine`]. The calling order (after any input, send all output) and the
+//! passing of time are implemented here, once for all protocols.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::link::{Conditions, Delivery, Link};
 
 /// One end: a core's state machine and what its test needs to remember.
 pub trait Machine {
-    /// Takes what has arrived.
+    /// Take what has arrived.
     fn handle(&mut self, clock: &FakeClock, delivery: Delivery);
 
-    /// Sends all that there is to send, and takes note of all events.
+    /// Send everything there is to send, and record all events.
     fn transmit(&mut self, clock: &FakeClock, out: &mut Link);
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout) next.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Time has passed.
+    /// Handle the time that has passed.
     fn handle_timeout(&mut self, clock: &FakeClock);
 }
 
@@ -39,7 +39,7 @@ pub struct Pair<A, B> {
 }
 
 impl<A: Machine, B: Machine> Pair<A, B> {
-    /// Two ends on a network that behaves the same for the same seed.
+    /// Connect two ends by a network that behaves the same for the same seed.
     pub fn new(client: A, server: B, clock: FakeClock, conditions: &Conditions, seed: u64) -> Self {
         Self {
             clock,
@@ -50,8 +50,8 @@ impl<A: Machine, B: Machine> Pair<A, B> {
         }
     }
 
-    /// Lets everything that is on its way arrive, and what that brings about. Time passes as packets need it, and
-    /// time-outs within that time come due, but nobody waits for a time-out alone.
+    /// Deliver everything in flight and everything sent in response. Time advances as far as packets need, and timeouts
+    /// within that time fire, but the clock never advances for a timeout alone.
     pub fn drive(&mut self) {
         self.transmit();
         while let Some(at) = earlier(self.upstream.poll_timeout(), self.downstream.poll_timeout()) {
@@ -59,7 +59,7 @@ impl<A: Machine, B: Machine> Pair<A, B> {
         }
     }
 
-    /// Lets so much time pass, with all that arrives and comes due in it.
+    /// Let so much time pass, delivering what arrives and firing what is due in it.
     pub fn drive_for(&mut self, by: Duration) {
         let end = self.clock.instant() + by;
         self.transmit();
@@ -69,7 +69,7 @@ impl<A: Machine, B: Machine> Pair<A, B> {
         self.clock.advance_to(end);
     }
 
-    /// When something arrives or comes due next.
+    /// Return when the next packet arrives or the next timeout fires.
     fn next(&self) -> Option<Instant> {
         let packets = earlier(self.upstream.poll_timeout(), self.downstream.poll_timeout());
         let timeouts = earlier(self.client.poll_timeout(), self.server.poll_timeout());
@@ -77,7 +77,7 @@ impl<A: Machine, B: Machine> Pair<A, B> {
     }
 
     fn step(&mut self, at: Instant) {
-        // A machine that names the same time-out again after it was handled must not stop the clock.
+        // A machine that reports the same timeout again after handling it must not stop the clock.
         let stuck = at <= self.clock.instant() && self.upstream.is_idle() && self.downstream.is_idle();
         self.clock.advance_to(if stuck { at + Duration::from_millis(1) } else { at });
         let now = self.clock.instant();
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts down: answers each number with the one below it, and says "still here" every ten seconds.
+    /// Counts down: answers each number with the one below it, and sends "still here" every ten seconds.
     #[derive(Debug)]
     struct Countdown {
         seen: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The files under `tests/vectors`, which pytest reads too.
 //!
-//! Every file is a JSON array. A golden vector has its bytes in hex, the same bytes field by field under
-//! `explained`, and what they mean; an invalid one has the code that the receiver answers with:
+//! Every file is a JSON array. A golden vector has its bytes in hex, the same bytes field by field under `explained`,
+//! and their meaning; an invalid one has the code that the receiver answers with:
 //!
 //! ```json
 //! {"name": "...", "hex": "5501 ...", "explained": [{"hex": "55", "field": "type", "value": "BARRIER"}], "frame": {}}
@@ -40,18 +40,18 @@ impl fmt::Debug for Hex {
     }
 }
 
-/// Bytes of a golden vector, and what they are.
+/// Bytes of a golden vector and their meaning.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Explained {
     /// The bytes.
     pub hex: Hex,
     /// The specification's name for them.
     pub field: String,
-    /// What they say, for people.
+    /// Their value, for people.
     pub value: serde_json::Value,
 }
 
-/// Bytes that are right, and what they mean: a `T`.
+/// Valid bytes and their meaning: a `T`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Golden<T> {
     /// What the vector shows.
@@ -60,22 +60,22 @@ pub struct Golden<T> {
     pub hex: Hex,
     /// The same bytes, field by field.
     pub explained: Vec<Explained>,
-    /// What they mean. The file calls it after what it holds.
+    /// Their meaning. The file names the field after what it holds.
     #[serde(alias = "header")]
     pub frame: T,
-    /// A sender of ours would write other bytes for it (reserved bits that are set, fields that are left out).
+    /// Our sender would write other bytes for it (reserved bits that are set, fields that are left out).
     #[serde(default)]
     pub decode_only: bool,
 }
 
 impl<T> Golden<T> {
-    /// Whether the explained bytes, put together, are the vector's.
+    /// Return whether the explained bytes, put together, are the vector's.
     pub fn is_explained(&self) -> bool {
         self.explained.iter().flat_map(|part| &part.hex.0).eq(&self.hex.0)
     }
 }
 
-/// Bytes that are wrong.
+/// Invalid bytes.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Invalid {
     /// What is wrong.
@@ -84,10 +84,10 @@ pub struct Invalid {
     pub hex: Hex,
     /// The registry's name for the error.
     pub code: String,
-    /// The bytes are the beginning of something valid: wrong is that the stream ends here.
+    /// The bytes begin something valid; the error is that the stream ends here.
     #[serde(default)]
     pub truncated: bool,
-    /// Only the entity fails, the connection lives on.
+    /// Only the entity fails; the connection stays open.
     #[serde(default)]
     pub entity_only: bool,
 }
@@ -104,7 +104,7 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// The vectors of `tests/vectors/PROTOCOL/NAME.json`.
+/// Return the vectors of `tests/vectors/PROTOCOL/NAME.json`.
 pub fn load<T: DeserializeOwned>(protocol: &str, name: &str) -> Result<Vec<T>, Unusable> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/vectors")
@@ -116,7 +116,8 @@ pub fn load<T: DeserializeOwned>(protocol: &str, name: &str) -> Result<Vec<T>, U
     serde_json::from_str(&text).map_err(|error| unusable(&error))
 }
 
-/// The bytes in every way that a stream may hand them over: whole, in two pieces cut at every place, and one by one.
+/// Return the bytes in every way that a stream may deliver them: whole, in two pieces cut at every position, and one by
+/// one.
 pub fn splits(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
     let in_two = (0..=bytes.len()).filter_map(|at| bytes.split_at_checked(at)).map(|(a, b)| vec![a, b]);
     std::iter::once(vec![bytes]).chain(in_two).chain(std::iter::once(bytes.chunks(1).collect()))

@@ -8,12 +8,12 @@ use penstock_vgi::road::{Chooser, End, Road};
 use super::segment::Segment;
 use crate::error::Result;
 
-/// A segment beside a connection, and what was measured of it.
+/// A shared segment next to a connection, and its measurements.
 pub(super) struct Beside {
     segment: Arc<Segment>,
     chooser: Chooser,
     since: Instant,
-    /// How many bytes of a batch are copied out of the segment at most.
+    /// The most bytes of a batch that are copied out of the segment.
     limit: u64,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Debug for Beside {
 }
 
 impl Beside {
-    /// Nothing was measured yet.
+    /// Start without measurements.
     pub(super) fn new(segment: Arc<Segment>, end: End, limit: u64) -> Self {
         Self { segment, chooser: Chooser::new(end), since: Instant::now(), limit }
     }
@@ -33,7 +33,8 @@ impl Beside {
         &self.segment
     }
 
-    /// A pointer to the batch, if that is the faster way and there is room for it; else the batch. It is this end's turn.
+    /// Return a pointer to the batch if that is faster and there is room, otherwise the batch. Call this only in this
+    /// end's turn.
     pub(super) fn share(&mut self, batch: Batch) -> Result<Batch> {
         if batch.rows == 0 || self.chooser.choose(batch.memory() as u64, self.since.elapsed()) == Road::Pipe {
             return Ok(batch);
@@ -47,12 +48,12 @@ impl Beside {
         }
     }
 
-    /// The batch instead of a pointer to it; anything else as it is.
+    /// Replace a pointer by its batch; return any other batch unchanged.
     pub(super) fn resolve(&self, batch: Batch) -> Result<Batch> {
         self.segment.resolve(batch, self.limit)
     }
 
-    /// What was shared last is answered.
+    /// Record that the batch shared last was answered.
     pub(super) fn answered(&mut self) {
         self.chooser.answered(self.since.elapsed());
     }

@@ -1,4 +1,4 @@
-//! Two ways for bytes, in and out, and waiting for them.
+//! The two byte streams of a connection, and waiting for them.
 
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
@@ -15,64 +15,64 @@ use super::descriptor::Descriptor;
 use super::peer::Peer;
 use crate::error::{Error, Result};
 
-/// How long one wait in the system may take before the caller is asked whether to go on.
+/// The longest wait in the system before the caller is asked whether to continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How many pieces go into one write.
+/// The most pieces in one write.
 const PIECES: usize = 64;
 
 /// Returned by a [`Check`] to stop waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// Asked when a signal came while waiting: whether to go on.
+/// Called when a signal arrived during a wait; decides whether to continue.
 pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>;
 
-/// Where bytes come from.
+/// The source of a channel's bytes.
 pub trait Source: Read + Send {
-    /// What the system can wait for, if it is more than this object that knows.
+    /// Return the descriptor that the system can wait for; `None` if only this object knows when it is ready.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Until when the next read must have brought something, for a source whose one read is many of the system.
+    /// Set the deadline of the next read, for a source whose reads each consist of several system calls.
     fn set_deadline(&mut self, _deadline: Option<Instant>) {}
 
-    /// Whether the peer can pass descriptors.
+    /// Return whether the peer can pass descriptors.
     fn receives_descriptors(&self) -> bool {
         false
     }
 
-    /// The descriptor that the peer has passed last.
+    /// Return the descriptor that the peer has passed last.
     fn received(&mut self) -> Option<OwnedFd> {
         None
     }
 }
 
-/// Where bytes go.
+/// The destination of a channel's bytes.
 pub trait Sink: Write + Send {
-    /// What the system can wait for.
+    /// Return the descriptor that the system can wait for.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether descriptors can be passed to the peer.
+    /// Return whether descriptors can be passed to the peer.
     fn passes_descriptors(&self) -> bool {
         false
     }
 
-    /// Passes a descriptor with the next byte that is written.
+    /// Pass a descriptor with the next byte that is written.
     fn pass(&mut self, _descriptor: OwnedFd) {}
 }
 
-/// A connection, of which one call at a time is made.
+/// A connection, for one call at a time.
 pub struct Channel {
     source: Box<dyn Source>,
     sink: Box<dyn Sink>,
-    /// Nothing is read beyond what is needed, because somebody else reads from there too.
+    /// Whether reads take only what is needed, because another reader shares the source.
     exact: bool,
     peer: Peer,
     timeout: Option<Duration>,
-    /// Until when the answer that is waited for must be there, if it has a time.
+    /// The deadline of the current answer, if there is one.
     deadline: Option<Instant>,
-    /// Until when the first byte must have come, the handshake of TLS included. `None` once it has.
+    /// The deadline of the first byte, including the TLS handshake; `None` once it has arrived.
     first_byte: Option<Instant>,
-    /// How long the peer may be silent while it is read, and take nothing while it is written to.
+    /// How long the peer may send nothing during a read, or take nothing during a write.
     idle: Option<Duration>,
 }
 
@@ -83,70 +83,72 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Two descriptors, or the same one twice.
+    /// Make a channel over two descriptors, or the same one twice.
     pub fn descriptors(reader: OwnedFd, writer: OwnedFd) -> Self {
         let peer = Peer::of(&reader, &writer);
         Self::new(Box::new(Descriptor::new(reader)), Box::new(Descriptor::new(writer)), false, peer)
     }
 
-    /// Anything else. With `exact` nothing is read beyond what is needed next.
+    /// Make a channel over any other objects. With `exact` only what is needed next is read.
     pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
         Self { source, sink, exact, peer, timeout: None, deadline: None, first_byte: None, idle: None }
     }
 
-    /// The process at the other end.
+    /// Return the process at the other end.
     pub const fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Whether descriptors go both ways, as they do between two processes of one machine over a Unix socket.
+    /// Return whether descriptors can be passed both ways, as between two processes on one machine over a Unix socket.
     pub fn passes_descriptors(&self) -> bool {
         self.peer != Peer::Remote && self.source.receives_descriptors() && self.sink.passes_descriptors()
     }
 
-    /// Passes a descriptor with the next byte that is written.
+    /// Pass a descriptor with the next byte that is written.
     pub fn pass(&mut self, descriptor: OwnedFd) {
         self.sink.pass(descriptor);
     }
 
-    /// The descriptor that the peer has passed last, if nobody has taken it yet.
+    /// Take the descriptor that the peer has passed last.
     pub fn received(&mut self) -> Option<OwnedFd> {
         self.source.received()
     }
 
-    /// How long an answer may take from [`begin`](Self::begin) on, however many reads and writes it is; `None` is for ever.
+    /// Set how long an answer may take from [`begin`](Self::begin) on, over all its reads and writes; `None` means no
+    /// limit.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
         self.begin();
     }
 
-    /// Something is asked: the time of its answer begins.
+    /// Start the time of an answer.
     pub fn begin(&mut self) {
         self.deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     }
 
-    /// The time of the answer is over.
+    /// End the time of the answer.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
         self.deadline = Some(Instant::now());
     }
 
-    /// Fails the first read with a deadline error where no byte comes within the limit, from now on.
+    /// Make the first read fail with a deadline error if no byte arrives within the limit from now on.
     pub fn set_first_byte(&mut self, limit: Duration) {
         self.first_byte = Instant::now().checked_add(limit);
     }
 
-    /// Fails a read with a deadline error where the peer is silent for so long, and a write where it takes nothing.
+    /// Make a read fail with a deadline error if the peer sends nothing for this long, and a write if it takes nothing.
     pub fn set_idle(&mut self, limit: Duration) {
         self.idle = Some(limit);
         for descriptor in [self.source.descriptor(), self.sink.descriptor()].into_iter().flatten() {
-            // So no read needs to ask before whether there is something. What is no socket waits as it did.
+            // With timeouts on the socket a read need not poll first. On anything but a socket these calls fail, and
+            // reads wait as before.
             let socket = SockRef::from(&descriptor);
             let _ = socket.set_read_timeout(Some(limit)).and_then(|()| socket.set_write_timeout(Some(limit)));
         }
     }
 
-    /// Reads what is there, at least one byte. `false`: the peer has closed its end.
+    /// Read what is available, at least one byte. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
         let asked = [self.deadline, self.first_byte].into_iter().flatten().min();
         let deadline = asked.into_iter().chain(self.idle_deadline()).min();
@@ -179,7 +181,7 @@ impl Channel {
                 }
                 Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::IN, deadline, check)?,
-                // What was reset is over, as what was closed is: the machine knows whether that is right.
+                // A reset ends the connection as a close does; the state machine knows whether the end is allowed here.
                 Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
                 Err(error) if error.kind() == IoKind::TimedOut && is_over(deadline) => return Err(self.late()),
                 Err(error) => return Err(failed("reading from the peer", error)),
@@ -187,7 +189,7 @@ impl Channel {
         }
     }
 
-    /// Writes all of it.
+    /// Write all output.
     pub fn flush(&mut self, output: &mut Output, check: Check<'_>) -> Result<()> {
         if output.is_empty() {
             return Ok(());
@@ -239,11 +241,11 @@ impl Channel {
         self.idle.and_then(|idle| Instant::now().checked_add(idle))
     }
 
-    /// Waits until the system can read or write, or until the time is over.
+    /// Wait until the system can read or write, or until the deadline.
     fn wait(&self, what: PollFlags, deadline: Option<Instant>, check: Check<'_>) -> Result<()> {
         let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
         let Some(descriptor) = descriptor else {
-            // An object of somebody else's waits as it likes; between its waits the caller is asked.
+            // An object without a descriptor does its own waiting; the caller is asked between its waits.
             if is_over(deadline) {
                 return Err(self.late());
             }

@@ -10,7 +10,7 @@ use super::channel::{Channel, Check};
 use super::segment::Segment;
 use crate::error::{Error, Result};
 
-/// Whether the server takes a sealed segment in place of the named one.
+/// Whether the server uses a sealed segment instead of the named one.
 ///
 /// ```text
 ///  Open ── the first request, with the descriptor ─▶ Made ── the first answer ─▶ Over
@@ -18,21 +18,22 @@ use crate::error::{Error, Result};
 enum Offer {
     /// It was not offered yet.
     Open,
-    /// Its descriptor goes with a request that has no answer yet: until then nothing is shared, as nobody knows through which.
+    /// Its descriptor is sent with a request that has no answer yet. Until then nothing is shared, because it is
+    /// unknown which segment the server will use.
     Made(Arc<Segment>),
-    /// The server has it, or it takes none, or none can be passed.
+    /// The server uses it, or does not accept it, or it cannot be passed.
     Over,
 }
 
-/// A client's end: the machine and its channel.
+/// The client's end: the state machine and its channel.
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
     beside: Option<Beside>,
     offer: Offer,
-    /// How many bytes of a batch are copied out of a segment at most.
+    /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
-    /// Why nothing can be called any more.
+    /// Why no more calls are possible.
     broken: Option<Error>,
 }
 
@@ -43,7 +44,8 @@ impl fmt::Debug for ClientConnection {
 }
 
 impl ClientConnection {
-    /// A connection on which nothing was sent yet. Fails where there is a segment and the peer is not on this machine.
+    /// Make a client for a connection on which nothing was sent yet. Fails where there is a segment and the peer is not
+    /// on this machine.
     pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Result<Self> {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
@@ -54,18 +56,18 @@ impl ClientConnection {
         Ok(Self { machine: Client::new(limits), channel, beside, offer, limit, broken: None })
     }
 
-    /// How long the server may take for one answer, from the request to its last byte; `None` is for ever. Messages in front
-    /// of it do not prolong it.
+    /// Set how long one answer may take, from the request to its last byte; `None` means no limit. Log messages before
+    /// the answer do not extend the time.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.channel.set_timeout(timeout);
     }
 
-    /// Whether a stream is open.
+    /// Return whether a stream is open.
     pub const fn is_streaming(&self) -> bool {
         self.machine.is_streaming()
     }
 
-    /// Calls a unary method; its answer is to be waited for.
+    /// Call a unary method; wait for its answer with [`next_answer`](Self::next_answer).
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<()> {
         self.begin(check)?;
         let metadata = self.advertise(metadata)?;
@@ -73,7 +75,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Opens a stream; a header is to be waited for, if there is one.
+    /// Open a stream; if it has a header, wait for it with [`next_answer`](Self::next_answer).
     pub fn open(
         &mut self,
         method: &str,
@@ -88,7 +90,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Sends the stream's next input, a tick without one; its answer is to be waited for.
+    /// Send the stream's next input, or a tick; wait for its answer with [`next_answer`](Self::next_answer).
     pub fn send(&mut self, batch: Option<&Batch>, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();
@@ -102,7 +104,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// Ends the stream; what the server still writes is dropped, messages apart.
+    /// End the stream. Further output of the server is dropped, except log messages.
     pub fn close(&mut self, cancel: bool, check: Check<'_>, on_answer: &mut dyn FnMut(Answer)) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();
@@ -122,7 +124,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Waits for the next answer. After an error nothing can be called any more.
+    /// Wait for the next answer. After an error no more calls are possible.
     pub fn next_answer(&mut self, check: Check<'_>) -> Result<Answer> {
         let answer = self.wait_for_answer(check);
         if let Err(error) = &answer {
@@ -136,14 +138,14 @@ impl ClientConnection {
             self.machine.handle_input()?;
             if let Some(answer) = self.machine.poll_answer() {
                 self.settle_offer();
-                // A stream that has ended is ended from this side as well.
+                // The server has ended the stream, so end it from this side as well.
                 self.channel.flush(self.machine.output(), check)?;
                 return match (answer, &mut self.beside) {
                     (Answer::Batch(batch), Some(beside)) => {
                         beside.answered();
                         beside.resolve(batch).map(Answer::Batch)
                     }
-                    // As the empty batch that it looks like it would be wrong data.
+                    // Treated as the empty batch that it looks like, the pointer would be wrong data.
                     (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::Pointer),
                     (answer, _) => Ok(answer),
                 };
@@ -155,14 +157,14 @@ impl ClientConnection {
         }
     }
 
-    /// Tells the server of the segment, and passes the sealed one with the first request. It is this side's turn, so what was
-    /// freed is given back.
+    /// Announce the segment to the server, and pass the sealed one with the first request. It is this side's turn, so
+    /// freed regions are returned first.
     fn advertise(&mut self, mut metadata: Metadata) -> Result<Metadata> {
         let Some(beside) = &self.beside else { return Ok(metadata) };
         let named = beside.segment();
         named.settle()?;
         named.advertise(&mut metadata);
-        // Who has written into the named segment means that one.
+        // If the named segment was written to, the caller means that one.
         if matches!(self.offer, Offer::Open) && named.load()?.regions().is_empty() {
             let sealed = Segment::sealed(named.name(), named.size(), self.channel.peer());
             self.offer = match sealed.and_then(|sealed| Ok((sealed.duplicate()?, sealed))) {
@@ -179,7 +181,8 @@ impl ClientConnection {
         Ok(metadata)
     }
 
-    /// The server has answered. It has the sealed segment if its answer has come with the same descriptor.
+    /// Conclude the offer after an answer. The server uses the sealed segment if its answer came with the same
+    /// descriptor.
     fn settle_offer(&mut self) {
         match std::mem::replace(&mut self.offer, Offer::Over) {
             Offer::Open => self.offer = Offer::Open,
@@ -195,7 +198,7 @@ impl ClientConnection {
         }
     }
 
-    /// Something is called: first a stream ends that nobody has closed, in the time of the call.
+    /// Begin a call. A stream that was not closed is ended first, within the time of the call.
     fn begin(&mut self, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();

@@ -1,4 +1,4 @@
-//! What a server counts, for Prometheus.
+//! A server's counters, for Prometheus.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use penstock_io::metrics::{Endpoint, Page, Source};
 use penstock_io::{Result, admission};
 
-/// Counters of one server, whatever its calls come over.
+/// The counters of one server, over all its transports.
 #[derive(Debug, Default)]
 pub struct Counters {
     connections: AtomicU64,
@@ -26,47 +26,47 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl Counters {
-    /// A pipe or a socket whose calls are asked for.
+    /// Count a pipe or a socket that is served.
     pub fn connection(&self) {
         add(&self.connections, 1);
     }
 
-    /// A call that a method sees, with the bytes of its parameters or its input.
+    /// Count a call of a method, with the bytes of its parameters or its input.
     pub fn call(&self, bytes: u64) {
         add(&self.calls, 1);
         add(&self.bytes, bytes);
     }
 
-    /// A call or a stream that failed.
+    /// Count a call or a stream that failed.
     pub fn failure(&self) {
         add(&self.failures, 1);
     }
 
-    /// A request that no method saw, or a connection that was closed before one.
+    /// Count a request that reached no method, or a connection that was closed before one.
     pub fn refused(&self) {
         self.refused_by(1);
     }
 
-    /// A request over HTTP that was answered without a method. Who asks with OPTIONS what there is was refused nothing.
+    /// Count a request over HTTP that was answered without a method. An OPTIONS request is never counted as refused.
     pub fn answered(&self, method: &str, status: u16) {
         if status >= 400 && method != "OPTIONS" {
             self.refused();
         }
     }
 
-    /// So many of them.
+    /// Count several of them.
     pub(super) fn refused_by(&self, count: u64) {
         if count > 0 {
             add(&self.refused, count);
         }
     }
 
-    /// How many there were, connections included that were closed before they were served.
+    /// Return how many were refused, including connections that were closed before they were served.
     pub fn refusals(&self) -> u64 {
         self.refused.load(Ordering::Relaxed).saturating_add(self.admission.not_served())
     }
 
-    /// Where connections are counted that are not served.
+    /// Return the counters of connections that are not served.
     pub(super) const fn admission(&self) -> &Arc<admission::Counters> {
         &self.admission
     }
@@ -91,7 +91,7 @@ impl Source for Counters {
     }
 }
 
-/// An endpoint that tells of a server's counters. It ends when it is dropped.
+/// An endpoint with a server's metrics. It ends when it is dropped.
 #[derive(Debug)]
 pub struct MetricsEndpoint {
     endpoint: Endpoint,
@@ -99,18 +99,18 @@ pub struct MetricsEndpoint {
 }
 
 impl MetricsEndpoint {
-    /// Listens; port 0 picks a free one.
+    /// Listen; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, counters: Arc<Counters>) -> Result<Self> {
         let source: Arc<dyn Source> = Arc::clone(&counters) as Arc<dyn Source>;
         Ok(Self { endpoint: Endpoint::bind(listen, source)?, counters })
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address()
     }
 
-    /// The server is told to stop: it is not healthy from here on.
+    /// Report the server as unhealthy from here on, because it was told to stop.
     pub fn stopping(&self) {
         self.counters.stopping.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A pipe or a socket that is read and written by system calls. Over a Unix socket it can pass a descriptor along.
+//! A pipe or a socket, read and written by system calls. Over a Unix socket it can also pass descriptors.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -19,10 +19,10 @@ use super::channel::{Sink, Source};
 /// A peer may pass descriptors with any byte. The last one is kept until it is taken, and all others are closed.
 pub(super) struct Descriptor {
     file: File,
-    /// A stream socket of this machine, the one kind that carries descriptors.
+    /// Whether it is a Unix stream socket, the only kind that carries descriptors.
     is_unix: bool,
     received: Option<OwnedFd>,
-    /// This goes with the next byte that is written.
+    /// Passed with the next byte that is written.
     passing: Option<OwnedFd>,
 }
 
@@ -49,7 +49,7 @@ impl Read for Descriptor {
     }
 }
 
-/// The descriptors of a message.
+/// Return the descriptors of a message.
 fn rights(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {
     if let RecvAncillaryMessage::ScmRights(descriptors) = message { Some(descriptors) } else { None }
 }

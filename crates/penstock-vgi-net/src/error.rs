@@ -3,7 +3,7 @@ use penstock_wire::ErrorKind;
 /// What can go wrong in this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// A rule of the protocol was broken.
@@ -12,38 +12,38 @@ pub enum Error {
     /// The peer has closed the connection.
     #[error("the server has closed the connection")]
     Closed,
-    /// The connection broke before.
+    /// The connection has failed before.
     #[error("the connection is over: {0}")]
     Over(#[source] Box<Error>),
-    /// The caller wants to wait no longer.
+    /// The caller stopped waiting.
     #[error("the wait was interrupted")]
     Interrupted,
-    /// The server points into shared memory, which this connection does not have.
+    /// The server sent a pointer into shared memory, but this connection has none.
     #[error("the server has answered with a pointer into shared memory, and this connection has none")]
     Pointer,
-    /// A peer's segment of shared memory is none that is safe to use.
+    /// A peer's segment of shared memory is not safe to use.
     #[error("{0}")]
     Segment(String),
-    /// A segment of shared memory does not hold what its header or its pointer says.
+    /// The content of a segment contradicts its header or a pointer.
     #[error("{0}")]
     SegmentContent(String),
-    /// A location leads where nothing is fetched or put, or what answers there breaks a rule.
+    /// A location that must not be fetched from or uploaded to, or whose server breaks a rule.
     #[error("{0}")]
     Location(String),
     /// More bytes than a limit allows.
     #[error("{0}")]
     Size(String),
-    /// A batch that lies elsewhere was not had.
+    /// An external batch could not be fetched.
     #[error("an external batch cannot be had (tries: {tries}): {source}")]
     External {
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
-        /// Why the last try failed.
+        /// Why the last attempt failed.
         source: Box<Error>,
     },
 }
 
-/// What this driver returns.
+/// The result type of this driver.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -1,6 +1,6 @@
-//! The driver of vgi-rpc: pipes and sockets, and HTTP in [`http`]. Over pipes and sockets calls are lockstep, so a connection is
-//! used by one thread at a time, which waits in the system and not in a runtime: nothing is faster for a call that takes
-//! microseconds.
+//! The driver of vgi-rpc: pipes and sockets, and HTTP in [`http`]. Calls over pipes and sockets are lockstep, so each
+//! connection is used by one thread at a time, which waits in the system instead of in a runtime: nothing is faster for
+//! calls that take microseconds.
 
 mod beside;
 mod channel;
@@ -30,7 +30,7 @@ pub use segment::Segment;
 pub use server::ServerConnection;
 pub use tls::Tls;
 
-/// Where the IDs of requests begin: they shall differ between connections, and need not be secret.
+/// Return a random start for the IDs of requests, which should differ between connections but need not be secret.
 pub fn seed() -> u64 {
     fastrand::u64(..)
 }

@@ -1,5 +1,5 @@
-//! Sockets that listen, for servers whose threads wait in the system: connections are taken on the IO thread, within limits, and
-//! wait here for a thread.
+//! Listening sockets for servers whose threads wait in the system: connections are accepted on the IO thread, within
+//! limits, and are queued here for a thread.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,12 +20,12 @@ use super::tls::Tls;
 /// Descriptors of a connection: the socket, and the two that its channel reads and writes.
 const DESCRIPTORS: u64 = 3;
 
-/// How many connections are taken, and how long each has to begin.
+/// The limits of connections, and how long each has to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct ListeningOptions {
-    /// Connections at once; others wait in the system. Default: 1,024.
+    /// Connections at the same time; others wait in the system's backlog. Default: 1,024.
     pub connections: u64,
-    /// From accept to the end of the handshake and the first byte. Default: 10 s.
+    /// The time from accept to the end of the handshake and the first byte. Default: 10 s.
     pub first_byte: Duration,
 }
 
@@ -41,7 +41,7 @@ impl ListeningOptions {
             when_full: WhenFull::Wait,
             descriptors: DESCRIPTORS,
             patience: self.first_byte,
-            // A proxy may stand there, which speaks for many.
+            // The peer may be a proxy on loopback, which speaks for many clients.
             loopback: LoopbackShare::All,
             ..Config::new("vgi", self.connections)
         };
@@ -49,7 +49,7 @@ impl ListeningOptions {
     }
 }
 
-/// A socket that listens. Connections are taken until it is closed or dropped.
+/// A listening socket. Connections are accepted until it is closed or dropped.
 #[derive(Debug)]
 pub struct Listening(PerProcess<Running>);
 
@@ -60,7 +60,7 @@ struct Running {
     file: Mutex<Option<SocketFile>>,
 }
 
-/// A connection that was let in, on which nothing was read yet. Its place is free again when this is dropped.
+/// An admitted connection on which nothing was read yet. Its permit is returned when this is dropped.
 #[derive(Debug)]
 pub struct Accepted {
     socket: Option<OwnedFd>,
@@ -68,19 +68,20 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Take the socket, whose reads and writes wait; there is one.
+    /// Take the socket, which is in blocking mode; it can be taken once.
     pub fn take_socket(&mut self) -> Option<OwnedFd> {
         self.socket.take()
     }
 
-    /// Return how long the first byte may still take.
+    /// Return how much time is left for the first byte.
     pub fn time_left(&self) -> Duration {
         self.permit.deadline().saturating_duration_since(Instant::now())
     }
 }
 
 impl Listening {
-    /// Listen on an address; port 0 picks a free one. Return where it listens. The certificate is kept current.
+    /// Listen on an address; port 0 picks a free one. Return the listener and its address. A changed certificate is
+    /// reloaded.
     pub fn tcp(
         address: SocketAddr,
         tls: Option<&Tls>,
@@ -102,11 +103,11 @@ impl Listening {
         let (stop, mut stopped) = watch::channel(false);
         let (sender, accepted) = mpsc::unbounded_channel();
         drop(spawn(async move {
-            // An error means that it was dropped.
+            // An error means that the sender was dropped.
             let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
             let hand_over = |connection| {
                 if let Some(accepted) = Accepted::new(connection) {
-                    // Nobody takes it when the server ends.
+                    // Fails when the server ends, and then the connection is dropped.
                     let _ = sender.send(accepted);
                 }
             };
@@ -121,10 +122,10 @@ impl Listening {
         Ok(self.0.get()?.accepted.lock().await.recv().await)
     }
 
-    /// Take no more connections. A Unix socket's file goes first, while it still listens: no other server takes it for one
-    /// that was left behind.
+    /// Stop accepting connections. A Unix socket's file is removed first, while the socket still listens, so that no
+    /// other server takes it for one that was left behind.
     pub fn close(&self) {
-        // In a forked child the socket is its parent's.
+        // In a forked child the socket belongs to the parent.
         if let Ok(running) = self.0.get() {
             drop(running.file.lock().unwrap_or_else(PoisonError::into_inner).take());
             running.stop.send_replace(true);
@@ -144,7 +145,7 @@ impl Accepted {
     }
 }
 
-/// A socket whose reads and writes wait.
+/// Return a socket in blocking mode.
 fn waiting(socket: OwnedFd) -> Option<OwnedFd> {
     rustix::io::ioctl_fionbio(&socket, false).ok()?;
     Some(socket)

@@ -1,4 +1,4 @@
-//! The process at the other end of a connection, as the kernel knows it: what it may do with shared memory depends on it.
+//! The process at the other end of a connection, as the kernel reports it. It decides how shared memory may be used.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 
@@ -9,22 +9,22 @@ use rustix::process::{Pid, geteuid, getpid, getppid};
 /// The process at the other end.
 ///
 /// ```text
-///  socket pair, Unix socket of the parent or a child ─▶ Kin     segments are mapped, batches read where they lie
+///  socket pair, Unix socket of the parent or a child ─▶ Kin     segments are mapped, batches read in place
 ///  Unix socket of another process, anonymous pipe ────▶ Local   segments of its user, 0600, are read by copying
 ///  TCP, TLS, files, anything else ────────────────────▶ Remote  no segments
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// This process, its parent or its child, which has this user ID.
+    /// This process, its parent or its child, with this user ID.
     Kin(u32),
     /// Another process on this machine, of the user with this ID.
     Local(u32),
-    /// No process that the kernel knows.
+    /// A process unknown to the kernel.
     Remote,
 }
 
 impl Peer {
-    /// The peer of a connection with these two descriptors: the one that is trusted less.
+    /// Return the peer of a connection with these two descriptors: the less trusted one of both.
     pub fn of(reader: &impl AsFd, writer: &impl AsFd) -> Self {
         match (Self::at(reader), Self::at(writer)) {
             (Self::Kin(one), Self::Kin(other)) if one == other => Self::Kin(one),
@@ -35,7 +35,7 @@ impl Peer {
         }
     }
 
-    /// Some process of the user that this process has.
+    /// Return a peer that is some process of this process's user.
     pub fn of_this_user() -> Self {
         Self::Local(geteuid().as_raw())
     }
@@ -44,7 +44,7 @@ impl Peer {
         let Ok(stat) = fstat(descriptor) else { return Self::Remote };
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Fifo && is_anonymous(descriptor) {
-            // A pipe does not say who holds its other end: in a shell's pipeline that is a sibling.
+            // A pipe does not reveal the process at its other end: in a shell's pipeline it is a sibling.
             return Self::of_this_user();
         }
         let is_unix = || getsockname(descriptor).is_ok_and(|at| at.address_family() == AddressFamily::UNIX);
@@ -57,18 +57,18 @@ impl Peer {
     }
 }
 
-/// Whether a pipe has no name that another process could have opened.
+/// Return whether a pipe is anonymous, so that no other process could have opened it by name.
 fn is_anonymous(descriptor: &impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
 }
 
 fn is_kin(pid: Pid) -> bool {
-    // A process outside of our PID namespace has the number 0, as our parent outside of it has.
+    // A process outside our PID namespace has the number 0, and so does a parent outside it.
     pid.as_raw_nonzero().get() > 0 && (pid == getpid() || getppid() == Some(pid) || parent(pid) == Some(getpid()))
 }
 
-/// The parent of a process: the second field behind its name, which may hold spaces and parentheses.
+/// Return the parent of a process: the second field after its name, which may contain spaces and parentheses.
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;

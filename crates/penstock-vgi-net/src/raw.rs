@@ -1,17 +1,17 @@
-//! What the compiler cannot check: descriptors that come as numbers.
+//! What the compiler cannot check: descriptors passed as numbers.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// A descriptor of our own for the same pipe, socket or file. A number that is no open descriptor is an error.
+/// Duplicate the descriptor of a pipe, socket or file. A number that is not an open descriptor is an error.
 pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: `BorrowedFd` wants a descriptor that is not -1, which was looked at, and that stays open while it is
-    // borrowed. The borrow ends with this call, whose only use of it is one system call, and that checks the number.
+    // SAFETY: `BorrowedFd` requires a descriptor that is not -1, which was checked, and that stays open while it is
+    // borrowed. The borrow ends with this call, whose only use of it is one system call, which checks the number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     borrowed.try_clone_to_owned()
 }

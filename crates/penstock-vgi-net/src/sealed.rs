@@ -1,4 +1,4 @@
-//! A segment that has no name in the system: a sealed file in memory, passed over the Unix socket that it stands beside.
+//! A segment without a name in the system: a sealed file in memory, passed over the connection's Unix socket.
 //!
 //! ```text
 //!  client                                                            server
@@ -7,10 +7,10 @@
 //!    uses the named one       ◀── an answer without                    is another implementation
 //! ```
 //!
-//! The seals keep either end from truncating it, so a mapping of it is never a fault. They do not keep anybody from rewriting
-//! it: what a process has written that is neither parent nor child is copied before it is checked, as from a named one. The
-//! client shares nothing until the first answer has come, and its named segment is there for a server that adopts none:
-//! the system closes a descriptor that nobody takes.
+//! The seals keep both ends from truncating the file, so an access to its mapping never faults. They do not prevent
+//! rewriting: data of a process that is neither parent nor child is copied before it is checked, as with a named
+//! segment. The client shares nothing until the first answer has arrived, and its named segment remains for a server
+//! that does not adopt the sealed one; the system closes a descriptor that is not received.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use super::peer::Peer;
 use super::segment::{Segment, failed, remote};
 use crate::error::{Error, Result};
 
-/// Neither end changes the size.
+/// The seals with which neither end can change the size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// What `statfs` says of a file in memory. One of huge pages could be a fault all the same.
+/// The `statfs` type of a file in memory. Accesses to a file of huge pages could still fault.
 const TMPFS: i64 = 0x0102_1994;
 
 impl Segment {
-    /// Makes a sealed segment to stand beside a connection to a peer, in place of the named one of that name and size.
+    /// Make a sealed segment for a connection to a peer, in place of the named one of this name and size.
     pub fn sealed(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let table = Table::new(size)?;
         let made = || -> rustix::io::Result<OwnedFd> {
@@ -47,11 +47,11 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Takes a segment that a peer has passed, which it says has so many bytes.
+    /// Adopt a segment that a peer has passed with a stated size.
     ///
     /// # Errors
     ///
-    /// A violation where it is no sealed file in memory of that size.
+    /// A violation where it is not a sealed file in memory of that size.
     pub fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let wrong = |what: &str| Err(Error::Segment(format!("the segment {name}, passed by its client, {what}")));
         let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
@@ -59,7 +59,7 @@ impl Segment {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return wrong("is no regular file");
         }
-        // A file that cannot be sealed is an error of the system here.
+        // For a file that cannot be sealed this call fails.
         if !fcntl_get_seals(&object).is_ok_and(|seals| seals.contains(FIXED_SIZE)) {
             return wrong("is not sealed against a change of its size");
         }
@@ -85,12 +85,12 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Another descriptor of it, to be passed.
+    /// Return another descriptor of the segment, for passing.
     pub fn duplicate(&self) -> Result<OwnedFd> {
         self.object().try_clone().map_err(|error| failed("a descriptor of a segment", error))
     }
 
-    /// Whether a descriptor is one of this segment.
+    /// Return whether a descriptor refers to this segment.
     pub fn is(&self, descriptor: &OwnedFd) -> bool {
         match (fstat(self.object()), fstat(descriptor)) {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),

@@ -21,24 +21,24 @@ use super::mapping::Mapping;
 use super::peer::Peer;
 use crate::error::{Error, Result};
 
-/// Segments of ours are called so, and a sweep looks at nothing else.
+/// The prefix of our segments' names; the sweep ignores all others.
 const PREFIX: &str = "penstock-vgi-";
-/// Who may open one: its owner alone.
+/// Only the owner may open a segment.
 const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Where the system keeps them.
+/// The folder in which the system keeps segments.
 const FOLDER: &str = "/dev/shm";
-/// What `st_blocks` counts in, whatever the file system.
+/// The unit of `st_blocks`, on every file system.
 const BLOCK: u64 = 512;
 
 /// A mapped segment.
 pub struct Segment {
     name: String,
     size: u64,
-    /// Held open with its lock by the owner, so that others see that it lives.
+    /// The owner keeps it open with its lock, which shows other processes that the owner is alive.
     object: OwnedFd,
     mapping: Option<Mapping>,
-    /// The peer may truncate or rewrite the segment: bytes are read and written by system calls, which a truncated file does
-    /// not end, and batches are copied before they are checked.
+    /// Set if the peer may truncate or rewrite the segment: then bytes are read and written by system calls, which
+    /// survive a truncated file, and batches are copied before they are checked.
     copies: AtomicBool,
     owner: AtomicBool,
     state: Mutex<State>,
@@ -46,13 +46,13 @@ pub struct Segment {
 
 #[derive(Default)]
 struct State {
-    /// Regions whose last reader has gone; they are given back at the next turn.
+    /// Regions whose last reader was dropped; they are freed at the next turn.
     freed: Vec<u64>,
-    /// Up to here memory was reserved by this side.
+    /// How far this side has reserved memory.
     reserved: u64,
-    /// Somebody has views of the mapping, or is trusted with them: it is too late to begin copying.
+    /// Whether the mapping has views, or may have some: then it is too late to begin copying.
     viewed: bool,
-    /// A server has taken this one in its place.
+    /// The sealed segment that a server uses instead of this one.
     sealed: Option<Arc<Segment>>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// Bytes of a region, which is given back when the last buffer into it goes.
+/// The bytes of a region, which is freed when the last buffer into it is dropped.
 struct Lease {
     segment: Arc<Segment>,
     region: Region,
@@ -83,7 +83,7 @@ impl Drop for Lease {
 }
 
 impl Segment {
-    /// Creates a segment that no other process can open, and removes those whose owners are gone.
+    /// Create a segment that no other process can open, and remove those whose owners have died.
     pub fn create(size: u64) -> Result<Arc<Self>> {
         sweep();
         let table = Table::new(size)?;
@@ -103,9 +103,10 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Attaches a segment that a peer has named: one of the peer's user that nobody else may open.
+    /// Attach a segment that a peer has named: it must belong to the peer's user, and nobody else may be able to open
+    /// it.
     ///
-    /// A kin's is mapped. That of another process is not: it could be truncated or rewritten while it is read.
+    /// A segment of kin is mapped. Any other is not, because it could be truncated or rewritten while it is read.
     pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let (uid, mapped) = match peer {
             Peer::Kin(uid) => (uid, true),
@@ -131,7 +132,7 @@ impl Segment {
             );
             return Err(Error::Segment(message));
         }
-        // What the system says is larger where it rounds up.
+        // The system may report a larger size, because it rounds up.
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual < size || actual <= HEADER {
             let message = format!("the segment {name} has {actual} bytes, not {size}");
@@ -153,8 +154,8 @@ impl Segment {
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", error))
     }
 
-    /// Puts the segment beside a connection: from the first peer on that is no kin, its bytes are copied. Where there may be
-    /// views of it already, such a peer is refused, as it could take the memory away from under them.
+    /// Use the segment on a connection: from the first peer on that is not kin, its bytes are copied. If there may
+    /// already be views of it, such a peer is refused, because it could truncate the memory under them.
     pub fn share_with(&self, peer: Peer) -> Result<()> {
         match peer {
             Peer::Kin(_) => {
@@ -174,7 +175,7 @@ impl Segment {
         }
     }
 
-    /// Whether bytes may be viewed where they lie. They may be from then on.
+    /// Return whether bytes may be viewed in place; from then on views may exist.
     pub fn view(&self) -> bool {
         let mut state = self.state();
         let views = self.mapped().is_some();
@@ -182,12 +183,12 @@ impl Segment {
         views
     }
 
-    /// The mapping, unless bytes are to be copied.
+    /// Return the mapping, unless bytes must be copied.
     fn mapped(&self) -> Option<&Mapping> {
         self.mapping.as_ref().filter(|_| !self.copies.load(Ordering::Acquire))
     }
 
-    /// Copies bytes out, which must all be inside.
+    /// Copy bytes out, all of which must be inside.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let outside = || Error::SegmentContent("bytes outside their segment".to_owned());
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
@@ -207,13 +208,13 @@ impl Segment {
                 Ok(_) => {}
             }
         }
-        // The system may give more memory than was asked for, and all of it is read into.
+        // The allocation may be larger than requested, and the read fills all of it.
         bytes.truncate(size);
         Ok(bytes)
     }
 
-    /// Copies a region out. Its length is the peer's word: it is held against the limit, and against the memory that the
-    /// segment really has, as a file with holes can say any length.
+    /// Copy a region out. The peer states its length, so it is checked against the limit, and against the memory that
+    /// the segment really uses, because a sparse file can claim any length.
     fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
         let Region { offset, length } = region;
         if length > limit {
@@ -229,7 +230,7 @@ impl Segment {
         self.read(offset, length)
     }
 
-    /// A copy of all its bytes, as they are now.
+    /// Return a copy of all its bytes, as they are now.
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
             let message = format!("a segment of {} bytes, above the limit of {limit}", self.size);
@@ -238,7 +239,7 @@ impl Segment {
         self.read(0, self.size)
     }
 
-    /// Copies bytes in; `None` if they do not fit.
+    /// Copy bytes in; `None` if they do not fit.
     fn write(&self, offset: u64, mut bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size)?;
         if let Some(mapping) = self.mapped() {
@@ -253,13 +254,13 @@ impl Segment {
         Some(())
     }
 
-    /// The segment that batches go through: the sealed one that a server has taken in place of this, or this.
+    /// Return the segment for batches: the sealed one that a server uses instead of this one, or this one.
     pub fn current(self: &Arc<Self>) -> Arc<Self> {
         let sealed = self.state().sealed.clone();
         sealed.unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// A server has taken a sealed segment in place of this one.
+    /// Record that a server uses a sealed segment instead of this one.
     pub(super) fn replaced_by(&self, sealed: &Arc<Self>) {
         self.state().sealed = Some(Arc::clone(sealed));
     }
@@ -268,23 +269,23 @@ impl Segment {
         &self.object
     }
 
-    /// Its name, as requests carry it.
+    /// Return its name, as requests carry it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many bytes it has, with the header.
+    /// Return how many bytes it has, with the header.
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// What a request says of it.
+    /// Set the metadata by which a request announces it.
     pub fn advertise(&self, metadata: &mut Metadata) {
         metadata.set(key::SHM_SEGMENT_NAME, self.name.as_bytes());
         metadata.set(key::SHM_SEGMENT_SIZE, self.size.to_string());
     }
 
-    /// Removes the name; who has it mapped keeps it.
+    /// Remove the name; processes that have it mapped keep it.
     pub fn unlink(&self) {
         if self.owner.swap(false, Ordering::AcqRel) {
             unlink(&self.name);
@@ -295,7 +296,7 @@ impl Segment {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The allocations as they stand.
+    /// Return the current allocations.
     pub fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
         let bytes = Table::bytes(&fixed, self.size)?;
@@ -307,7 +308,7 @@ impl Segment {
         written.ok_or_else(|| Error::SegmentContent("a segment without a header".to_owned()))
     }
 
-    /// Works on the allocations, at one's turn. What was freed in the meantime is given back first.
+    /// Change the allocations, in this side's turn. Regions dropped meanwhile are freed first.
     pub fn with_table<T>(&self, work: impl FnOnce(&mut Table) -> T) -> Result<T> {
         let mut state = self.state();
         let mut table = self.load()?;
@@ -322,7 +323,7 @@ impl Segment {
         Ok(result)
     }
 
-    /// Gives back what was freed.
+    /// Free the regions that were dropped.
     pub fn settle(&self) -> Result<()> {
         if self.state().freed.is_empty() {
             return Ok(());
@@ -330,7 +331,7 @@ impl Segment {
         self.with_table(|_| ())
     }
 
-    /// Writes a batch, and gives where; `None` if it does not fit, or the system has no memory left.
+    /// Write a batch, and return its region; `None` if it does not fit, or the system is out of memory.
     pub fn write_batch(&self, batch: &Batch) -> Result<Option<Region>> {
         let mut out = Output::new();
         ipc::shared_form(batch, &mut out)?;
@@ -349,11 +350,12 @@ impl Segment {
         Ok(Some(Region { length, ..region }))
     }
 
-    /// Takes memory from the system before it is written: a full /dev/shm would be a fault then.
+    /// Reserve memory in the system before it is written, because writing to a full /dev/shm would fault.
     fn reserve(&self, region: Region) -> bool {
         let mut state = self.state();
         let end = region.offset.saturating_add(region.length);
-        // Where bytes are copied a hole is an error, no fault, and the peer is not to choose how much memory is taken for it.
+        // If bytes are copied, a hole causes an error instead of a fault, and the peer must not decide how much memory
+        // is reserved for it.
         let least = if self.mapped().is_some() { HEADER } else { region.offset };
         let from = state.reserved.max(least);
         if end <= from {
@@ -366,8 +368,8 @@ impl Segment {
         reserved
     }
 
-    /// The bytes of a region: where they lie, and the region is given back when the last buffer into them goes; or a copy, and
-    /// it is given back at once. A copy has at most `limit` bytes.
+    /// Return the bytes of a region. In place, the region is freed when the last buffer into it is dropped; copied, it
+    /// is freed immediately, and a copy has at most `limit` bytes.
     pub fn lease(self: &Arc<Self>, region: Region, limit: u64) -> Result<Bytes> {
         self.load()?.check(region)?;
         if self.view() {
@@ -378,12 +380,13 @@ impl Segment {
         bytes.map(Bytes::from)
     }
 
-    /// Whether a batch stands for one in shared memory (section 7).
+    /// Return whether a batch is a pointer to one in shared memory (section 7).
     pub fn is_pointer(batch: &Batch) -> bool {
         batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
     }
 
-    /// The batch instead of a pointer to it (section 11); anything else as it is. One that is copied has at most `limit` bytes.
+    /// Replace a pointer by its batch (section 11); return any other batch unchanged. A copied batch has at most
+    /// `limit` bytes.
     pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
         if !Self::is_pointer(&batch) {
             return Ok(batch);
@@ -397,7 +400,7 @@ impl Segment {
         Ok(ipc::read_shared(bytes.into(), &batch.schema)?.with_metadata(metadata))
     }
 
-    /// Writes the batch, and gives a pointer to it; `None` if it does not fit.
+    /// Write a batch, and return a pointer to it; `None` if it does not fit.
     pub fn share(&self, batch: &Batch) -> Result<Option<Batch>> {
         let Some(region) = self.write_batch(batch)? else { return Ok(None) };
         let mut metadata = batch.metadata.clone();
@@ -409,7 +412,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // The peer may be at its turn; what was not given back goes with the segment.
+        // It may be the peer's turn, so regions that were not freed disappear with the segment.
         self.unlink();
     }
 }
@@ -418,7 +421,7 @@ pub(super) fn remote() -> Error {
     Error::misuse("shared memory is for a process on this machine, over a pipe or a Unix socket".to_owned())
 }
 
-/// Opens what has that name, and nothing that a link of the name leads to. A pipe is not waited for.
+/// Open the file with this name, not following links. This does not block on a pipe.
 fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     open(format!("{FOLDER}/{name}"), flags, Mode::empty())
@@ -429,18 +432,18 @@ fn beyond_memory(length: u64) -> Error {
 }
 
 fn unlink(name: &str) {
-    // It may be gone already.
+    // An error means that it no longer exists.
     let _ = shm::unlink(format!("/{name}"));
 }
 
-/// Removes segments of ours whose owners are gone: nobody holds their lock.
+/// Remove our segments whose owners have died, so that their lock is free.
 fn sweep() {
     for entry in read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
         let Ok(object) = open_named(name, OFlags::RDONLY) else { continue };
         let locked = flock(&object, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // One that was just created has no header yet, and its owner is about to lock it.
+        // A segment that was just created has no header yet, and its owner is about to lock it.
         if locked && fstat(&object).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size > HEADER)) {
             unlink(name);
         }
@@ -476,7 +479,7 @@ mod tests {
         PathBuf::from(FOLDER).join(name)
     }
 
-    /// A region that the owner has written something into, as a pointer names it.
+    /// Return a region that the owner has written to, as a pointer names it.
     fn region(segment: &Segment) -> Region {
         let region = segment.with_table(|table| table.allocate(4_096)).expect("a table").expect("room");
         segment.write(region.offset, &[7; 4_096]).expect("inside");
@@ -518,7 +521,7 @@ mod tests {
         let pipe = format!("{}-pipe", segment.name());
         rustix::fs::mkfifoat(rustix::fs::CWD, path(&pipe), OWNER).expect("a pipe");
         let opened = Segment::attach(&pipe, SIZE, local());
-        // Nobody writes into it, and who looks for what was left behind does not wait for that.
+        // The pipe has no writer, and the sweep must not wait for one.
         sweep();
         fs::remove_file(path(&pipe)).expect("removed");
         assert!(matches!(opened, Err(Error::Segment(_))));
@@ -535,7 +538,7 @@ mod tests {
         shared.share_with(kin()).expect("kin");
         assert_eq!(shared.share_with(local()).expect_err("shared").kind(), ErrorKind::Misuse);
 
-        // The other way about everything is copied.
+        // In the opposite order everything is copied.
         let copied = Segment::create(SIZE).expect("created");
         copied.share_with(local()).and_then(|()| copied.share_with(kin())).expect("copied");
         assert!(copied.share_with(local()).is_ok() && !copied.view());
@@ -543,7 +546,7 @@ mod tests {
 
     #[test]
     fn a_segment_is_never_opened_for_a_remote_peer() {
-        // There is none of that name: had it been looked for, the error would say so.
+        // There is no segment of that name: if it had been looked up, the error would say so.
         let error = Segment::attach("there-is-none", SIZE, Peer::Remote).expect_err("remote");
         assert_eq!((error.kind(), error.to_string()), (remote().kind(), remote().to_string()));
     }

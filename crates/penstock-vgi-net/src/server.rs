@@ -11,14 +11,14 @@ use super::counters::Counters;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 
-/// A server's end: the machine and its channel.
+/// The server's end: the state machine and its channel.
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
-    /// How many bytes of a batch are copied out of a segment at most.
+    /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
     beside: Option<Beside>,
-    /// Why the segment is not used that the client has named.
+    /// Why the segment that the client has named is not used.
     refused: Option<Error>,
     counters: Arc<Counters>,
 }
@@ -30,7 +30,8 @@ impl fmt::Debug for ServerConnection {
 }
 
 impl ServerConnection {
-    /// A connection on which nothing was read yet. Fails where there is a segment and the peer is not on this machine.
+    /// Make a server for a connection on which nothing was read yet. Fails where there is a segment and the peer is not
+    /// on this machine.
     pub fn new(
         protocol: Arc<Protocol>,
         config: ServerConfig,
@@ -46,15 +47,16 @@ impl ServerConnection {
         Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None, counters })
     }
 
-    /// The machine, for answers; [`flush`](Self::flush) sends them.
+    /// Return the state machine, for answers; [`flush`](Self::flush) sends them.
     pub const fn machine(&mut self) -> &mut Server {
         &mut self.machine
     }
 
-    /// What the client wants next; `None` when it has closed its end. A call that was left without an answer gets one.
+    /// Return the next event; `None` once the client has closed its end. A call that was left without an answer is
+    /// failed first.
     ///
-    /// Counts requests that no method sees, and a connection that breaks before its first request: by a handshake that fails or
-    /// takes too long, for instance.
+    /// Counts requests that reach no method, and a connection that fails before its first request, for example because
+    /// of its handshake.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         let mut interrupted = false;
         let mut watched = || check().inspect_err(|_| interrupted = true);
@@ -82,7 +84,7 @@ impl ServerConnection {
         };
         match resolved {
             Ok(batch) => Ok(Some(Event::Input(batch))),
-            // The pipe is in step: only the stream is over, and what comes next is another call's.
+            // The pipe is still in step: only the stream ends, and the next bytes belong to another call.
             Err(error) => {
                 self.machine.fail(&Failure::new("ProtocolError", &error.to_string()))?;
                 self.flush(check)?;
@@ -91,8 +93,8 @@ impl ServerConnection {
         }
     }
 
-    /// Attaches the segment that a request names. Without one that cannot be attached, results go through the pipe, and a
-    /// stream that gets a pointer fails.
+    /// Attach the segment that a request names. If that fails, results go through the pipe, and a stream that receives
+    /// a pointer fails.
     fn attach(&mut self, metadata: &Metadata) {
         let passed = self.channel.received();
         let Some(name) = metadata.text(key::SHM_SEGMENT_NAME) else { return };
@@ -122,7 +124,8 @@ impl ServerConnection {
         };
     }
 
-    /// Takes the segment that came with a request, and tells the client so: by its descriptor, with the answer.
+    /// Adopt the segment that came with a request, and confirm that to the client by sending its descriptor with the
+    /// answer.
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
         self.channel.pass(segment.duplicate()?);
@@ -130,12 +133,12 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Whether there is a segment for large batches.
+    /// Return whether there is a segment for large batches.
     pub const fn shares(&self) -> bool {
         self.beside.is_some()
     }
 
-    /// The batch, or a pointer to it in shared memory. It is this side's turn.
+    /// Return the batch, or a pointer to it in shared memory. Call this only in this side's turn.
     pub fn share(&mut self, batch: Batch) -> Result<Batch> {
         match &mut self.beside {
             Some(beside) => beside.share(batch),
@@ -150,7 +153,7 @@ impl ServerConnection {
             }
             let handled = self.machine.handle_input();
             self.counters.refused_by(self.machine.take_refused());
-            // Also after an error, which the client is told.
+            // The output is sent after an error too, because it tells the client.
             let flushed = self.channel.flush(self.machine.output(), check);
             handled?;
             flushed?;
@@ -164,13 +167,13 @@ impl ServerConnection {
         }
     }
 
-    /// Ends what the application has left open, so that the next request can come.
+    /// End what the application has left open, so that the next request can come.
     pub fn settle(&mut self, check: Check<'_>) -> Result<()> {
         self.machine.settle()?;
         self.flush(check)
     }
 
-    /// Writes what the machine has for the client.
+    /// Write the state machine's output.
     pub fn flush(&mut self, check: Check<'_>) -> Result<()> {
         if let Some(beside) = &self.beside {
             beside.segment().settle()?;

@@ -1,4 +1,4 @@
-//! TLS on a TCP connection: the same bytes, encrypted.
+//! TLS over a TCP connection.
 
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind, Read, Write};
@@ -17,15 +17,15 @@ use super::peer::Peer;
 
 const ALPN: &[u8] = b"vgi-rpc";
 const OFFER: Offer = Offer::tcp(&[ALPN]);
-/// How long one wait in the system may take before the caller is asked whether to go on.
+/// The longest wait in the system before the caller is asked whether to continue.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How connections are encrypted: at the end that was called, or at the one that calls.
+/// The TLS configuration of the accepting or the connecting end.
 #[derive(Clone)]
 pub enum Tls {
-    /// The end that was called. Each connection is shown the certificate that the files hold then.
+    /// The accepting end. Each connection gets the certificate that the files hold at that time.
     Server(Arc<Acceptor>),
-    /// The end that calls, and the name that the other one's certificate is for.
+    /// The connecting end, and the name in the server's certificate.
     Client(Arc<ClientConfig>, ServerName<'static>),
 }
 
@@ -36,19 +36,19 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For the end that was called. Reads its files now.
+    /// Make the configuration of the accepting end. Reads its files now.
     pub fn server(tls: &ServerTls) -> Result<Self> {
         Ok(Self::Server(Arc::new(Acceptor::new(tls.clone(), OFFER)?)))
     }
 
-    /// For the end that calls.
+    /// Make the configuration of the connecting end.
     pub fn client(tls: &ClientTls, name: &str) -> Result<Self> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| Error::Misuse(format!("{name:?} is no name of a server: {error}")))?;
         Ok(Self::Client(Arc::new(tls.config(ALPN)?), name))
     }
 
-    /// Return what keeps the certificate of the end that was called.
+    /// Return the acceptor of the accepting end.
     pub(super) fn acceptor(&self) -> Option<Arc<Acceptor>> {
         match self {
             Self::Server(acceptor) => Some(Arc::clone(acceptor)),
@@ -56,7 +56,7 @@ impl Tls {
         }
     }
 
-    /// A channel over a connected socket. The handshake is made by the first read or write.
+    /// Return a channel over a connected socket. The first read or write performs the handshake.
     pub fn channel(&self, socket: OwnedFd) -> Result<Channel> {
         let broken = |error: rustls::Error| Error::Tls(error.to_string());
         let connection: Connection = match self {
@@ -79,7 +79,7 @@ struct Encrypted {
     socket: Socket,
 }
 
-/// A socket with a deadline: a handshake is many reads, each of which may bring a byte in time.
+/// A socket with a deadline for several reads: each read of a handshake may bring a byte in time.
 struct Socket {
     socket: TcpStream,
     deadline: Option<Instant>,
@@ -119,17 +119,18 @@ impl<T: Read + Write> ReadWrite for T {}
 
 impl Drop for Encrypted {
     fn drop(&mut self) {
-        // To flush is to finish the handshake first, and nobody waits for a peer that has not: the caller may hold a lock.
+        // Flushing would complete the handshake first, and must not wait for a peer that does not: the caller may hold
+        // a lock.
         if self.connection.is_handshaking() {
             return;
         }
         self.connection.send_close_notify();
-        // The peer may be gone.
+        // The peer may have disconnected.
         let _ = self.with(|stream| stream.flush());
     }
 }
 
-/// Both ways are one connection; a call is lockstep, so nobody waits for the other way.
+/// Both directions share one connection. A call is lockstep, so neither waits for the other.
 #[derive(Clone)]
 struct Half(Arc<Mutex<Encrypted>>);
 
@@ -142,7 +143,7 @@ impl Half {
 impl Read for Half {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self.lock().with(|stream| stream.read(space)) {
-            // Whoever ends without a word has ended: the machine knows whether that is right.
+            // A peer may end without close_notify; the state machine knows whether the end is allowed here.
             Err(error) if error.kind() == IoKind::UnexpectedEof => Ok(0),
             read => read,
         }
@@ -161,7 +162,7 @@ impl Write for Half {
 
 impl Source for Half {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // What was decrypted already is not seen by the system.
+        // The system does not see bytes that are already decrypted.
         None
     }
 

@@ -1,5 +1,5 @@
-//! Who receives a batch out of shared memory copies nothing of it: its allocations are counted. A process of its own,
-//! because the counting allocator is the process's.
+//! A receiver of a batch in shared memory must not copy it, so its allocations are counted. This is a separate process,
+//! because the counting allocator is process-wide.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::{Answer, Batch, Event, Limits, Metadata, Method, MethodKind, Protocol, Serialized, ServerConfig};
 use penstock_vgi_net::{Channel, ClientConnection, Segment, ServerConnection};
 
-/// Bytes of a batch, and of what an end may allocate while it receives or sends one: heads, and room to read them.
+/// The size of a batch, and the most bytes that an end may allocate to receive or send one: heads, and buffers for
+/// them.
 const BYTES: usize = 8 << 20;
 const SMALL: u64 = 200 << 10;
 
@@ -56,14 +57,14 @@ fn protocol() -> Arc<Protocol> {
     Arc::new(Protocol::new("Counted", methods).expect("two methods"))
 }
 
-/// The bytes that a piece of work has allocated, and what it gave.
+/// Return the bytes that a piece of work has allocated, and its result.
 fn allocated<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let mut given = None;
     let info = measure(|| given = Some(work()));
     (info.bytes_total, given.expect("it ran"))
 }
 
-/// Answers one exchange and one call, and gives what each step has allocated.
+/// Serve one exchange and one call, and return what each step has allocated.
 fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };
     let mut server = ServerConnection::new(protocol(), config, channel, None, Arc::default()).expect("no segment");
@@ -72,7 +73,7 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
         let column = BinaryArray::from_iter_values([vec![7_u8; bytes]]);
         Batch::new(schema("result", DataType::Binary), vec![Arc::new(column)], 1)
     };
-    // With the first answer the client knows that this end has the sealed segment.
+    // The first answer tells the client that this end uses the sealed segment.
     let Some(Event::Call(_)) = server.next_event(go).unwrap() else { panic!("no call") };
     server.machine().reply(&blob(1)).unwrap();
     server.flush(go).unwrap();

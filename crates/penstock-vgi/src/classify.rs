@@ -4,24 +4,24 @@ use crate::failure::{EXCEPTION, Failure, Log};
 use crate::ipc::Batch;
 use crate::metadata::{Metadata, key};
 
-/// What a batch of a response is.
+/// The class of a batch in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
-    /// Data, or a zero-row batch that says nothing else.
+    /// Data, or a zero-row batch without special metadata.
     Data,
     /// A message for the caller's `on_log`.
     Log(Log),
     /// The call has failed.
     Error(Failure),
-    /// The batch lies behind a URL (section 12).
+    /// The batch is stored behind a URL (section 12).
     External,
-    /// The batch lies in shared memory (section 11).
+    /// The batch is in shared memory (section 11).
     Shared,
-    /// The stream goes on with the token it carries (section 10).
+    /// The stream continues with the token in this batch (section 10).
     State,
 }
 
-/// Classifies a batch. Log keys come first: a zero-row batch that has them is never a pointer.
+/// Classify a batch. Log keys take precedence: a zero-row batch with them is never a pointer.
 pub fn classify(rows: usize, metadata: &Metadata) -> Class {
     if metadata.is_empty() || rows > 0 {
         return Class::Data;
@@ -42,13 +42,13 @@ pub fn classify(rows: usize, metadata: &Metadata) -> Class {
 }
 
 impl Batch {
-    /// What this batch of a response is.
+    /// Return the class of this batch of a response.
     pub fn class(&self) -> Class {
         classify(self.rows, &self.metadata)
     }
 
-    /// Why this batch cannot be used: it stands for another one, which nobody has put in its place. As the empty batch that it
-    /// looks like it would be wrong data.
+    /// Return why this batch cannot be used: it stands for another batch that was never fetched. Used as the empty
+    /// batch that it looks like, it would be wrong data.
     pub(crate) fn unresolved(&self) -> Option<&'static str> {
         match self.class() {
             Class::External => Some(

@@ -1,4 +1,4 @@
-//! The client's end of a pipe, a socket or whatever carries bytes both ways (sections 5, 6 and 9).
+//! The client's end of a pipe, a socket or any other bidirectional byte stream (sections 5, 6 and 9).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 use crate::request;
 
-/// What the server has answered.
+/// An answer of the server.
 #[derive(Debug)]
 pub enum Answer {
-    /// A message of the server's.
+    /// A log message of the server.
     Log(Log),
-    /// A unary call's result, a stream's header, or its next batch.
+    /// The result of a unary call, the header of a stream, or its next batch.
     Batch(Batch),
     /// The stream has ended.
     End,
@@ -33,15 +33,15 @@ pub enum Answer {
 /// ```
 enum State {
     Idle,
-    /// A unary call: its result or its failure, once it has come.
+    /// A unary call: its result or its failure, once it has arrived.
     Result(Option<Answer>),
-    /// The header of a stream, once it has come.
+    /// The header of a stream, once it has arrived.
     Header(Option<Answer>),
     Open(Box<Open>),
 }
 
 struct Open {
-    /// The input, with its schema, once there is one.
+    /// The input and its schema, once there is one.
     input: Option<(Encoder, SchemaRef)>,
     /// The input was ended.
     ended: bool,
@@ -51,7 +51,7 @@ struct Open {
     waiting: bool,
 }
 
-/// The client's machine.
+/// The client's state machine.
 pub struct Client {
     decoder: Decoder,
     state: State,
@@ -61,7 +61,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection on which nothing was sent yet.
+    /// Make a client for a connection on which nothing was sent yet.
     pub fn new(limits: Limits) -> Self {
         Self {
             decoder: Decoder::new(limits),
@@ -72,27 +72,28 @@ impl Client {
         }
     }
 
-    /// Where bytes of the server go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
+    /// Return the decoder, into which bytes from the server are read: [`Decoder::space`] and its relatives, then call
+    /// [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
     }
 
-    /// What is to be written.
+    /// Return the bytes to write.
     pub const fn output(&mut self) -> &mut Output {
         &mut self.out
     }
 
-    /// Whether a stream is open, so that nothing else can be called.
+    /// Return whether a stream is open, so that nothing else can be called.
     pub const fn is_streaming(&self) -> bool {
         matches!(self.state, State::Open(_) | State::Header(_))
     }
 
-    /// What the server has answered.
+    /// Return the next answer of the server.
     pub fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
 
-    /// The server has closed its end.
+    /// Handle the end of the server's bytes.
     pub fn handle_end(&self) -> Result<()> {
         self.decoder.handle_end()?;
         match self.state {
@@ -101,7 +102,7 @@ impl Client {
         }
     }
 
-    /// What was read is looked at, up to the next answer. After an error the connection is over.
+    /// Decode what was read, up to the next answer. After an error the connection must be closed.
     pub fn handle_input(&mut self) -> Result<()> {
         while self.answers.is_empty() {
             let Some(item) = self.decoder.poll_item()? else { return Ok(()) };
@@ -127,7 +128,7 @@ impl Client {
         let answer = if let Class::Error(failure) = class { Answer::Failed(failure) } else { Answer::Batch(batch) };
         match &mut self.state {
             State::Idle => Err(Violation::UnexpectedBatch.into()),
-            // The stream is read to its end first, so that the next answer is found.
+            // The IPC stream is read to its end first, so that the next answer starts where it should.
             State::Result(kept) | State::Header(kept) => {
                 kept.get_or_insert(answer);
                 Ok(())
@@ -137,7 +138,7 @@ impl Client {
                     open.failed.get_or_insert(failure);
                     Ok(())
                 }
-                // What comes after the input was ended is dropped.
+                // Answers that arrive after the input was ended are dropped.
                 _ if open.ended => Ok(()),
                 answer @ (Answer::Batch(_) | Answer::Log(_) | Answer::End) => {
                     if !std::mem::take(&mut open.waiting) {
@@ -177,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     pub fn call(&mut self, method: &str, params: Batch, metadata: Metadata) -> Result<()> {
         self.idle()?;
         request::write(method, params, metadata, &mut self.out)?;
@@ -185,7 +186,7 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     pub fn open(&mut self, method: &str, params: Batch, metadata: Metadata, header: bool) -> Result<()> {
         self.idle()?;
         request::write(method, params, metadata, &mut self.out)?;
@@ -193,7 +194,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the stream's next input.
+    /// Send the stream's next input.
     pub fn send(&mut self, batch: &Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if open.ended || open.waiting {
@@ -211,12 +212,12 @@ impl Client {
         Ok(())
     }
 
-    /// Asks a producer for its next batch.
+    /// Ask a producer for its next batch.
     pub fn tick(&mut self) -> Result<()> {
         self.send(&Batch::empty(&Arc::clone(&self.empty), Metadata::new()))
     }
 
-    /// Ends the stream's input; with `cancel` the server shall not work on what is left. The output is to be read up to
+    /// End the stream's input; with `cancel` the server stops working on the rest. Read the output up to
     /// [`Answer::End`] or [`Answer::Failed`].
     pub fn close(&mut self, cancel: bool) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Ok(()) };

@@ -13,14 +13,14 @@ use crate::ipc::Batch;
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{Dialect, Method, Protocol};
 
-/// What a server tells about its methods, made once.
+/// The description of a server's methods, made once.
 #[derive(Debug)]
 pub struct Description {
     batch: Batch,
 }
 
 impl Description {
-    /// The description of a service: one row for each method, in the order of their names.
+    /// Make the description of a service: one row for each method, in the order of their names.
     pub fn new(protocol: &Protocol, dialect: Dialect, server_id: &str) -> Self {
         let methods = sorted(protocol);
         let (fields, columns) = columns(&methods, dialect).into_iter().unzip::<_, _, Vec<Field>, Vec<ArrayRef>>();
@@ -41,7 +41,7 @@ impl Description {
         Self { batch }
     }
 
-    /// The answer.
+    /// Return the description as a batch.
     pub const fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -85,7 +85,7 @@ fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
     }
 }
 
-/// SHA-256, in hex, over what other implementations of the same service have as well.
+/// Return the SHA-256, in hex, over the parts that all implementations of the same service share.
 pub fn protocol_hash(protocol: &Protocol) -> String {
     let rows = sorted(protocol).into_iter().map(|method| Row {
         name: &method.name,
@@ -102,11 +102,11 @@ pub fn protocol_hash(protocol: &Protocol) -> String {
     hash(protocol.name(), rows)
 }
 
-/// The same over what a description of dialect 0.10 says, in the order of its rows.
+/// Return the SHA-256 over the rows of a description of dialect 0.10, in their order.
 ///
 /// # Errors
 ///
-/// Misuse for a batch that is no such description.
+/// Misuse for a batch that is not such a description.
 pub fn description_hash(protocol_name: &str, batch: &Batch) -> Result<String> {
     let column = |name: &str| {
         let column = batch.schema.index_of(name).ok().and_then(|index| batch.columns.get(index));
@@ -135,7 +135,7 @@ pub fn description_hash(protocol_name: &str, batch: &Batch) -> Result<String> {
     Ok(hash(protocol_name, rows))
 }
 
-/// What the hash has of a method.
+/// The part of a method that the hash covers.
 struct Row<'a> {
     name: &'a str,
     kind: &'a str,

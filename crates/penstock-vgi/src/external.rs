@@ -1,5 +1,5 @@
-//! Batches that lie behind URLs (section 12): what is put there, the pointer that goes over the wire instead, and what is
-//! made of the bytes that somebody has fetched. Nothing is stored or fetched here.
+//! External batches, which are stored behind URLs (section 12): the bytes to store, the pointer that is sent instead,
+//! and the decoding of fetched bytes. Storing and fetching are the caller's task.
 //!
 //! ```text
 //!  log*, data ── pack ─▶ Parcel ── (stored) ─▶ URL ── pointer ─▶ a batch without rows ─▶ … the peer
@@ -22,26 +22,26 @@ use crate::ipc::{self, Batch, Item, Output};
 use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 
-/// A cycle as it is stored: the messages and the batch as one IPC stream.
+/// A cycle in its stored form: the log messages and the batch as one IPC stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
-    /// What is stored.
+    /// The bytes to store.
     pub bytes: Vec<u8>,
-    /// Its coding, `zstd` or none.
+    /// Their coding: `zstd` or none.
     pub coding: Option<&'static str>,
-    /// The SHA-256 of the stream before it was coded, in hex.
+    /// The SHA-256 of the stream before compression, in hex.
     pub sha256: String,
 }
 
 impl Parcel {
-    /// Packs a cycle; with a level it is coded with zstd.
+    /// Pack a cycle; with a level it is compressed with zstd.
     pub fn pack(schema: &SchemaRef, cycle: &[Batch], level: Option<i32>) -> Result<Self> {
         let mut out = Output::new();
         ipc::stream(schema, cycle, &mut out)?;
         let pieces = out.take();
         let sha256 = digest(pieces.iter());
         let slices: Vec<&[u8]> = pieces.iter().map(Buffer::as_slice).collect();
-        // What would hardly be smaller is stored as it is.
+        // A stream that compression hardly makes smaller is stored uncompressed.
         Ok(match level.map(|level| compress(&slices, level)).transpose()?.flatten() {
             Some(bytes) => Self { bytes, coding: Some("zstd"), sha256 },
             None => Self { bytes: slices.concat(), coding: None, sha256 },
@@ -55,12 +55,12 @@ fn digest<'a>(pieces: impl Iterator<Item = &'a Buffer>) -> String {
     hex::encode(hash.finalize())
 }
 
-/// The batch that goes over the wire in place of one that is stored.
+/// Return the batch that is sent in place of a stored one.
 pub fn pointer(schema: &SchemaRef, url: &str, sha256: Option<&str>) -> Batch {
     Batch::empty(schema, point(Metadata::new(), url, sha256))
 }
 
-/// Metadata of a batch, and where the batch is.
+/// Return a batch's metadata with the location of the stored batch.
 pub fn point(mut metadata: Metadata, url: &str, sha256: Option<&str>) -> Metadata {
     metadata.set(key::LOCATION, url.as_bytes());
     if let Some(sha256) = sha256 {
@@ -69,38 +69,38 @@ pub fn point(mut metadata: Metadata, url: &str, sha256: Option<&str>) -> Metadat
     metadata
 }
 
-/// A pointer that came over the wire.
+/// A pointer that was received.
 #[derive(Debug, Clone)]
 pub struct Pointer {
-    /// Where the batch is.
+    /// The URL of the batch.
     pub url: String,
     sha256: Option<String>,
     schema: SchemaRef,
     metadata: Metadata,
 }
 
-/// What was fetched.
+/// Fetched bytes.
 #[derive(Debug, Clone)]
 pub struct Fetched {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// They are coded with zstd.
+    /// Whether they are compressed with zstd.
     pub zstd: bool,
-    /// How long it took.
+    /// How long fetching took.
     pub took: Duration,
 }
 
-/// What lies behind a pointer.
+/// The decoded content of a stored batch.
 #[derive(Debug)]
 pub struct Opened {
-    /// The messages that were in front of it.
+    /// The log messages before the batch.
     pub logs: Vec<Log>,
-    /// The batch, or the error that was there instead.
+    /// The batch, or the error stored in its place.
     pub batch: Result<Batch, Failure>,
 }
 
 impl Pointer {
-    /// The pointer that a batch is; `None` for any other batch.
+    /// Return the pointer that a batch represents; `None` for any other batch.
     pub fn of(batch: &Batch) -> Option<Result<Self>> {
         if batch.class() != Class::External {
             return None;
@@ -118,7 +118,7 @@ impl Pointer {
         })
     }
 
-    /// Reads what was fetched, inflated up to `most` bytes. What came with the pointer stays with the batch.
+    /// Decode fetched bytes, inflated up to `most` bytes. The pointer's metadata stays with the batch.
     pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<Opened> {
         let Fetched { bytes, zstd, took } = fetched;
         let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
@@ -157,7 +157,7 @@ impl Pointer {
         Ok(Opened { logs, batch: Ok(self.merge(batch, took)) })
     }
 
-    /// What a batch behind the pointer is. It leads to no other place, and has the pointer's schema.
+    /// Classify a batch behind the pointer. It must not be a pointer, and must have the pointer's schema.
     fn classify(&self, batch: &Batch) -> Result<Class> {
         if batch.metadata.contains(key::LOCATION) || batch.metadata.contains(key::SHM_OFFSET) {
             return Err(Violation::RedirectLoop.into());
@@ -168,7 +168,7 @@ impl Pointer {
         Ok(batch.class())
     }
 
-    /// The batch with what both say of it, the batch first, and where it came from.
+    /// Return the batch with the metadata of both, the batch's first, and with its origin.
     fn merge(&self, mut batch: Batch, took: Duration) -> Batch {
         for (name, value) in self.metadata.iter() {
             if !batch.metadata.contains(name) {
@@ -177,13 +177,13 @@ impl Pointer {
         }
         batch.metadata.set(key::LOCATION_FETCH_MS, format!("{:.1}", took.as_secs_f64() * 1_000.0));
         batch.metadata.set(key::LOCATION_SOURCE, self.url.as_bytes());
-        // The decoder made it of the stream's; the pointer's is what the peer's stream declares.
+        // The decoder used the schema of the fetched stream; the pointer has the one that the peer's stream declares.
         batch.schema = Arc::clone(&self.schema);
         batch
     }
 }
 
-/// Names, types and nullability; who stores a batch may lose the rest.
+/// Compare names, types and nullability; a store may lose the rest.
 fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
     one.fields().len() == other.fields().len()
         && one.fields().iter().zip(other.fields()).all(|(one, other)| {
@@ -193,7 +193,8 @@ fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
         })
 }
 
-/// A request's body as a pointer to where that body was stored: it is called as before, and has no values of its own.
+/// Return a request's body as a pointer to where that body was stored: it calls the same method, and has no values
+/// itself.
 pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Output> {
     let bytes: Buffer = match body {
         [whole] => whole.clone(),

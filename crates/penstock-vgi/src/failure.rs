@@ -9,28 +9,28 @@ use crate::metadata::{Metadata, key};
 /// The level that makes a log batch an error.
 pub const EXCEPTION: &str = "EXCEPTION";
 
-/// A log message for the client: what a zero-row batch with `vgi_rpc.log_level` says.
+/// A log message for the client: the content of a zero-row batch with `vgi_rpc.log_level`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`; a level that is not known is handed on.
+    /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`; an unknown level is passed on.
     pub level: String,
     /// The text.
     pub message: String,
     /// A JSON object.
     pub extra: Option<String>,
-    /// Who wrote it, as a client learns it; a server says so itself.
+    /// The server that wrote it, as received by a client; a server adds its own ID.
     pub server_id: Option<String>,
-    /// For which request, likewise.
+    /// The request that it belongs to, likewise.
     pub request_id: Option<String>,
 }
 
 impl Log {
-    /// A message of ours.
+    /// Make a log message of this end.
     pub fn new(level: impl Into<String>, message: impl Into<String>, extra: Option<String>) -> Self {
         Self { level: level.into(), message: message.into(), extra, server_id: None, request_id: None }
     }
 
-    /// The metadata of its batch.
+    /// Return the metadata of its batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let mut metadata = Metadata::new();
         metadata.push(key::LOG_LEVEL, self.level.as_bytes());
@@ -46,7 +46,7 @@ impl Log {
         metadata
     }
 
-    /// What a batch's metadata says; `None` if a key is missing. Bytes that are no UTF-8 are replaced.
+    /// Read a batch's metadata; `None` if a key is missing. Invalid UTF-8 is replaced.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(Self {
@@ -59,7 +59,7 @@ impl Log {
     }
 }
 
-/// What a call is answered with when it fails: the exception of a method, or the framework's own.
+/// The answer to a call that fails: the exception of a method, or one of the framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The name of the exception's class.
@@ -70,7 +70,7 @@ pub struct Failure {
     pub traceback: String,
     /// The JSON of section 8, as it goes over the wire.
     pub extra: String,
-    /// The request that failed, if it is known.
+    /// The request that failed, if known.
     pub request_id: String,
 }
 
@@ -83,7 +83,7 @@ struct Extra<'a> {
     frames: [(); 0],
 }
 
-/// What a client reads of it.
+/// The fields of that JSON that a client reads.
 #[derive(Default, Deserialize)]
 struct Received {
     #[serde(default)]
@@ -93,7 +93,7 @@ struct Received {
 }
 
 impl Failure {
-    /// The framework's own exception.
+    /// Make an exception of the framework.
     pub fn new(error_type: &str, message: &str) -> Self {
         let line = format!("{error_type}: {message}");
         let traceback = format!("{line}\n");
@@ -107,13 +107,13 @@ impl Failure {
         }
     }
 
-    /// The metadata of its batch.
+    /// Return the metadata of its batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let extra = (!self.extra.is_empty()).then(|| self.extra.clone());
         Log::new(EXCEPTION, self.message.clone(), extra).metadata(server_id, request_id)
     }
 
-    /// What a client makes of an error batch (section 8). JSON that does not parse is as if it were not there.
+    /// Convert an error batch for a client (section 8). JSON that does not parse counts as missing.
     pub(crate) fn from_log(log: Log) -> Self {
         let extra = log.extra.unwrap_or_default();
         let received: Received = serde_json::from_str(&extra).unwrap_or_default();

@@ -1,6 +1,6 @@
 use penstock_wire::Limit;
 
-/// What a peer may ask for. Each is checked when its length is seen, before memory is taken for it.
+/// Limits on a peer's input. Each is checked when a length is read, before memory is allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the body of one message: 2 GiB.

@@ -8,7 +8,7 @@ pub mod key {
         ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
             $($(#[$doc])* pub const $name: &[u8] = $value;)*
 
-            /// Each key, with its name here.
+            /// Each key, with the name of its constant.
             pub const ALL: &[(&str, &[u8])] = &[$((stringify!($name), $name)),*];
         };
     }
@@ -18,7 +18,7 @@ pub mod key {
         METHOD = b"vgi_rpc.method";
         /// The version of the protocol, in requests and descriptions.
         REQUEST_VERSION = b"vgi_rpc.request_version";
-        /// What correlates a request and its answers.
+        /// The ID that correlates a request and its answers.
         REQUEST_ID = b"vgi_rpc.request_id";
         /// The W3C trace context.
         TRACEPARENT = b"traceparent";
@@ -34,13 +34,13 @@ pub mod key {
         LOG_MESSAGE = b"vgi_rpc.log_message";
         /// Its JSON.
         LOG_EXTRA = b"vgi_rpc.log_extra";
-        /// Which server instance answered.
+        /// The server instance that answered.
         SERVER_ID = b"vgi_rpc.server_id";
         /// The token of a stream over HTTP, as bytes (the specification).
         STREAM_STATE = b"vgi_rpc.stream_state";
         /// The token of a stream over HTTP, in base64 (dialect 0.10).
         STREAM_STATE_B64 = b"vgi_rpc.stream_state#b64";
-        /// Ends a stream from the client's side.
+        /// Cancels a stream from the client's side.
         CANCEL = b"vgi_rpc.cancel";
         /// Where a batch begins in the segment.
         SHM_OFFSET = b"vgi_rpc.shm_offset";
@@ -50,11 +50,11 @@ pub mod key {
         SHM_SOURCE = b"vgi_rpc.shm_source";
         /// The URL of an external batch.
         LOCATION = b"vgi_rpc.location";
-        /// The SHA-256 of what lies there, in hex.
+        /// The SHA-256 of the bytes at that URL, in hex.
         LOCATION_SHA256 = b"vgi_rpc.location.sha256";
         /// How long fetching took.
         LOCATION_FETCH_MS = b"vgi_rpc.location.fetch_ms";
-        /// Where an external batch came from.
+        /// The origin of an external batch.
         LOCATION_SOURCE = b"vgi_rpc.location.source";
         /// The name of the protocol class.
         PROTOCOL_NAME = b"vgi_rpc.protocol_name";
@@ -70,60 +70,60 @@ pub const REQUEST_VERSION: &[u8] = b"1";
 
 /// Pairs of bytes in the order of the wire. Values need not be UTF-8.
 ///
-/// No pairs and no metadata are the same: nothing in the protocol tells them apart.
+/// Empty metadata and missing metadata are the same: the protocol does not distinguish them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Metadata {
-    /// No pairs.
+    /// Make empty metadata.
     pub const fn new() -> Self {
         Self { pairs: Vec::new() }
     }
 
-    /// Whether there are no pairs.
+    /// Return whether there are no pairs.
     pub const fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// How many pairs there are.
+    /// Return how many pairs there are.
     pub const fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// The pairs.
+    /// Return the pairs.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
     }
 
-    /// The first value of a key.
+    /// Return the first value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// The first value of a key, if it is UTF-8.
+    /// Return the first value of a key, if it is UTF-8.
     pub fn text(&self, key: &[u8]) -> Option<&str> {
         self.get(key).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Whether a key is there.
+    /// Return whether a key is present.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.get(key).is_some()
     }
 
-    /// Appends a pair.
+    /// Append a pair.
     pub fn push(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         self.pairs.push((key.into(), value.into()));
     }
 
-    /// Replaces what a key has, or appends it.
+    /// Set the value of a key: replace all its pairs, or append one.
     pub fn set(&mut self, key: &[u8], value: impl Into<Vec<u8>>) {
         self.remove(key);
         self.push(key, value);
     }
 
-    /// Takes a key out, and gives its first value.
+    /// Remove a key, and return its first value.
     pub fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let at = self.pairs.iter().position(|(name, _)| name == key)?;
         let (_, value) = self.pairs.remove(at);

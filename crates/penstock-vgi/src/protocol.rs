@@ -1,4 +1,4 @@
-//! What a service offers: its methods and their schemas.
+//! The methods of a service and their schemas.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::{Misuse, Result};
 /// The built-in method that describes the others (section 14).
 pub const DESCRIBE: &str = "__describe__";
 
-/// Which of the two variants of the protocol a server speaks, where they differ.
+/// The variant of the protocol that a server speaks, where they differ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// The specification.
@@ -21,7 +21,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a name: `spec` or `0.10`.
+    /// Return the dialect with a name: `spec` or `0.10`.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "spec" => Ok(Self::Spec),
@@ -30,7 +30,7 @@ impl Dialect {
         }
     }
 
-    /// Its name.
+    /// Return its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spec => "spec",
@@ -39,17 +39,17 @@ impl Dialect {
     }
 }
 
-/// One answer, or a stream of them.
+/// Whether a method has one answer or a stream of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodKind {
     /// One answer.
     Unary,
-    /// A stream, whose direction the method's state decides.
+    /// A stream, whose direction depends on the method's state.
     Stream,
 }
 
 impl MethodKind {
-    /// As descriptions have it.
+    /// Return its name in descriptions.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unary => "unary",
@@ -58,15 +58,15 @@ impl MethodKind {
     }
 }
 
-/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 is over these bytes, so they
-/// come from who made the schemas.
+/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 covers these bytes, so the
+/// creator of the schemas must supply them.
 #[derive(Debug, Clone, Default)]
 pub struct Serialized {
-    /// Of the parameters.
+    /// The schema of the parameters.
     pub params: Vec<u8>,
-    /// Of the result.
+    /// The schema of the result.
     pub result: Vec<u8>,
-    /// Of the header.
+    /// The schema of the header.
     pub header: Option<Vec<u8>>,
 }
 
@@ -79,22 +79,22 @@ pub struct Method {
     pub kind: MethodKind,
     /// A field for each parameter.
     pub params: SchemaRef,
-    /// One field `result`, or none.
+    /// One field `result`, or no field.
     pub result: SchemaRef,
-    /// Parameters that a request may leave out.
+    /// Parameters that a request may omit.
     pub optional: Vec<String>,
-    /// Parameters that may be null. The nullability of a field does not say so: some are declared as not null and yet
-    /// carry nulls.
+    /// Parameters that may be null. The nullability of a field does not decide that: some fields are declared as not
+    /// null and yet contain nulls.
     pub nulls: Vec<String>,
     /// The header of a stream that has one.
     pub header: Option<SchemaRef>,
     /// Whether a stream takes input, if the declaration says so.
     pub is_exchange: Option<bool>,
-    /// Whether a unary method returns something.
+    /// Whether a unary method returns a value.
     pub has_return: bool,
     /// The docstring.
     pub doc: Option<String>,
-    /// The schemas as messages of IPC, for descriptions: params, result and header.
+    /// The schemas as IPC messages, for descriptions: params, result and header.
     pub serialized: Serialized,
     /// `{"name": "type"}`, JSON.
     pub param_types: Option<String>,
@@ -112,7 +112,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A service; two methods of one name are refused.
+    /// Make a service; two methods with the same name are rejected.
     pub fn new(name: impl Into<String>, methods: Vec<Method>) -> Result<Self> {
         let mut by_name = HashMap::with_capacity(methods.len());
         for (index, method) in methods.iter().enumerate() {
@@ -123,27 +123,27 @@ impl Protocol {
         Ok(Self { name: name.into(), methods, by_name, empty: Arc::new(Schema::empty()) })
     }
 
-    /// Its name.
+    /// Return its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its methods, as they were given.
+    /// Return its methods, in the order in which they were given.
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// The place of a method.
+    /// Return the index of a method.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The method at a place.
+    /// Return the method at an index.
     pub fn method(&self, index: usize) -> Option<&Method> {
         self.methods.get(index)
     }
 
-    /// The schema without fields (appendix B).
+    /// Return the schema without fields (appendix B).
     pub const fn empty_schema(&self) -> &SchemaRef {
         &self.empty
     }

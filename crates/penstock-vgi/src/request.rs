@@ -1,4 +1,4 @@
-//! Requests (sections 5 and 13): written by clients, checked by servers before a method sees anything.
+//! Requests (sections 5 and 13): written by clients, and checked by servers before a method is called.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::ipc::{self, Batch, Output};
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{DESCRIBE, Method, Protocol};
 
-/// A request that a method may see.
+/// A valid request for a method.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The place of the method in its protocol.
+    /// The index of the method in its protocol.
     pub method: usize,
-    /// For each parameter its value, an array of length 1; `None` for one that was left out and has a default.
+    /// The value of each parameter, an array of length 1; `None` for one that was omitted and has a default.
     pub values: Vec<Option<ArrayRef>>,
     /// All metadata of the request.
     pub metadata: Metadata,
@@ -25,31 +25,31 @@ pub struct Request {
     pub bytes: u64,
 }
 
-/// Why a request is answered without a method.
+/// Why a request is rejected before a method is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// No method is named, or the wrong number of rows.
+    /// No method is named, or the number of rows is wrong.
     Protocol,
-    /// No version, or another one.
+    /// The version is missing or a different one.
     Version,
     /// No such method.
     Method,
-    /// A parameter that is missing, unknown, null or of another type.
+    /// A parameter that is missing, unknown, null or of a different type.
     Params,
 }
 
-/// What a request is.
+/// The result of parsing a request.
 #[derive(Debug)]
 pub enum Parsed {
     /// A call.
     Call(Request),
-    /// Asks what there is.
+    /// A request for the description.
     Describe,
-    /// Answered with an error on a schema.
+    /// A rejected request: the reason, the schema of the error stream, and the error.
     Rejected(Rejected, SchemaRef, Failure),
 }
 
-/// Reads the first batch of a request.
+/// Parse the first batch of a request.
 pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
     let empty = || Arc::clone(protocol.empty_schema());
     let reject = |why, error_type, message: &str| Parsed::Rejected(why, empty(), Failure::new(error_type, message));
@@ -100,8 +100,8 @@ pub(crate) fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String
     format!("Unknown method: '{name}'. Available methods: [{}]", names.join(", "))
 }
 
-/// The values of the parameters. Columns may come in any order, nullability as declared by the sender is not looked at,
-/// and a type may be another one that can be cast without loss.
+/// Return the values of the parameters. Columns may come in any order, the sender's nullability is ignored, and a type
+/// may differ if it can be cast without loss.
 fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, String> {
     let name = &method.name;
     let params = method.params.fields();
@@ -134,13 +134,13 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
         .collect()
 }
 
-/// Whether a column can be taken as it is. What differs below the surface, names and nullability of nested fields, makes
-/// no other value.
+/// Return whether a column can be used without a cast. Names and nullability of nested fields may differ, because they
+/// do not change the values.
 fn fits(is: &DataType, wanted: &DataType) -> bool {
     is == wanted || is.equals_datatype(wanted)
 }
 
-/// What the client of a stream is told whose input does not fit.
+/// Return the message for a client whose stream input does not match the schema.
 pub(crate) fn mismatch(wanted: &SchemaRef, came: &SchemaRef) -> String {
     let fields = |schema: &SchemaRef| {
         let fields = schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type()));
@@ -149,7 +149,7 @@ pub(crate) fn mismatch(wanted: &SchemaRef, came: &SchemaRef) -> String {
     format!("Input schema mismatch: expected {}, got {}", fields(wanted), fields(came))
 }
 
-/// Writes a request: a stream of one batch with the method's name and the version.
+/// Write a request: a stream of one batch with the method's name and the version.
 pub fn write(method: &str, mut params: Batch, metadata: Metadata, out: &mut Output) -> Result<()> {
     let mut pairs = Metadata::new();
     pairs.push(key::METHOD, method.as_bytes());

@@ -1,40 +1,41 @@
-//! Which way a batch goes where there are two: through the pipe, or through shared memory with a pointer in the pipe.
+//! The choice between two ways to send a batch: through the pipe, or through shared memory with a pointer in the pipe.
 //!
-//! Which is faster depends on the machine, on who else uses it, and on what the peer does with the batch, so it is measured:
-//! batches of about one size take both roads in turn a few times, and those that follow take the one whose best time was
-//! shorter. After a while it is measured anew. Time is handed in; the machine has no clock.
+//! Which way is faster depends on the machine, on its other load, and on what the peer does with the batch, so it is
+//! measured. Batches of similar size use both ways alternately a few times; those that follow use the way whose best
+//! time was shorter. After a number of batches the measurement is repeated. Time is passed in; the state machine reads
+//! no clock.
 
 use std::time::Duration;
 
-/// Batches of fewer bytes go through the pipe: a pointer is about as long as they are.
+/// Smaller batches go through the pipe, because a pointer is about as long as they are.
 pub const LEAST: u64 = 4 << 10;
-/// So often each road is tried.
+/// How often each way is measured.
 const TRIALS: u32 = 4;
-/// After so many batches of a size it is measured anew.
+/// The number of batches of a class after which the measurement is repeated.
 const PERIOD: u32 = 1_024;
-/// Sizes between two powers of two are one class; this many powers there are.
+/// The number of classes; sizes between two powers of two are one class.
 const CLASSES: usize = 64;
 
-/// A way that a batch can go.
+/// A way to send a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Road {
-    /// As it is.
+    /// The batch itself through the pipe.
     Pipe,
-    /// A pointer to it.
+    /// A pointer to it, with the batch in shared memory.
     Memory,
 }
 
-/// The end that chooses. Both try at a time, and what one measures has the other's road in it as well: they try in
-/// different orders, so that each road of the one meets both of the other.
+/// The end that chooses. Both ends measure at the same time, and each measurement includes the other end's way. They
+/// alternate in different orders, so that each way of one end is measured with both ways of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Calls.
+    /// The end that calls.
     Client,
-    /// Answers.
+    /// The end that answers.
     Server,
 }
 
-/// Chooses for one end of a connection.
+/// The choice for one end of a connection.
 ///
 /// ```text
 /// trial: the roads in turn, 4 times each ──▶ the better one, up to batch 1,024 ──▶ trial …      for each class of sizes
@@ -43,14 +44,14 @@ pub enum End {
 pub struct Chooser {
     end: End,
     classes: [Class; CLASSES],
-    /// What was sent last, and is not answered yet.
+    /// The batch that was sent last and is not answered yet.
     sent: Option<Sent>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     count: u32,
-    /// The best times so far, in femtoseconds for each byte: sizes of a class differ.
+    /// The best times so far, in femtoseconds per byte, because sizes within a class differ.
     pipe: Option<u128>,
     memory: Option<u128>,
 }
@@ -63,12 +64,12 @@ struct Sent {
 }
 
 impl Chooser {
-    /// Nothing is known yet.
+    /// Make a choice without measurements.
     pub const fn new(end: End) -> Self {
         Self { end, classes: [Class { count: 0, pipe: None, memory: None }; CLASSES], sent: None }
     }
 
-    /// The road of a batch that is sent now. [`answered`](Self::answered) says when the peer has answered it.
+    /// Choose the way for a batch that is sent now. Call [`answered`](Self::answered) once the peer has answered it.
     pub fn choose(&mut self, bytes: u64, now: Duration) -> Road {
         self.sent = None;
         if bytes < LEAST {
@@ -80,12 +81,12 @@ impl Chooser {
         road
     }
 
-    /// The batch could not take its road.
+    /// Discard the measurement, because the batch could not be sent the chosen way.
     pub const fn forget(&mut self) {
         self.sent = None;
     }
 
-    /// The peer has answered: it has used the batch, and what comes next is there.
+    /// Record that the peer has answered: it has used the batch, and its answer has arrived.
     pub fn answered(&mut self, now: Duration) {
         let Some(Sent { bytes, road, at }) = self.sent.take() else { return };
         let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(bytes.max(1));
@@ -115,7 +116,7 @@ impl Class {
                 End::Server => count & 2 == 2,
             }
         } else {
-            // Of what was never answered nothing is known: memory saves the copies.
+            // Without measurements memory is chosen, because it saves the copies.
             self.pipe.is_some_and(|pipe| self.memory.is_none_or(|memory| pipe < memory))
         };
         if by_pipe { Road::Pipe } else { Road::Memory }
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends batches one after the other, whose times are what `cost` says, and gives their roads.
+    /// Send consecutive batches that take the times of `cost`, and return their ways.
     fn roads(chooser: &mut Chooser, bytes: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
         let mut now = Duration::ZERO;
         let step = |_| {

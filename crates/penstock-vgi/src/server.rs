@@ -1,4 +1,4 @@
-//! The server's end of a pipe, a socket or whatever carries bytes both ways (sections 5, 6, 9 and 13).
+//! The server's end of a pipe, a socket or any other bidirectional byte stream (sections 5, 6, 9 and 13).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,42 +17,43 @@ use crate::metadata::key;
 use crate::protocol::{MethodKind, Protocol};
 use crate::request::{self, Parsed, Request};
 
-/// What a server is made with.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// What names this server in answers: 12 hex digits.
+    /// The ID of this server in answers: 12 hex digits.
     pub server_id: String,
-    /// What `__describe__` answers, if it does.
+    /// The answer to `__describe__`, if the server has one.
     pub description: Option<Arc<Description>>,
-    /// What a client may ask for.
+    /// The limits on a client's input.
     pub limits: Limits,
-    /// Where the IDs of requests that have none begin; random.
+    /// The random seed for the IDs of requests without one.
     pub seed: u64,
 }
 
-/// What a client wants.
+/// An event from a client.
 #[derive(Debug)]
 pub enum Event {
-    /// A method is called. Until it was answered there is no other event, a stream's input apart.
+    /// A method is called. Until it was answered, the only other events are those of a stream's input.
     Call(Call),
-    /// The stream's next input; it is answered with one batch, or with the end.
+    /// The stream's next input; answer it with one batch, or with the end.
     Input(Batch),
-    /// The stream's input has ended, and the output is to be ended as well.
+    /// The stream's input has ended; the output must be ended as well.
     InputEnd,
-    /// The client wants no more of the stream.
+    /// The client has cancelled the stream.
     Cancelled,
-    /// The client has left the stream behind without a word, and calls something else: nothing can be written.
+    /// The client has left the stream without ending it, and calls another method: nothing can be written to the
+    /// stream.
     Abandoned,
-    /// A request whose values lie behind a URL (section 12): [`Server::resolved`] says what is there.
+    /// The values of a request are behind a URL (section 12): pass what is there to [`Server::resolved`].
     Pointer(Batch),
 }
 
 /// A call.
 #[derive(Debug)]
 pub struct Call {
-    /// What is called, with what.
+    /// The method and its arguments.
     pub request: Request,
-    /// Its ID, ours if the client gave none.
+    /// Its ID, generated here if the client sent none.
     pub request_id: String,
 }
 
@@ -67,15 +68,15 @@ pub struct Call {
 enum State {
     /// Before a request.
     Idle,
-    /// In the stream of a request; its first batch, once it has come.
+    /// In the stream of a request; its first batch, once it has arrived.
     Request(Option<Batch>),
-    /// The values of a request are being fetched; its ID.
+    /// The values of a request are being fetched; the request's ID.
     Fetching(Option<String>),
-    /// The application has a call.
+    /// The application is handling a call.
     Called(Called),
     /// A stream is open.
     Streaming(Box<Streaming>),
-    /// The answer is complete; what is left of the client's input is dropped.
+    /// The answer is complete; the rest of the client's input is dropped.
     Draining,
 }
 
@@ -97,29 +98,30 @@ struct Streaming {
     ended: bool,
 }
 
-/// The server's machine.
+/// The server's state machine.
 pub struct Server {
     protocol: Arc<Protocol>,
     config: ServerConfig,
     decoder: Decoder,
     state: State,
-    /// Messages that wait for the next batch.
+    /// Log messages that wait for the next batch.
     logs: Vec<Log>,
     events: VecDeque<Event>,
     out: Output,
-    /// A stream has failed before its client could know: the input that it may send is no request.
+    /// A stream failed before its client could know: input that the client may still send is not a request.
     leftover: bool,
-    /// The application fetches what lies behind URLs.
+    /// Whether the application fetches batches behind URLs.
     follows: bool,
     requests: u64,
-    /// A request has come, whatever became of it.
+    /// Whether any request has arrived, valid or not.
     asked: bool,
-    /// Requests that were answered with an error in place of a method, since somebody asked.
+    /// Requests that were answered with an error instead of a method, since [`take_refused`](Self::take_refused) was
+    /// last called.
     refused: u64,
 }
 
 impl Server {
-    /// A connection on which nothing was read yet.
+    /// Make a server for a connection on which nothing was read yet.
     pub fn new(protocol: Arc<Protocol>, config: ServerConfig) -> Self {
         Self {
             decoder: Decoder::new(config.limits.clone()),
@@ -137,33 +139,34 @@ impl Server {
         }
     }
 
-    /// Requests whose values lie behind a URL become [`Event::Pointer`].
+    /// Report requests whose values are behind a URL as [`Event::Pointer`].
     pub const fn follow_pointers(&mut self) {
         self.follows = true;
     }
 
-    /// Whether a request has come, or what was taken for one, whatever became of it.
+    /// Return whether any request has arrived, valid or not.
     pub const fn was_asked(&self) -> bool {
         self.asked
     }
 
-    /// How many requests were answered with an error in place of a method since this was called last.
+    /// Return how many requests were answered with an error instead of a method since the last call.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.refused, 0)
     }
 
-    /// What it serves.
+    /// Return the protocol that it serves.
     pub const fn protocol(&self) -> &Arc<Protocol> {
         &self.protocol
     }
 
-    /// Where bytes of the client go: [`Decoder::space`] and its kin, then [`handle_input`](Self::handle_input).
+    /// Return the decoder, into which bytes from the client are read: [`Decoder::space`] and its relatives, then call
+    /// [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
     }
 
-    /// What was read is looked at, up to the next event. After an error the connection is over; what is to be written
-    /// still tells the client why.
+    /// Decode what was read, up to the next event. After an error the connection must be closed; the output still tells
+    /// the client why.
     pub fn handle_input(&mut self) -> Result<()> {
         while self.events.is_empty() {
             let item = match self.decoder.poll_item() {
@@ -179,17 +182,17 @@ impl Server {
         Ok(())
     }
 
-    /// The client has closed its end.
+    /// Handle the end of the client's bytes.
     pub fn handle_end(&self) -> Result<()> {
         self.decoder.handle_end()
     }
 
-    /// What the client wants.
+    /// Return the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What is to be written.
+    /// Return the bytes to write.
     pub const fn output(&mut self) -> &mut Output {
         &mut self.out
     }
@@ -200,7 +203,7 @@ impl Server {
             (State::Draining, Item::End) => self.state = State::Idle,
             (State::Draining, Item::Batch(_)) => {}
             (State::Request(first), Item::Batch(batch)) => {
-                // Further batches of a request are tolerated, and not kept.
+                // Further batches of a request are tolerated, and discarded.
                 first.get_or_insert(batch);
             }
             (State::Request(first), Item::End) => {
@@ -256,7 +259,7 @@ impl Server {
                 ipc::stream(&batch.schema, [batch], &mut self.out)
             }
             Parsed::Rejected(_, schema, failure) => {
-                // The client of a stream may send its input before it sees the error.
+                // The client of a stream may send input before it sees the error.
                 self.leftover = named;
                 self.refused += 1;
                 self.write_failure(&schema, &failure, &request_id)
@@ -264,7 +267,8 @@ impl Server {
         }
     }
 
-    /// What lies behind the pointer of a request, with all that the pointer said of it; or why it cannot be had.
+    /// Set the batch behind the pointer of a request, with the pointer's metadata, or the reason why it cannot be
+    /// fetched.
     pub fn resolved(&mut self, batch: Result<Batch, Failure>) -> Result<()> {
         let State::Fetching(request_id) = &mut self.state else { return Err(Misuse::NoPointer.into()) };
         let request_id = request_id.take().unwrap_or_default();
@@ -298,8 +302,8 @@ impl Server {
         Ok(())
     }
 
-    /// The batch in the schema that the open stream declares, or the failure that its client gets: for a pointer too that
-    /// nobody has resolved.
+    /// Return the batch in the schema of the open stream. `None` after a failure, which the client gets; an unresolved
+    /// pointer is one, too.
     pub fn conform(&mut self, batch: Batch) -> Result<Option<Batch>> {
         let State::Streaming(stream) = &self.state else { return Err(not_open()) };
         if let Some(why) = batch.unresolved() {
@@ -315,13 +319,13 @@ impl Server {
         Ok(None)
     }
 
-    /// A message in front of the next batch.
+    /// Add a log message before the next batch.
     pub fn log(&mut self, log: Log) {
         self.logs.push(log);
     }
 
-    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
-    /// with it, and then [`forget_logs`](Self::forget_logs).
+    /// Return the log messages that wait for the next batch, as batches of its schema. A caller that stores that batch
+    /// elsewhere stores them with it, and then calls [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let request_id = match &self.state {
             State::Called(call) => call.request_id.as_str(),
@@ -332,12 +336,12 @@ impl Server {
         metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
     }
 
-    /// The messages that wait are elsewhere.
+    /// Discard the waiting log messages, because they were stored elsewhere.
     pub fn forget_logs(&mut self) {
         self.logs.clear();
     }
 
-    /// Answers a unary call. Without columns the result is that of a method which returns nothing.
+    /// Answer a unary call. A result without columns is that of a method that returns nothing.
     pub fn reply(&mut self, result: &Batch) -> Result<()> {
         let State::Called(call) = &self.state else { return Err(Misuse::NoReply.into()) };
         let request_id = call.request_id.clone();
@@ -349,13 +353,13 @@ impl Server {
         Ok(())
     }
 
-    /// Answers with an error: a call of its method, or an open stream, which ends.
+    /// Answer with an error: a call, or an open stream, which ends.
     pub fn fail(&mut self, failure: &Failure) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Called(call) => {
                 let method = self.protocol.method(call.method);
                 let unary = method.filter(|method| method.kind == MethodKind::Unary);
-                // A header's schema is not known before the method has returned (section 9, phase 1.5).
+                // A header's schema is unknown before the method has returned (section 9, phase 1.5).
                 self.leftover = unary.is_none() && method.is_some_and(|method| method.header.is_none());
                 let schema = Arc::clone(unary.map_or(self.protocol.empty_schema(), |method| &method.result));
                 self.write_failure(&schema, failure, &call.request_id)
@@ -377,7 +381,7 @@ impl Server {
         }
     }
 
-    /// Opens the stream that a call asks for, and writes its header.
+    /// Open the stream of a call, and write its header.
     pub fn open(&mut self, output: &SchemaRef, input: &SchemaRef, header: Option<&Batch>) -> Result<()> {
         let State::Called(call) = &self.state else { return Err(Misuse::NoStreamCall.into()) };
         let request_id = call.request_id.clone();
@@ -399,7 +403,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers the last input.
+    /// Answer the last input.
     pub fn emit(&mut self, batch: &Batch) -> Result<()> {
         let State::Streaming(stream) = &mut self.state else { return Err(not_open()) };
         if !std::mem::take(&mut stream.owes) {
@@ -410,7 +414,7 @@ impl Server {
         stream.encoder.batch(batch, &mut self.out)
     }
 
-    /// Ends the output.
+    /// End the output.
     pub fn finish(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Streaming(stream) => {
@@ -428,7 +432,7 @@ impl Server {
         }
     }
 
-    /// Ends what the application has left: a call without an answer fails, as does an input; a stream whose input has
+    /// End what the application has left open: a call or an input without an answer fails; a stream whose input has
     /// ended is ended.
     pub fn settle(&mut self) -> Result<()> {
         match &self.state {
@@ -445,7 +449,7 @@ impl Server {
 
     fn after_stream(&mut self, begun: bool, ended: bool) {
         self.state = if begun && !ended { State::Draining } else { State::Idle };
-        // Who ends a stream before the first input has come will still get that input.
+        // A server that ends a stream before the first input has arrived will still receive that input.
         self.leftover = !begun;
     }
 
@@ -470,7 +474,7 @@ impl Server {
         encoder.finish(&mut self.out)
     }
 
-    /// Tells the client why this is the end, where it reads an answer.
+    /// Tell the client why the connection ends, if it is waiting for an answer.
     fn refuse(&mut self, error: &Error) {
         let failure = Failure::new("ProtocolError", &error.to_string());
         let told = match &self.state {
@@ -482,11 +486,11 @@ impl Server {
             }
             State::Called(_) | State::Fetching(_) | State::Draining => Ok(()),
         };
-        // The connection is over in any case.
+        // The connection ends in any case.
         drop(told);
     }
 
-    /// 16 hex digits that no other request of this server has.
+    /// Return 16 hex digits that no other request of this server has.
     fn next_id(&mut self) -> String {
         self.requests = self.requests.wrapping_add(1);
         id(self.config.seed, self.requests)
@@ -503,7 +507,7 @@ impl Streaming {
     }
 }
 
-/// Whether a batch says that it is a request, however wrong.
+/// Return whether a batch has the metadata of a request, valid or not.
 fn is_request(batch: &Batch) -> bool {
     batch.metadata.contains(key::METHOD) || batch.metadata.contains(key::REQUEST_VERSION)
 }

@@ -1,20 +1,20 @@
-//! The header of a shared memory segment and its allocator (section 11), on bytes that are handed in: the memory itself
-//! is the driver's.
+//! The header of a shared memory segment and its allocator (section 11), working on bytes that are passed in: the
+//! memory itself belongs to the driver.
 
 use penstock_wire::{Reader, Writer};
 
 use crate::error::{Malformed, Misuse, Result, SegmentHeader, Violation};
 use crate::metadata::{Metadata, key};
 
-/// The header; the data region begins behind it.
+/// The size of the header; the data region begins after it.
 pub const HEADER: u64 = 65_536;
 /// The fixed part of the header; the allocations follow.
 pub const FIXED: usize = 24;
 /// One allocation: offset and length.
 pub const ENTRY: usize = 16;
-/// How many allocations the header has room for.
+/// The most allocations that fit into the header.
 pub const MOST: usize = (HEADER as usize - FIXED) / ENTRY;
-/// Regions of ours begin at multiples of it, so that their batches can be used where they lie.
+/// The alignment of our regions, so that batches can be used in place.
 const ALIGNMENT: u64 = 64;
 const MAGIC: [u8; 4] = *b"VGIS";
 pub(crate) const VERSION: u32 = 1;
@@ -22,9 +22,9 @@ pub(crate) const VERSION: u32 = 1;
 /// A region in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Where it begins, counted from the start of the segment.
+    /// Its offset from the start of the segment.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u64,
 }
 
@@ -34,7 +34,7 @@ impl Region {
     }
 }
 
-/// The allocations of a segment, in the order of their offsets, checked: none lies outside the data region, and none in
+/// The allocations of a segment, ordered by offset and checked: each is inside the data region, and none overlaps
 /// another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
@@ -43,7 +43,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of a new segment of so many bytes, which must be more than the header.
+    /// Make the table of a new segment; its size must be larger than the header.
     pub fn new(size: u64) -> Result<Self> {
         if size <= HEADER {
             return Err(Misuse::SegmentSize(size).into());
@@ -51,12 +51,12 @@ impl Table {
         Ok(Self { size, regions: Vec::new() })
     }
 
-    /// How many bytes of the header hold `fixed` and the allocations that it counts.
+    /// Return how many bytes of the header hold `fixed` and the allocations that it counts.
     pub fn bytes(fixed: &[u8], size: u64) -> Result<usize> {
         count(fixed, size).map(|count| FIXED.saturating_add(count.saturating_mul(ENTRY)))
     }
 
-    /// Reads a header, of which at least [`bytes`](Self::bytes) are there.
+    /// Read a header; at least [`bytes`](Self::bytes) of it must be present.
     pub fn read(header: &[u8], size: u64) -> Result<Self> {
         let count = count(header, size)?;
         let mut reader = Reader::new(header.get(FIXED..).unwrap_or_default());
@@ -74,7 +74,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The header up to the last allocation.
+    /// Return the header up to the last allocation.
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::new(Vec::with_capacity(FIXED.saturating_add(self.regions.len().saturating_mul(ENTRY))));
         out.bytes(&MAGIC);
@@ -89,12 +89,12 @@ impl Table {
         out.into_inner()
     }
 
-    /// What is in use.
+    /// Return the regions in use.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// The first gap that is large enough (first fit); `None` when there is none, or too many regions.
+    /// Allocate in the first gap that is large enough (first fit); `None` if there is none, or too many regions.
     pub fn allocate(&mut self, length: u64) -> Option<Region> {
         let length = length.max(1).checked_next_multiple_of(ALIGNMENT)?;
         if self.regions.len() >= MOST {
@@ -112,14 +112,14 @@ impl Table {
         Some(region)
     }
 
-    /// Gives a region back. Whether one began there.
+    /// Free a region. Return whether one began there.
     pub fn free(&mut self, offset: u64) -> bool {
         let before = self.regions.len();
         self.regions.retain(|region| region.offset != offset);
         self.regions.len() != before
     }
 
-    /// Whether a pointer leads into a region that is in use: from its start on, not beyond its end.
+    /// Check that a pointer leads into a region in use: to its start, and not beyond its end.
     pub fn check(&self, pointer: Region) -> Result<()> {
         let region = self.regions.iter().find(|region| region.offset == pointer.offset);
         if region.is_some_and(|region| pointer.length <= region.length) {
@@ -150,7 +150,7 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     Ok(count)
 }
 
-/// The pointer that a zero-row batch carries instead of its data.
+/// Return the pointer that a zero-row batch carries instead of its data.
 pub fn pointer(metadata: &Metadata) -> Result<Region> {
     let number = |name: &[u8]| {
         let text = metadata.text(name).filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));

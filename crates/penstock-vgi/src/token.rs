@@ -5,7 +5,7 @@
 //!                              each: length (4), bytes
 //! ```
 //!
-//! Integers are little-endian. Nothing is read before the HMAC was verified, in constant time.
+//! Integers are little-endian. The HMAC is verified, in constant time, before anything is parsed.
 
 use hmac::{Hmac, KeyInit, Mac};
 use penstock_wire::{Reader, Writer};
@@ -16,7 +16,7 @@ use crate::protocol::Dialect;
 /// The bytes of an HMAC-SHA256.
 const MAC: usize = 32;
 
-/// What a token carries.
+/// The content of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// When it was made, in seconds since the Unix epoch.
@@ -27,38 +27,38 @@ pub struct Token {
     pub schema: Vec<u8>,
     /// The input schema, serialized.
     pub input_schema: Vec<u8>,
-    /// What names the stream; version 3 alone has it.
+    /// The ID of the stream; only version 3 has one.
     pub stream_id: String,
 }
 
-/// Who a token belongs to: only version 3 binds it.
+/// The caller that a token belongs to; only version 3 binds tokens to callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody has said who he is.
+    /// A caller without authentication.
     #[default]
     Anonymous,
     /// An authenticated caller.
     Principal {
-        /// Who vouches.
+        /// The domain that authenticated it.
         domain: String,
-        /// Who it is.
+        /// The name of the caller.
         principal: String,
     },
 }
 
-/// Why a token is refused.
+/// Why a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// It is not ours, not this caller's, or was changed.
+    /// It was not issued here, belongs to another caller, or was changed.
     Forged,
-    /// It is ours, of another version or form.
+    /// It was issued here, with another version or form.
     Malformed,
     /// It is too old.
     Expired,
 }
 
 impl Refused {
-    /// What the client is told.
+    /// Return the message for the client.
     pub const fn message(self) -> &'static str {
         match self {
             Self::Forged => "State token verification failed",
@@ -68,7 +68,7 @@ impl Refused {
     }
 }
 
-/// HMAC-SHA256 under a key of any length: RFC 2104 hashes a key that is longer than a block.
+/// Return HMAC-SHA256 under a key of any length: RFC 2104 hashes a key that is longer than a block.
 fn hmac(key: &[u8]) -> Hmac<Sha256> {
     let mut block = [0; 64];
     if key.len() > block.len() {
@@ -79,16 +79,16 @@ fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new(&block.into())
 }
 
-/// Makes and verifies the tokens of one fleet of servers.
+/// Issues and verifies the tokens of one fleet of servers.
 pub struct Signer {
     key: Vec<u8>,
     dialect: Dialect,
-    /// Seconds; 0 is for ever.
+    /// In seconds; 0 means no expiry.
     ttl: u64,
 }
 
 impl Signer {
-    /// Tokens of a dialect under a key. A `ttl` of 0 seconds never ends.
+    /// Make a signer for the tokens of a dialect. A `ttl` of 0 seconds means no expiry.
     pub fn new(key: impl Into<Vec<u8>>, dialect: Dialect, ttl: u64) -> Self {
         Self { key: key.into(), dialect, ttl }
     }
@@ -100,7 +100,7 @@ impl Signer {
         }
     }
 
-    /// The HMAC for a caller: version 3 derives a key for each.
+    /// Return the HMAC for a caller: version 3 derives a key for each caller.
     fn mac(&self, identity: &Identity) -> Hmac<Sha256> {
         match self.dialect {
             Dialect::Spec => hmac(&self.key),
@@ -121,7 +121,7 @@ impl Signer {
         }
     }
 
-    /// The bytes of a token.
+    /// Return the bytes of a token.
     pub fn seal(&self, token: &Token, identity: &Identity) -> Vec<u8> {
         let mut out = Writer::new(Vec::new());
         out.u8(self.version());
@@ -135,7 +135,7 @@ impl Signer {
         self.sign(out.into_inner(), identity)
     }
 
-    /// Return bytes and behind them their HMAC, under the key of this caller.
+    /// Append to bytes their HMAC under the key of this caller.
     pub fn sign(&self, mut bytes: Vec<u8>, identity: &Identity) -> Vec<u8> {
         let mut mac = self.mac(identity);
         mac.update(&bytes);
@@ -143,7 +143,7 @@ impl Signer {
         bytes
     }
 
-    /// What a token says, after it was verified. `now` is in seconds since the Unix epoch.
+    /// Verify and read a token. `now` is in seconds since the Unix epoch.
     pub fn open(&self, bytes: &[u8], identity: &Identity, now: u64) -> Result<Token, Refused> {
         let at = bytes.len().checked_sub(MAC).ok_or(Refused::Forged)?;
         let (signed, tag) = bytes.split_at_checked(at).ok_or(Refused::Forged)?;

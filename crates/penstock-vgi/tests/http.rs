@@ -1,4 +1,4 @@
-//! The two ends of HTTP in memory, one answering the other.
+//! The two ends of HTTP in memory, connected to each other.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
@@ -136,7 +136,7 @@ fn an_exchange_goes_on_with_its_token_in_both_dialects() {
             answered = read(&call.finish(Some(b"two".to_vec()), NOW).expect("an answer"));
             assert_eq!(column(&answered, 0), [2.0, 4.0]);
         }
-        // An answer without rows is an answer.
+        // An answer without rows is still an answer.
         let token = answered.token.clone().expect("a token");
         let body = exchange_body(batch(&[]), &token, false).expect("writable");
         let mut call = called(&service, post("/vgi/scale/exchange", body));
@@ -232,6 +232,6 @@ fn pages_wait_for_who_asks_where_they_are_guarded_or_made_elsewhere() {
     assert!(own.wants_own_page());
     let said = own.respond(Response { status: 302, ..Response::default() });
     assert_eq!((said.status, said.headers.get("X-Request-ID").is_some()), (302, true));
-    // The health is for everybody.
+    // The health page needs no authentication.
     assert!(matches!(service.begin(get("/vgi/health")), Begun::Done(response) if response.status == 200));
 }

@@ -78,7 +78,7 @@ impl Pair {
         Self { client: Client::new(Limits::default()), server: Server::new(protocol, config) }
     }
 
-    /// What the server learns of what the client has sent.
+    /// Return the server's next event for what the client has sent.
     fn event(&mut self) -> Option<Event> {
         let bytes = self.client.output().concat();
         self.feed(&bytes)
@@ -102,7 +102,7 @@ impl Pair {
         }
     }
 
-    /// What the client learns of what the server has sent.
+    /// Return the client's answers for what the server has sent.
     fn answers(&mut self) -> Vec<Answer> {
         let bytes = self.server.output().concat();
         let mut rest = bytes.as_slice();
@@ -151,7 +151,7 @@ impl Pair {
         self.server.open(&output, &schema(&[]), header).expect("called");
     }
 
-    /// A request of any shape, and the error type that it is answered with.
+    /// Send a request of any shape, and return the error type of the answer.
     fn refused(&mut self, params: Batch) -> String {
         let mut out = Output::new();
         ipc::stream(&Arc::clone(&params.schema), [&params], &mut out).expect("writable");
@@ -247,7 +247,7 @@ fn a_cancelled_stream_ends_and_the_next_call_is_served() {
         }
         pair.client.close(true).expect("open");
         let bytes = pair.client.output().concat();
-        // The end of the input lies behind the cancel batch, and is read after the answer.
+        // The end of the input comes after the cancel batch, and is read after the answer.
         let (cancel, end) = bytes.split_at(bytes.len() - ipc::END.len());
         assert!(matches!(pair.feed(cancel), Some(Event::Cancelled)));
         pair.server.settle().expect("open");
@@ -266,11 +266,11 @@ fn a_stream_that_is_left_behind_ends_with_the_next_request() {
     assert!(matches!(pair.event(), Some(Event::Input(_))));
     pair.server.emit(&batch(vec![("x", floats(&[1.0]))])).expect("owed");
     assert_eq!(pair.answers().len(), 1);
-    // Another client on the same connection knows nothing of the stream.
+    // Another client on the same connection does not know of the stream.
     pair.client = Client::new(Limits::default());
     pair.client.call("nothing", Batch::new(schema(&[]), Vec::new(), 1), Metadata::new()).expect("idle");
     let bytes = pair.client.output().concat();
-    // The request's schema message ends the stream; the call comes with the rest.
+    // The request's schema message ends the stream; the rest of the request makes the call.
     let mut out = Output::new();
     ipc::stream(&schema(&[]), [], &mut out).expect("writable");
     let (begun, rest) = bytes.split_at(out.len() - ipc::END.len());

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-/// An interval that doubles up to a maximum until it is reset: how long to wait before something is tried again.
+/// An interval that doubles up to a maximum until it is reset: how long to wait before an operation is retried.
 ///
-/// It has neither a clock nor chance of its own. Where many clients may fail together, [`advance_by`](Self::advance_by) takes a
-/// random number, so that they do not come again together.
+/// The type reads no clock and draws no random numbers. Where many clients may fail together,
+/// [`advance_by`](Self::advance_by) takes a random number, so that they do not all retry at the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Make one whose first interval is `first`, and which grows to `most`.
+    /// Make one whose first interval is `first` and which grows to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
         let first = first.min(most);
         Self { first, most, next: first }
@@ -41,12 +41,12 @@ impl Backoff {
         now
     }
 
-    /// Return the same, from half of it to all of it as a random number from 0 to 1 says.
+    /// Return the same interval scaled by a random number from 0 to 1: from half of it to all of it.
     pub fn advance_by(&mut self, chance: f64) -> Duration {
         self.advance().mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// Begin anew with the first interval: something has worked.
+    /// Start over with the first interval, because an attempt succeeded.
     pub const fn reset(&mut self) {
         self.next = self.first;
     }

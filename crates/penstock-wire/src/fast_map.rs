@@ -1,13 +1,13 @@
-//! Maps whose keys are a few small integers, IDs above all.
+//! Maps whose keys are a few small integers, usually IDs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map for keys that are made of integers: its hash is one multiplication for each, with a seed of its own that
-/// nobody outside can know, so that a peer who chooses the keys cannot make them collide.
+/// A map for keys that are made of integers. Its hash is one multiplication for each integer. Each map has a random
+/// seed, which a peer cannot know, so a peer that chooses the keys cannot make them collide.
 pub type FastMap<K, V> = HashMap<K, V, FastHash>;
 
-/// What makes the hashers of a [`FastMap`].
+/// Makes the hashers of a [`FastMap`].
 #[derive(Debug, Clone)]
 pub struct FastHash {
     seed: u64,
@@ -34,7 +34,7 @@ impl BuildHasher for FastHash {
 }
 
 impl FastHasher {
-    /// Both halves of a product: every bit of the value reaches every bit of the state.
+    /// Fold both halves of a product together, so that every bit of the value reaches every bit of the state.
     fn fold(&mut self, value: u64) {
         let product = u128::from(self.state ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         self.state = (product >> 64) as u64 ^ product as u64;
@@ -86,7 +86,7 @@ mod tests {
     fn neighbouring_keys_spread_over_low_and_high_bits() {
         let hash = FastHash::default();
         let hashes: Vec<u64> = (0..4_096_u32).map(|id| hash.hash_one((7_u16, id))).collect();
-        // The map takes its place from the low bits and its tag from the highest seven.
+        // The map takes the bucket from the low bits and the tag from the highest seven.
         let low: HashSet<u64> = hashes.iter().map(|hash| hash & 0xFFFF).collect();
         let high: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
         assert!(low.len() > 3_500 && high.len() == 128, "{} {}", low.len(), high.len());

@@ -10,12 +10,12 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of `value` on `name`.
+    /// Make a limit of `value` on `name`.
     pub const fn new(name: &'static str, value: u64) -> Self {
         Self { name, value }
     }
 
-    /// Refuses what is above the limit.
+    /// Reject a value above the limit.
     pub const fn check(&self, actual: u64) -> Result<(), LimitExceeded> {
         if actual > self.value {
             return Err(LimitExceeded { name: self.name, limit: self.value, actual });
@@ -24,14 +24,14 @@ impl Limit {
     }
 }
 
-/// Something was above its limit.
+/// A value was above its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitExceeded {
     /// What is limited.
     pub name: &'static str,
     /// The largest value allowed.
     pub limit: u64,
-    /// The value that was refused.
+    /// The value that was rejected.
     pub actual: u64,
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Fewer bytes were there than a field needs.
+/// The input has fewer bytes than a field needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncated {
     /// How many bytes the field takes.
@@ -17,7 +17,7 @@ impl fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-/// A cursor over bytes that came from a peer. It cannot overrun them, and a read that fails leaves it where it was.
+/// A cursor over bytes that came from a peer. It cannot overrun them, and a read that fails does not move it.
 ///
 /// Integers without a suffix are big-endian (network order); the `_le` twins are little-endian.
 #[derive(Debug, Clone)]
@@ -26,22 +26,22 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A cursor at the first of `bytes`.
+    /// Make a cursor at the first of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// How many bytes are left.
+    /// Return how many bytes are left.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether all bytes have been read.
+    /// Return whether all bytes have been read.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next `length` bytes, borrowed from the input: nothing is allocated, whatever a peer wrote as a length.
+    /// Return the next `length` bytes, borrowed from the input. Nothing is allocated, whatever length a peer wrote.
     #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(self.truncated(length))?;
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next `N` bytes.
+    /// Return the next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(self.truncated(N))?;
@@ -57,49 +57,49 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    /// A byte.
+    /// Read a byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         self.array().map(|[byte]| byte)
     }
 
-    /// Two bytes, big-endian.
+    /// Read two bytes, big-endian.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Three bytes, big-endian.
+    /// Read three bytes, big-endian.
     #[inline]
     pub fn u24(&mut self) -> Result<u32, Truncated> {
         self.array().map(|[a, b, c]| u32::from_be_bytes([0, a, b, c]))
     }
 
-    /// Four bytes, big-endian.
+    /// Read four bytes, big-endian.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Eight bytes, big-endian.
+    /// Read eight bytes, big-endian.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Two bytes, little-endian.
+    /// Read two bytes, little-endian.
     #[inline]
     pub fn u16_le(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Four bytes, little-endian.
+    /// Read four bytes, little-endian.
     #[inline]
     pub fn u32_le(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes, little-endian.
+    /// Read eight bytes, little-endian.
     #[inline]
     pub fn u64_le(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_le_bytes)

@@ -1,6 +1,7 @@
 use bytes::BufMut;
 
-/// The twin of [`Reader`](crate::Reader): appends to a buffer that grows (`Vec<u8>`, `BytesMut`, or a `&mut` of one).
+/// The counterpart of [`Reader`](crate::Reader): appends to a buffer that grows (`Vec<u8>`, `BytesMut`, or a `&mut` of
+/// one).
 ///
 /// Integers without a suffix are big-endian (network order); the `_le` twins are little-endian.
 #[derive(Debug, Default)]
@@ -9,47 +10,47 @@ pub struct Writer<B> {
 }
 
 impl<B: BufMut> Writer<B> {
-    /// Appends to `out`.
+    /// Make a writer that appends to `out`.
     pub const fn new(out: B) -> Self {
         Self { out }
     }
 
-    /// The buffer, with all that was written.
+    /// Return the buffer with everything that was written.
     pub fn into_inner(self) -> B {
         self.out
     }
 
-    /// A byte.
+    /// Append a byte.
     pub fn u8(&mut self, value: u8) {
         self.out.put_u8(value);
     }
 
-    /// Two bytes, big-endian.
+    /// Append two bytes, big-endian.
     pub fn u16(&mut self, value: u16) {
         self.out.put_u16(value);
     }
 
-    /// Four bytes, big-endian.
+    /// Append four bytes, big-endian.
     pub fn u32(&mut self, value: u32) {
         self.out.put_u32(value);
     }
 
-    /// Eight bytes, big-endian.
+    /// Append eight bytes, big-endian.
     pub fn u64(&mut self, value: u64) {
         self.out.put_u64(value);
     }
 
-    /// Four bytes, little-endian.
+    /// Append four bytes, little-endian.
     pub fn u32_le(&mut self, value: u32) {
         self.out.put_u32_le(value);
     }
 
-    /// Eight bytes, little-endian.
+    /// Append eight bytes, little-endian.
     pub fn u64_le(&mut self, value: u64) {
         self.out.put_u64_le(value);
     }
 
-    /// Bytes as they are.
+    /// Append bytes as they are.
     pub fn bytes(&mut self, data: &[u8]) {
         self.out.put_slice(data);
     }

@@ -1,4 +1,4 @@
-//! The headers of a mail and of its parts: what they say of the content, and what becomes metadata.
+//! The headers of a mail and of its parts: what they declare about the content, and what becomes metadata.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use mail_parser::{Address, ContentType, HeaderName, HeaderValue, MessageParser, 
 use super::transfer::Encoding;
 use crate::name;
 
-/// How many bytes of one header become metadata.
+/// The most bytes of one header that become metadata.
 const MAX_VALUE: usize = 32 * 1024;
-/// Bytes that are not UTF-8 pass through the library as characters of this private plane, since it would replace
-/// them all by one and the same.
+/// Bytes that are not UTF-8 pass through the library as characters of this private plane, because it would replace all
+/// of them by the same character.
 const PRIVATE: u32 = 0x10_ff00;
 
-/// What the headers say of what follows them.
+/// What the headers declare about the content after them.
 #[derive(Default)]
 pub(crate) struct Headers {
     /// In lower case, with a slash.
@@ -28,7 +28,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Reads a block of headers without the blank line behind it.
+    /// Parse a block of headers without the blank line after it.
     pub(crate) fn decode(bytes: &[u8], name_limit: usize) -> Self {
         let mut block = escape(bytes);
         block.push_str("\r\n\r\n");
@@ -67,7 +67,7 @@ impl Headers {
         self.charset = content.attribute("charset").map(str::to_owned);
     }
 
-    /// The boundary between the parts of a multipart.
+    /// Return the boundary between the parts of a multipart.
     pub(crate) fn multipart(&self) -> Option<&str> {
         self.boundary.as_deref().filter(|_| self.is_multipart())
     }
@@ -86,7 +86,7 @@ fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// `text` with the bytes that [`escape`] hid written `\xhh`, cut at `limit`.
+/// Return `text`, cut at `limit`, with the bytes that [`escape`] hid written as `\xhh`.
 fn bounded(text: &str, limit: usize) -> String {
     let mut bytes = Vec::with_capacity(text.len().min(limit));
     for c in text.chars() {

@@ -1,8 +1,8 @@
-//! Mail (RFC 5322) and MIME (RFC 2045, 2046): the parts of a mail one after the other, multiparts flattened, decoded
-//! as they are read. A nested mail is one part, and a container again.
+//! Mail (RFC 5322) and MIME (RFC 2045, 2046): the parts of a mail in sequence, with multiparts flattened, decoded as
+//! they are read. A nested mail is one part, and is a container itself.
 //!
-//! The walk over the boundaries is ours because the library holds a mail and all of its decoded parts in memory; the
-//! headers are the library's.
+//! The boundaries are walked here, because the library holds a mail and all of its decoded parts in memory; the library
+//! parses the headers.
 //!
 //! ```text
 //! Preamble ── first delimiter ──> Part ── delimiter ──> Part ... ── close ──> Between ── delimiter of an outer one ──> Part
@@ -25,16 +25,16 @@ use crate::failure::Failure;
 use crate::lines::{Line, Lines};
 use crate::workspace::Source;
 
-/// How long the headers of a mail or of a part may be.
+/// The most bytes of the headers of a mail or a part.
 const MAX_HEADERS: u64 = 1024 * 1024;
-/// How deep multiparts may lie in one another within one mail.
+/// The deepest nesting of multiparts in one mail.
 const MAX_LEVELS: usize = 100;
-/// Headers that make a text a mail: any one of the first and two of all.
+/// Headers that make a text a mail: at least one of the first list, and two in total.
 const SENDERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
 const OTHERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
-/// Whether `head` begins with a block of headers such as mails have: those of a mail that was sent, or those of a
-/// multipart. Any line that is no header, or a continuation of one, before the first blank line says no.
+/// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. Any line before the first
+/// blank one that is neither a header nor a continuation means no.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
     let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
     for line in head.split(|&byte| byte == b'\n') {
@@ -56,7 +56,7 @@ pub(crate) fn is_mail(head: &[u8]) -> bool {
     multipart || (senders > 0 && senders + others > 1)
 }
 
-/// Whether the first line is a header: enough where the container says that this is a mail.
+/// Return whether the first line is a header, which suffices if the container declares that this is a mail.
 pub(crate) fn begins_with_header(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n').next().is_some_and(|line| header_name(line).is_some())
 }
@@ -71,27 +71,27 @@ fn header_name(line: &[u8]) -> Option<&[u8]> {
 pub(crate) struct MailWalker {
     lines: Lines,
     state: State,
-    /// The multiparts that the next part lies in, innermost last.
+    /// The multiparts that contain the next part, innermost last.
     levels: Vec<Level>,
 }
 
-/// Why a mail cannot be walked, and its source, if that still can be read.
+/// Why a mail cannot be walked, and its source if that can still be read.
 type Refused = (Failure, Option<Box<dyn Source>>);
 
 struct Level {
     boundary: Vec<u8>,
-    /// Parts of a multipart/digest are mails unless they say otherwise (RFC 2046, 5.1.5).
+    /// Whether it is a multipart/digest, whose parts are mails unless declared otherwise (RFC 2046, 5.1.5).
     digest: bool,
 }
 
 enum State {
-    /// The mail's own body, no multipart.
+    /// The mail's own body, which is not a multipart.
     Body(Headers),
-    /// Before the first part of the innermost multipart; where that begins.
+    /// Before the first part of the innermost multipart, and where that begins.
     Preamble(u64),
-    /// The headers of a part come next.
+    /// The next bytes are the headers of a part.
     Part,
-    /// Behind the close of a multipart, within another one.
+    /// After the close of a multipart, inside an outer one.
     Between,
     Done,
 }
@@ -103,7 +103,7 @@ struct Delimiter {
 }
 
 impl MailWalker {
-    /// Reads the mail's headers; what becomes metadata of the mail comes back beside the walker.
+    /// Read the mail's headers; return the walker and the mail's metadata.
     pub(crate) fn open(
         source: Box<dyn Source>,
         name_limit: usize,
@@ -123,7 +123,7 @@ impl MailWalker {
         Ok((walker, metadata))
     }
 
-    /// Goes one level down if `headers` are those of a multipart.
+    /// Descend one level if `headers` are those of a multipart.
     fn enter(&mut self, headers: &Headers) -> bool {
         let Some(boundary) = headers.multipart().filter(|_| self.levels.len() < MAX_LEVELS) else { return false };
         let digest = headers.media_type.as_deref() == Some("multipart/digest");
@@ -131,7 +131,7 @@ impl MailWalker {
         true
     }
 
-    /// Reads headers up to and with the blank line behind them, or up to a delimiter.
+    /// Read headers up to and including the blank line after them, or up to a delimiter.
     fn read_headers(&mut self, name_limit: usize) -> Result<Headers, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let start = self.lines.position();
@@ -161,7 +161,7 @@ impl MailWalker {
         })
     }
 
-    /// What comes behind a delimiter; the multiparts that it ends are left.
+    /// Leave the multiparts that a delimiter ends, and return the next state.
     fn pass(&mut self, delimiter: &Delimiter) -> State {
         self.levels.truncate(delimiter.level + usize::from(!delimiter.closes));
         match (delimiter.closes, self.levels.is_empty()) {
@@ -171,8 +171,8 @@ impl MailWalker {
         }
     }
 
-    /// Reads on to the next delimiter, or the end. The first number is where the content before it ends: the end of
-    /// line before a delimiter belongs to the delimiter.
+    /// Read on to the next delimiter or the end. The first number is the end of the content before it: the line end
+    /// before a delimiter belongs to the delimiter.
     fn seek_delimiter(&mut self, context: &Context<'_>) -> Result<(u64, Option<Delimiter>), Failure> {
         let deadline = context.deadline();
         let mut end = self.lines.position();
@@ -187,7 +187,7 @@ impl MailWalker {
         }
     }
 
-    /// The part whose content lies from `start` to `end`; the lines go on where they are.
+    /// Return the part with the content from `start` to `end`; afterwards reading resumes at the same line as before.
     fn take(&mut self, headers: Headers, start: u64, end: u64, context: &mut Context<'_>) -> Result<Child, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let next = self.lines.position();
@@ -222,7 +222,7 @@ impl MailWalker {
 
     fn take_body(&mut self, headers: Headers, context: &mut Context<'_>) -> Result<Option<Child>, Failure> {
         let start = self.lines.position();
-        // No levels: this reads to the end.
+        // There are no levels, so this reads to the end.
         let (end, _) = self.seek_delimiter(context)?;
         match start == end {
             true => Ok(None),
@@ -237,7 +237,7 @@ impl MailWalker {
             return Ok(None);
         }
         if start == end && self.levels.len() == 1 {
-            // Headers only, as in a report of a mail that could not be delivered: there is no body to be cut.
+            // Headers only, as in a report of an undeliverable mail: there is no body that could be incomplete.
             return Ok(None);
         }
         let child = self.take(Headers::default(), start, end, context)?;
@@ -275,7 +275,7 @@ impl MailWalker {
 impl Walker for MailWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         loop {
-            // Each step sets the state again unless it was the last one.
+            // Each step sets the state again, unless it was the last one.
             let step = match std::mem::replace(&mut self.state, State::Done) {
                 State::Body(headers) => return result(self.take_body(headers, context)),
                 State::Preamble(start) => self.take_preamble(start, context),
@@ -295,7 +295,8 @@ fn result(step: Result<Option<Child>, Failure>) -> Option<Child> {
 }
 
 impl Child {
-    /// The same child, but failed: its bytes are what the container has, and `failure` says what is wrong with them.
+    /// Return the child as failed: its bytes are those that the container has, and `failure` says what is wrong with
+    /// them.
     fn damaged(mut self, failure: Failure) -> Self {
         self.content = match self.content {
             Content::Whole(fetched) | Content::Damaged(fetched, _) | Content::Typed(fetched, _, _) => {

@@ -1,28 +1,29 @@
-//! Transfer encodings (RFC 2045, section 6), decoded as the bytes go by.
+//! Transfer encodings (RFC 2045, section 6), decoded as the bytes are read.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::uu::Uu;
 
-/// How a part of a mail is encoded.
+/// The encoding of a part of a mail.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Encoding {
-    /// 7bit, 8bit, binary: the bytes are what they are.
+    /// 7bit, 8bit, binary: the bytes are unencoded.
     #[default]
     Identity,
     Base64,
     QuotedPrintable,
-    /// No part of MIME, but mails have it.
+    /// Not defined by MIME, but used in mails.
     Uuencode,
-    /// Something else, as it is called.
+    /// Any other encoding, by its name.
     Unknown(String),
 }
 
-/// How much of an unknown encoding's name is told.
+/// How much of an unknown encoding's name goes into a message.
 const MAX_NAMED: usize = 64;
 
 impl Encoding {
-    /// The encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common mistakes.
+    /// Return the encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common
+    /// mistakes.
     pub(crate) fn named(name: &str) -> Self {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         match plain.as_str() {
@@ -34,7 +35,7 @@ impl Encoding {
         }
     }
 
-    /// `input` without this encoding. What is encoded in an unknown way stays as it is.
+    /// Remove this encoding from `input`. An unknown encoding is left as it is.
     pub(crate) fn decode<'r>(&self, input: impl Read + 'r) -> Box<dyn Read + 'r> {
         match self {
             Self::Identity | Self::Unknown(_) => Box::new(input),
@@ -45,10 +46,10 @@ impl Encoding {
     }
 }
 
-/// Bytes in, bytes out, with what lies between two calls kept inside.
+/// A decoder from bytes to bytes, with its state between calls.
 pub(super) trait Machine {
-    /// Takes bytes off the front of `input` and gives others to `buffer` as long as that is simple, and tells how many;
-    /// the next one then goes to [`Self::step`].
+    /// Decode bytes from the front of `input` into `buffer` as long as that is simple; return how many were consumed
+    /// and produced. The next byte then goes to [`Self::step`].
     fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
         (0, 0)
     }
@@ -57,10 +58,10 @@ pub(super) trait Machine {
     fn finish(&mut self, out: &mut Out) -> io::Result<()>;
 }
 
-/// How many bytes one step gives at most: what is missing of a uuencoded line.
+/// The most bytes that one step produces: the missing rest of a uuencoded line.
 const STEP: usize = 64;
 
-/// The bytes that steps gave and that were not read yet.
+/// The bytes that steps have produced and that were not read yet.
 pub(super) struct Out {
     bytes: [u8; STEP],
     length: usize,
@@ -128,13 +129,13 @@ impl<R: Read, M: Machine> Read for Decoder<R, M> {
     }
 }
 
-/// Base64. Bytes outside of the alphabet are skipped (RFC 2045, 6.8); padding ends a group, so that encoded texts
-/// that were put one behind the other decode.
+/// Base64. Bytes outside the alphabet are skipped (RFC 2045, 6.8); padding ends a group, so that concatenated encoded
+/// texts can be decoded.
 #[derive(Default)]
 struct Base64 {
     bits: u32,
     sextets: u8,
-    /// A group ended after one sextet, which is no byte.
+    /// Whether a group ended after one sextet, which is not a byte.
     cut: bool,
 }
 
@@ -154,7 +155,7 @@ impl Base64 {
     }
 }
 
-/// The value of a byte of the alphabet.
+/// Return the value of a byte of the alphabet.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -167,7 +168,7 @@ fn sextet(byte: u8) -> Option<u8> {
 }
 
 impl Machine for Base64 {
-    /// Whole groups, which is what nearly all of a line is.
+    /// Decode whole groups, which are nearly all of a line.
     fn run(&mut self, input: &[u8], buffer: &mut [u8]) -> (usize, usize) {
         if self.sextets > 0 {
             return (0, 0);
@@ -206,7 +207,7 @@ impl Machine for Base64 {
     }
 }
 
-/// Quoted-printable (RFC 2045, 6.7). What is no valid escape stays as it is.
+/// Quoted-printable (RFC 2045, 6.7). An invalid escape is left as it is.
 #[derive(Default)]
 enum Quoted {
     #[default]
@@ -217,7 +218,7 @@ enum Quoted {
 }
 
 impl Machine for Quoted {
-    /// What stands for itself.
+    /// Copy unescaped bytes.
     fn run(&mut self, input: &[u8], buffer: &mut [u8]) -> (usize, usize) {
         if !matches!(self, Self::Plain) {
             return (0, 0);
@@ -256,7 +257,7 @@ impl Machine for Quoted {
 }
 
 impl Quoted {
-    /// Gives the bytes of an escape that turned out to be none.
+    /// Return the bytes of an escape that turned out to be invalid.
     fn give_back(self, out: &mut Out) {
         match self {
             Self::Plain => {}
@@ -296,9 +297,9 @@ mod tests {
     fn uuencoded_lines_stand_between_begin_and_end() {
         let text = b"some words\r\nbegin 644 x.txt\r\n+:&5L;&\\@=V]R;&0\r\n`\r\nend\r\nmore";
         assert_eq!(decode(&Encoding::Uuencode, text).unwrap(), b"hello world");
-        // Spaces that were lost at a line's end stand for zeros.
+        // Spaces lost at a line's end stand for zeros.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n(:0\n`\nend\n").unwrap(), b"i\0\0\0\0\0\0\0");
-        // The line of no bytes may have lost its only one.
+        // The line of zero bytes may have lost its only one.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n!:0\n\nend\n").unwrap(), b"i");
         assert!(decode(&Encoding::Uuencode, b"begin 644 x\n+:&5L;&\\@=V]R;&0\n").is_err());
         assert!(decode(&Encoding::Uuencode, b"nothing").is_err());

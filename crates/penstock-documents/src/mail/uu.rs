@@ -1,4 +1,4 @@
-//! Uuencode (POSIX): lines between `begin MODE NAME` and an empty line, each with its length before it.
+//! Uuencode (POSIX): lines between `begin MODE NAME` and an empty line, each preceded by its length.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use super::transfer::{Machine, Out};
 
 const BEGIN: &[u8] = b"begin ";
 const END: &[u8] = b"end";
-/// The first byte of the alphabet; the grave accent stands for it too.
+/// The first byte of the alphabet; the grave accent is an alternative to it.
 const ZERO: u8 = b' ';
 
-/// Decodes the first uuencoded file; what stands around it is skipped.
+/// Decodes the first uuencoded file; the text around it is skipped.
 #[derive(Default)]
 pub(super) struct Uu {
     state: State,
@@ -17,23 +17,23 @@ pub(super) struct Uu {
 
 #[derive(Default, Clone, Copy)]
 enum State {
-    /// At a line's beginning, so many bytes of which are those of `begin`.
+    /// At a line's beginning, after this many bytes of `begin`.
     #[default]
     Search,
     Begin(usize),
     /// In a line that does not begin the file.
     Skip,
-    /// In the line that does.
+    /// In the line that begins the file.
     Name,
-    /// A line's length comes next.
+    /// The next byte is a line's length.
     Length,
-    /// So many bytes are left in the line; so many sextets of the next group are there.
+    /// How many bytes are left in the line, and how many sextets of the next group are there.
     Data {
         left: u8,
         sextets: u8,
         bits: u32,
     },
-    /// Where a length should be, so many bytes of `end` are.
+    /// In place of a length, after this many bytes of `end`.
     End(usize),
     Ended,
 }
@@ -55,7 +55,7 @@ impl Machine for Uu {
             (State::End(matched), _) if END.get(matched) != Some(&byte) => State::Skip,
             (State::End(matched), _) if matched + 1 == END.len() => State::Ended,
             (State::End(matched), _) => State::End(matched + 1),
-            // No length: what follows is no line of the file.
+            // This is not a length, so the line does not belong to the file.
             (State::Length, _) => State::Skip,
             (State::Data { left, sextets, bits }, b'\n') => {
                 pad(left, sextets, bits, out);
@@ -82,14 +82,14 @@ fn begin(matched: usize, byte: u8) -> State {
     }
 }
 
-/// Ends a line. Mail systems drop spaces at a line's end, which stand for zeros: these are given back.
+/// End a line. Mail systems drop spaces at a line's end, which stand for zeros, so these are restored.
 fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) {
     let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
     let [_, bytes @ ..] = bits.to_be_bytes();
     bytes.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|byte| out.push(byte));
 }
 
-/// Takes one sextet in; four of them give three bytes, or as many as the line still has.
+/// Add one sextet; four of them result in three bytes, or in as many as the line still has.
 fn group(mut left: u8, sextets: u8, bits: u32, byte: u8, out: &mut Out) -> State {
     let bits = (bits << 6) | u32::from(byte.wrapping_sub(ZERO) & 0x3f);
     if sextets < 3 {

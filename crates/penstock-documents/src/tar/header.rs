@@ -1,5 +1,5 @@
-//! The headers of a tar archive: what describes one member, and what the members before it add to that (GNU long
-//! names, pax records).
+//! The headers of a tar archive: the one that describes a member, and the extensions before it (GNU long names, pax
+//! records).
 
 use ::tar::{EntryType, Header};
 
@@ -8,17 +8,18 @@ use crate::failure::Failure;
 /// The unit of a tar archive.
 pub(crate) const BLOCK: u64 = 512;
 
-/// Whether `block` is a header: the sum over its bytes is in it (POSIX ustar; some old writers summed signed bytes).
+/// Return whether `block` is a header: it contains the sum of its bytes (POSIX ustar; some old writers summed signed
+/// bytes).
 pub(crate) fn is_header(block: &[u8]) -> bool {
     decode(block).is_some()
 }
 
-/// The header in `block`, if its checksum holds.
+/// Return the header in `block`, if its checksum is right.
 pub(crate) fn decode(block: &[u8]) -> Option<Header> {
     let mut header = Header::new_old();
     header.as_mut_bytes().copy_from_slice(block.first_chunk::<{ BLOCK as usize }>()?);
     let expected = i64::from(header.cksum().ok()?);
-    // The checksum's own field counts as spaces.
+    // The checksum field itself counts as spaces.
     let blank = (148..156).fold(0, |sum, _| sum + i64::from(b' '));
     let counted = || block.iter().take(BLOCK as usize).enumerate().filter(|(at, _)| !(148..156).contains(at));
     let unsigned = counted().fold(blank, |sum, (_, byte)| sum + i64::from(*byte));
@@ -26,19 +27,19 @@ pub(crate) fn decode(block: &[u8]) -> Option<Header> {
     (expected != 0 && (expected == unsigned || expected == signed)).then_some(header)
 }
 
-/// What the headers before a member's own say of it.
+/// What the headers before a member's own declare about it.
 #[derive(Default)]
 pub(crate) struct Ahead {
     pub(crate) name: Option<Vec<u8>>,
     pub(crate) link: Option<Vec<u8>>,
     pub(crate) size: Option<u64>,
     pub(crate) sparse: bool,
-    /// What was wrong with one of them: the member cannot be trusted.
+    /// What was wrong with one of them: then the member cannot be trusted.
     pub(crate) damage: Option<Failure>,
 }
 
 impl Ahead {
-    /// Takes in the bytes of a GNU long name (`L`) or long link (`K`).
+    /// Add the bytes of a GNU long name (`L`) or long link (`K`).
     pub(crate) fn take_long(&mut self, kind: EntryType, bytes: &[u8]) {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
         if kind.is_gnu_longlink() {
@@ -48,8 +49,8 @@ impl Ahead {
         }
     }
 
-    /// Takes in a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length counts, since a value may
-    /// hold line feeds itself.
+    /// Add a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length decides, because a value may
+    /// contain line feeds.
     pub(crate) fn take_pax(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && bytes.first() != Some(&0) {
             let taken = record(bytes).ok_or(()).and_then(|(key, value, rest)| {
@@ -75,7 +76,7 @@ impl Ahead {
     }
 }
 
-/// The first record's key and value, and what follows it.
+/// Return the first record's key and value, and what follows it.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().position(|&byte| byte == b' ')?;
     let length = usize::try_from(number(bytes.get(..space)?)?).ok()?;

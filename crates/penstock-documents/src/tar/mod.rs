@@ -1,9 +1,10 @@
-//! tar: old, ustar, GNU and pax archives, walked header by header. Nothing is ever created from a name or a link.
+//! tar: old, ustar, GNU and pax archives, walked header by header. No file is ever created from a name or a link.
 //!
 //! ```text
 //! [header for the next member: long name, pax] header data padding | ... | zeros
 //! ```
-//! The library decodes headers; the walk is ours, because the library reads long names whole and expands sparse files.
+//! The library decodes headers. The walk is implemented here, because the library reads long names completely and
+//! expands sparse files.
 
 mod header;
 
@@ -19,9 +20,10 @@ use crate::workspace::Source;
 pub(crate) use header::is_header;
 use header::{Ahead, BLOCK};
 
-/// How long a name or a set of pax records may be.
+/// The most bytes of a name or a set of pax records.
 const MAX_EXTENSION: u64 = 1024 * 1024;
-/// Where GNU's old sparse header, and each block that continues it, says that another such block follows.
+/// The position of the flag in GNU's old sparse header, and in each block that continues it, that another such block
+/// follows.
 const SPARSE_CONTINUED: u64 = 482;
 const SPARSE_BLOCK_CONTINUED: u64 = 504;
 
@@ -29,14 +31,14 @@ const SPARSE_BLOCK_CONTINUED: u64 = 504;
 pub(crate) struct TarWalker {
     source: Box<dyn Source>,
     length: u64,
-    /// Where the next header lies.
+    /// The position of the next header.
     next: u64,
     /// Whether zeros were seen since the last member.
     ended: bool,
     done: bool,
 }
 
-/// What is done after one header was read.
+/// The result of reading one header.
 enum Step {
     Child(Child),
     Again,
@@ -47,13 +49,13 @@ impl TarWalker {
         Self { source, length, next: 0, ended: false, done: false }
     }
 
-    /// The rest of the archive cannot be read: one part stands for it.
+    /// End the walk with one failed part that stands for the rest of the archive.
     fn give_up(&mut self, failure: Failure) -> Child {
         self.done = true;
         Child::failed(None, failure)
     }
 
-    /// The header at the next place, behind zeros if there are any. `Ok(None)` at the end of the archive.
+    /// Return the next header, after zeros if there are any. `Ok(None)` at the end of the archive.
     fn next_header(&mut self) -> Result<Option<Header>, Failure> {
         self.skip_zeros()?;
         if self.next >= self.length {
@@ -99,7 +101,7 @@ impl TarWalker {
         Ok(bytes)
     }
 
-    /// Moves behind `size` bytes of data, which begin at the next place, and returns where they begin and end.
+    /// Skip `size` bytes of data at the current position, and return where they begin and end.
     fn skip(&mut self, size: u64) -> Result<(u64, u64), Failure> {
         let start = self.next;
         let present = self.length.saturating_sub(start);
@@ -171,7 +173,7 @@ impl TarWalker {
         let (start, end) = match size.and_then(|size| self.skip(size)) {
             Ok(range) => range,
             Err(failure) => {
-                // Where the next header lies is not known.
+                // The position of the next header is unknown.
                 self.done = true;
                 return Ok(Step::Child(Child::failed(name, failure)));
             }
@@ -225,7 +227,7 @@ impl Walker for TarWalker {
     }
 }
 
-/// The media type of what is in a file system but is no file with content. Links are never followed.
+/// Return the media type of a file system entry that is not a regular file. Links are never followed.
 fn special(kind: EntryType) -> Option<&'static str> {
     match kind.as_byte() {
         b'1' | b'2' => Some("inode/symlink"),

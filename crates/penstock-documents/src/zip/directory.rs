@@ -1,12 +1,12 @@
-//! The central directory of a zip file (APPNOTE 4.3), read entry by entry from the source, so that a directory of a
-//! million entries takes no memory and two entries of the same name stay two.
+//! The central directory of a zip file (APPNOTE 4.3), read from the source entry by entry, so that a directory of a
+//! million entries uses no memory, and two entries with the same name stay separate.
 //!
 //! ```text
 //! members ... | central header * n | [zip64 end record] [zip64 locator] | end record, comment
 //!             ^ start              ^ end
 //! ```
-//! Offsets in the directory count from the first member's header, which need not be the file's first byte: `shift` is
-//! the difference (self-extracting archives).
+//! Offsets in the directory count from the first member's header, which need not be the file's first byte
+//! (self-extracting archives); `shift` is the difference.
 
 use std::io::{self, SeekFrom};
 
@@ -27,13 +27,13 @@ const ZIP64_END: &[u8] = b"PK\x06\x06";
 const CENTRAL: &[u8] = b"PK\x01\x02";
 const LOCAL: &[u8] = b"PK\x03\x04";
 
-/// Where the directory lies.
+/// The position of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Directory {
     pub(crate) start: u64,
     pub(crate) end: u64,
     shift: u64,
-    /// How many entries the end record promises; exact only if it is the zip64 one.
+    /// The number of entries in the end record; exact only if it is the zip64 one.
     pub(crate) entries: u64,
     pub(crate) exact: bool,
 }
@@ -48,14 +48,14 @@ pub(crate) struct Entry {
     pub(crate) compressed: u64,
     pub(crate) size: u64,
     pub(crate) symlink: bool,
-    /// Where the member's local header lies in the source.
+    /// The position of the member's local header in the source.
     pub(crate) header: u64,
-    /// Where the next entry lies in the source.
+    /// The position of the next entry in the source.
     pub(crate) next: u64,
 }
 
 impl Directory {
-    /// Finds the directory of the `length` bytes in `source`.
+    /// Find the directory of the `length` bytes in `source`.
     pub(crate) fn locate(source: &mut dyn Source, length: u64) -> Result<Self, Failure> {
         let tail_start = length.saturating_sub(END_LENGTH + MAX_COMMENT);
         let tail = read_at(source, tail_start, length - tail_start).map_err(|error| unreadable(&error))?;
@@ -88,15 +88,15 @@ impl Directory {
         Self::check(source, at, u64::from(size), u64::from(offset), u64::from(entries), false)
     }
 
-    /// The zip64 end record that belongs to the end record at `at`, if there is one.
+    /// Return the zip64 end record that belongs to the end record at `at`, if there is one.
     fn from_zip64(source: &mut dyn Source, at: u64) -> Result<Option<Self>, Failure> {
         let Some(locator_at) = at.checked_sub(LOCATOR_LENGTH) else { return Ok(None) };
         let locator = read_at(source, locator_at, LOCATOR_LENGTH).map_err(|error| unreadable(&error))?;
         if !locator.starts_with(LOCATOR) {
             return Ok(None);
         }
-        // The locator's offset is right unless something was put before the archive; then the record still lies
-        // directly before the locator.
+        // The locator's offset is right unless other bytes precede the archive; then the record is still directly
+        // before the locator.
         let said = u64_at(&locator, 8).unwrap_or_default();
         for place in [Some(said), locator_at.checked_sub(ZIP64_END_LENGTH)].into_iter().flatten() {
             if place.checked_add(ZIP64_END_LENGTH).is_none_or(|end| end > locator_at) {
@@ -133,7 +133,7 @@ impl Directory {
         Ok(Self { start, end, shift, entries, exact })
     }
 
-    /// The entry at `at`, which lies within the directory.
+    /// Return the entry at `at`, which lies within the directory.
     pub(crate) fn entry(&self, source: &mut dyn Source, at: u64) -> Result<Entry, Failure> {
         let damaged = || Failure::broken(format!("the zip's central directory is damaged at byte {at}"));
         let fixed = read_at(source, at, CENTRAL_LENGTH).map_err(|error| unreadable(&error))?;
@@ -152,7 +152,7 @@ impl Directory {
         let mut sizes = [u64::from(long(24)?), u64::from(long(20)?), u64::from(long(42)?)];
         widen(&mut sizes, extra);
         let [size, compressed, offset] = sizes;
-        // Who made it: Unix and macOS keep the file's mode in the upper half of the external attributes.
+        // Archives made on Unix and macOS have the file's mode in the upper half of the external attributes.
         let unix = matches!(short(4)? >> 8, 3 | 19);
         let symlink = unix && (long(38)? >> 16) & 0o170_000 == 0o120_000;
         let header = offset.checked_add(self.shift).ok_or_else(damaged)?;
@@ -160,7 +160,7 @@ impl Directory {
         Ok(Entry { name: name.to_vec(), flags, method, crc, compressed, size, symlink, header, next })
     }
 
-    /// Where the bytes of `entry`'s member begin and end.
+    /// Return where the bytes of `entry`'s member begin and end.
     pub(crate) fn data(&self, source: &mut dyn Source, entry: &Entry) -> Result<(u64, u64), Failure> {
         let local = read_at(source, entry.header, LOCAL_LENGTH).map_err(|error| unreadable(&error))?;
         let (true, Some(name), Some(extra)) = (local.starts_with(LOCAL), u16_at(&local, 26), u16_at(&local, 28)) else {
@@ -174,8 +174,8 @@ impl Directory {
     }
 }
 
-/// Replaces those of size, compressed size and offset that did not fit into 32 bits by the zip64 extra field's
-/// (APPNOTE 4.5.3), which holds exactly these, in this order.
+/// Replace those of size, compressed size and offset that do not fit into 32 bits by the values in the zip64 extra
+/// field (APPNOTE 4.5.3), which holds exactly these, in this order.
 fn widen(sizes: &mut [u64; 3], mut extra: &[u8]) {
     while let (Some(id), Some(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {
         let Some((field, rest)) = extra.get(4..).and_then(|rest| rest.split_at_checked(usize::from(length))) else {
@@ -192,7 +192,7 @@ fn widen(sizes: &mut [u64; 3], mut extra: &[u8]) {
     }
 }
 
-/// Up to `length` bytes from `at`; fewer at the end of the source.
+/// Read up to `length` bytes at `at`; fewer at the end of the source.
 pub(crate) fn read_at(source: &mut dyn Source, at: u64, length: u64) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(at))?;
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! What a zip file is: an office document, a book, a Java archive or just a zip file. Told by the members that those
-//! formats require, never by the file's name.
+//! The kind of a zip file: an office document, a book, a Java archive or just a zip file. It is determined by the
+//! members that those formats require, never by the file's name.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -8,13 +8,13 @@ use super::directory::Directory;
 use super::member;
 use crate::workspace::Source;
 
-/// The members that tell the kind come early; a directory is not searched further than this.
+/// How far the directory is searched, because the members that determine the kind come early.
 const SEARCHED: usize = 1000;
 /// How much of such a member is read.
 const MIMETYPE: u64 = 128;
 const CONTENT_TYPES: u64 = 1024 * 1024;
 
-/// The MIME type of the zip file in `source`.
+/// Return the MIME type of the zip file in `source`.
 pub(crate) fn media_type(source: &mut Box<dyn Source>, directory: &Directory) -> String {
     let mut at = directory.start;
     let mut weak = None;
@@ -45,7 +45,7 @@ pub(crate) fn media_type(source: &mut Box<dyn Source>, directory: &Directory) ->
     weak.unwrap_or("application/zip").to_owned()
 }
 
-/// The content of a member `mimetype` (OpenDocument, EPUB), if it is a MIME type.
+/// Return the content of a member `mimetype` (OpenDocument, EPUB), if it is a MIME type.
 fn declared(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let token = |part: &str| {
@@ -55,7 +55,7 @@ fn declared(bytes: &[u8]) -> Option<String> {
     (token(kind) && token(subtype)).then(|| text.to_ascii_lowercase())
 }
 
-/// The type of the main part of an Office Open XML package, without the suffix that makes it a part's type.
+/// Return the type of an Office Open XML package from that of its main part, without the suffix of a part.
 fn office(bytes: &[u8]) -> Option<String> {
     let mut reader = Reader::from_reader(bytes);
     let mut buffer = Vec::new();

@@ -11,13 +11,13 @@ use crate::context::{Context, Fetched, Meter, Origin};
 use crate::failure::{Failure, FailureKind};
 use crate::workspace::Source;
 
-/// APPNOTE 4.4.4: the member is encrypted; the end of LZMA data is marked.
+/// APPNOTE 4.4.4: the member is encrypted; a marker ends LZMA data.
 const ENCRYPTED: u16 = 1;
 const END_MARKED: u16 = 2;
-/// APPNOTE 4.4.5: the method that stands for WinZip's AES.
+/// APPNOTE 4.4.5: the method of members encrypted with WinZip's AES.
 const AES: u16 = 99;
 
-/// Takes the member out that `entry` describes and that lies at `data`.
+/// Read the member that `entry` describes, with its bytes at `data`.
 pub(crate) fn fetch(
     source: &mut Box<dyn Source>,
     entry: &Entry,
@@ -33,7 +33,7 @@ pub(crate) fn fetch(
     context.fetch(&mut reader, &meter, Origin::Compressed)
 }
 
-/// Up to `limit` bytes of a member, for telling what kind of archive this is; not checked, not counted.
+/// Read up to `limit` bytes of a member to determine the kind of the archive; neither checked nor counted.
 pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64), limit: u64) -> Option<Vec<u8>> {
     let meter = Meter::default();
     let reader = open(source, entry, data, &meter).ok().filter(|_| entry.flags & ENCRYPTED == 0)?;
@@ -42,7 +42,7 @@ pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64)
     Some(bytes)
 }
 
-/// A bomb mostly says so itself: no byte needs to be inflated to refuse it.
+/// Check an entry against the limits. Most bombs are recognised by their declared sizes, without inflating a byte.
 fn admit(entry: &Entry, context: &Context<'_>) -> Result<(), Failure> {
     let limits = context.limits;
     if entry.size > limits.max_inflated {
@@ -83,7 +83,7 @@ fn decoder<'m>(input: impl BufRead + 'm, entry: &Entry) -> io::Result<Box<dyn Re
     })
 }
 
-/// Gives what `inner` gives, and at its end insists on the size and the CRC that the directory promises.
+/// Reads `inner`, and at its end checks the size and the CRC in the directory.
 struct Checked<'m> {
     inner: Box<dyn Read + 'm>,
     crc: Crc,

@@ -1,7 +1,7 @@
-//! Zip, and what is built on it: docx, xlsx, pptx, OpenDocument, EPUB, jar.
+//! Zip, and the formats based on it: docx, xlsx, pptx, OpenDocument, EPUB, jar.
 //!
-//! The directory is the authority on names, sizes and order. It is read here and not by a library because those that
-//! exist keep all entries in memory and drop the first of two that have the same name.
+//! The directory decides names, sizes and order. It is parsed here, because existing libraries keep all entries in
+//! memory and drop the first of two with the same name.
 
 mod directory;
 mod kind;
@@ -23,10 +23,10 @@ use crate::workspace::Source;
 pub(crate) struct ZipWalker {
     source: Box<dyn Source>,
     directory: Directory,
-    /// Where the next entry lies; `None` once the directory's end, or damage in it, was reported.
+    /// The position of the next entry; `None` once the directory's end, or damage in it, was reported.
     next: Option<u64>,
     seen: u64,
-    /// Where members lie that were seen: start and end. Two that overlap are a bomb, or damage.
+    /// The start and end of the members seen so far. If two overlap, the archive is a bomb or damaged.
     taken: BTreeMap<u64, u64>,
     overlapping: bool,
 }
@@ -36,7 +36,7 @@ impl ZipWalker {
         Self { source, directory, next: Some(directory.start), seen: 0, taken: BTreeMap::new(), overlapping: false }
     }
 
-    /// What is said once about a directory whose entries are not as many as its end record says.
+    /// Return the one failure for a directory whose number of entries differs from its end record.
     fn finish(&mut self) -> Option<Child> {
         self.next = None;
         let expected = self.directory.entries;
@@ -46,7 +46,7 @@ impl ZipWalker {
     }
 
     fn take(&mut self, entry: &Entry, context: &mut Context<'_>) -> Result<Fetched, Failure> {
-        // Nothing but the directory is read for what others send.
+        // For children that another sender sends, only the directory is read.
         if context.divided
             && let Some(nothing) = context.pass(entry.size)
         {
@@ -54,7 +54,7 @@ impl ZipWalker {
         }
         let (start, end) = self.directory.data(&mut self.source, entry)?;
         self.claim(entry.header, end)?;
-        // What the entry says of its size is not to be trusted beyond what a member may have.
+        // The declared size is trusted only up to what a member may have.
         let bytes = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
         if let Some(nothing) = context.pass(bytes) {
             return Ok(nothing);
@@ -79,7 +79,7 @@ impl Walker for ZipWalker {
         loop {
             let at = self.next?;
             if let Err(failure) = context.check(&deadline) {
-                // Nothing but directories for that long.
+                // There were only directories for the whole time limit.
                 self.next = None;
                 return Some(Child::failed(None, failure));
             }
@@ -112,7 +112,7 @@ impl Walker for ZipWalker {
     }
 
     fn divisible(&self) -> bool {
-        // Whether a member overlaps another depends on all that come before it.
+        // Whether a member overlaps another depends on all members before it.
         !self.overlapping
     }
 }

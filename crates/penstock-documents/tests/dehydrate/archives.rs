@@ -45,7 +45,7 @@ fn zip_members_of_every_method_are_read() {
     let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
     encoder.write_all(&plain).unwrap();
     let file = encoder.finish().unwrap();
-    // An .lzma file's header is the properties and the size; a zip member has the properties only.
+    // An .lzma file's header has the properties and the size; a zip member has only the properties.
     lzma.extend(&file[..5]);
     lzma.extend(&file[13..]);
     let mut marked = Member::packed("lzma", 14, lzma, &plain);
@@ -59,7 +59,7 @@ fn zip_members_of_every_method_are_read() {
         Member::packed("xz", 95, xz(&plain), &plain),
     ];
     let steps = walk("a.zip", &zip(&members));
-    // Without matches of full length a deflate stream is a deflate64 stream too.
+    // A deflate stream without matches of full length is also a deflate64 stream.
     let short = Member { method: 9, ..Member::deflated("x", "some text, some text") };
     assert_eq!(walk("a.zip", &zip(&[short]))[1].text(), "some text, some text");
     for member in &members {

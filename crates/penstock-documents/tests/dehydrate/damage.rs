@@ -1,4 +1,4 @@
-//! Samples of every format, cut at every byte and with bits flipped: nothing panics, every promise holds.
+//! Samples of every format, cut at every byte and with flipped bits: nothing panics, and every promise holds.
 
 use crate::fuzzing::fuzz_dehydrate;
 use crate::support::*;
@@ -54,7 +54,7 @@ fn samples_cut_at_every_byte_hold_every_promise() {
 #[test]
 fn samples_with_any_bit_flipped_hold_every_promise() {
     for sample in samples() {
-        // Every bit of small samples, one bit of every byte of larger ones.
+        // Every bit of small samples, and one bit of every byte of larger ones.
         let step = if sample.len() < 700 { 1 } else { 7 };
         for bit in (0..sample.len() * 8).step_by(step) {
             let mut bytes = sample.clone();

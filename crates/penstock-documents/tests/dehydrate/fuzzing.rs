@@ -1,4 +1,4 @@
-//! What the fuzz target over documents does with arbitrary bytes.
+//! The body of the fuzz target for documents.
 
 use std::io::{self, Cursor, Read};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl Workspace for Memory {
     }
 }
 
-/// Takes `data` apart within small limits and holds every promise of the API against what comes.
+/// Take `data` apart within small limits, and check every promise of the API.
 pub fn fuzz_dehydrate(data: &[u8]) {
     let limits = Limits {
         max_children: 200,
@@ -69,7 +69,7 @@ fn count(open: &mut [u64]) {
     }
 }
 
-/// Holds a part's own promises: path, type, reason, digest. Returns how many bytes it has.
+/// Check a part's promises: path, type, reason, digest. Return how many bytes it has.
 fn check(part: &Part, payload: Option<Payload>) -> u64 {
     assert_eq!(part.path.len(), part.depth as usize);
     assert!(part.path.iter().all(|name| !name.is_empty() && name.len() <= 64));
@@ -82,6 +82,6 @@ fn check(part: &Part, payload: Option<Payload>) -> u64 {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         assert_eq!((part.sha256, part.bytes), (Some(digest), Some(read as u64)));
     }
-    // The document itself is not among the bytes that were inflated.
+    // The document itself does not count among the inflated bytes.
     part.bytes.filter(|_| part.depth > 0).unwrap_or_default()
 }

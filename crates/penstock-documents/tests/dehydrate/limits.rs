@@ -1,4 +1,4 @@
-//! Every limit ends in a failed part; its siblings live.
+//! Exceeding any limit results in a failed part; its siblings are unaffected.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn what_inflates_too_much_is_a_bomb() {
     for bytes in [gzip(None, &zeros), bzip2(&zeros), xz(&zeros), zstd(&zeros)] {
         assert_eq!(walk("x", &bytes)[1].failure().0, FailureKind::Limit);
     }
-    // Small parts of zeros are no bombs.
+    // Small parts of zeros are not bombs.
     assert!(walk("x", &zstd(&zeros[..1 << 20]))[1].part.failure.is_none());
 }
 
@@ -120,7 +120,7 @@ fn html_beyond_what_is_searched_says_that_data_may_be_missing() {
 
 #[test]
 fn a_directory_full_of_entries_takes_no_memory_before_it_is_walked() {
-    // The end record promises more entries than there are.
+    // The end record states more entries than there are.
     let mut bytes = zip(&[Member::stored("a", "x")]);
     let at = bytes.len() - 22 + 10;
     bytes[at..at + 2].copy_from_slice(&60_000_u16.to_le_bytes());

@@ -31,7 +31,7 @@ fn a_mail_gives_its_parts_in_order_and_nested_mails_are_entered() {
     let mail = &steps[0];
     assert_eq!((mail.meta("mail.subject"), mail.meta("mail.from")), ("höhe", "A <a@example.org>"));
     assert_eq!((mail.meta("mail.to"), mail.meta("mail.date")), ("b@example.org", "2026-06-01T10:00:00Z"));
-    // A part's bytes are without the transfer encoding but in their own charset; the text is decoded.
+    // A part's bytes are decoded from the transfer encoding but stay in their charset; the text is decoded.
     assert_eq!((steps[1].text(), steps[1].bytes.as_deref()), ("café", Some(b"caf\xe9".as_slice())));
     assert_eq!(steps[2].text(), "café");
     assert!(steps[3].bytes.as_ref().unwrap().starts_with(b"\x89PNG"));
@@ -49,14 +49,14 @@ fn a_plain_mail_has_one_part_and_one_without_a_body_none() {
 #[test]
 fn a_mail_that_is_cut_says_so_and_keeps_what_it_has() {
     let at = |mark: &[u8]| MIXED.windows(mark.len()).position(|window| window == mark).unwrap();
-    // Within a part: its bytes are there, but they may not be all.
+    // Cut within a part: it has bytes, but they may be incomplete.
     let steps = walk("x", &MIXED[..at(b"&eacute;")]);
     let last = find(&steps, "part 2");
     assert_eq!((last.failure().0, last.bytes.as_deref()), (FailureKind::Broken, Some(b"<p>caf".as_slice())));
-    // Between two parts of the outer multipart: something may be missing.
+    // Cut between two parts of the outer multipart: something may be missing.
     let steps = walk("x", &MIXED[..at(b"\r\n\r\n--outer\r\nContent-Type: image")]);
     assert_eq!(lines(&steps)[1..], ["1:part 1:text/plain", "1:part 2:text/html", "1:part 3:broken"]);
-    // Before the first part.
+    // Cut before the first part.
     let steps = walk("x", &MIXED[..at(b"--outer\r\nContent-Type: multipart")]);
     assert_eq!(lines(&steps)[1..], ["1:part 1:broken"]);
     assert_eq!(steps[1].bytes.as_deref(), Some(b"preamble\r\n".as_slice()));

@@ -1,6 +1,6 @@
-//! Documents made in code, and what the dehydrator says of them. Each test's name is the rule.
+//! Documents made in code, and their parts. Each test's name is the rule.
 
-// Helpers stand outside of test functions, where the exemption of clippy.toml does not reach.
+// Helpers are outside of test functions, where the exemption in clippy.toml does not apply.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod archives;

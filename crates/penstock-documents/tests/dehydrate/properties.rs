@@ -1,11 +1,11 @@
-//! Trees of containers made at random come apart into what they were made of; random bytes hold every promise.
+//! Random trees of containers are taken apart into what they were made of; for random bytes every promise holds.
 
 use proptest::prelude::*;
 
 use crate::fuzzing::fuzz_dehydrate;
 use crate::support::*;
 
-/// A part as it was put in.
+/// A part as it was packed.
 #[derive(Debug, Clone)]
 enum Node {
     Leaf(Vec<u8>),
@@ -15,7 +15,7 @@ enum Node {
 }
 
 fn node() -> impl Strategy<Value = Node> {
-    // A NUL first: such bytes are no text and no container.
+    // A NUL first, so that the bytes are neither text nor a container.
     let leaf = proptest::collection::vec(any::<u8>(), 0..300).prop_map(|mut bytes| {
         bytes.splice(0..0, *b"\0leaf");
         Node::Leaf(bytes)
@@ -45,7 +45,7 @@ fn pack(node: &Node) -> Vec<u8> {
     }
 }
 
-/// What must come: the path, and a leaf's bytes.
+/// List what is expected: the path, and a leaf's bytes.
 fn expect(node: &Node, path: &str, out: &mut Vec<(String, Option<Vec<u8>>)>) {
     let children = match node {
         Node::Leaf(bytes) => {

@@ -1,4 +1,4 @@
-//! A workspace for tests, samples of each container, and a walk that keeps what it saw.
+//! A workspace for tests, samples of each container, and a walk that records what it finds.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// Spools in small files, a clock that can be made to run, and a reader of "PDFs" whose pages are their lines.
 pub(crate) struct Desk {
     start: Instant,
-    /// How many milliseconds each look at the clock takes.
+    /// How many milliseconds each read of the clock takes.
     pub(crate) tick: u64,
     elapsed: AtomicU64,
     pub(crate) spools: Arc<AtomicU64>,
@@ -71,7 +71,7 @@ impl PdfPages for Pages {
     }
 }
 
-/// What came: a part with its bytes, read and checked, or the end of a container.
+/// A recorded step: a part with its bytes, read and checked, or the end of a container.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) part: Part,
@@ -100,7 +100,7 @@ impl Step {
         self.part.metadata.get(key).map_or("", String::as_str)
     }
 
-    /// The part on one line: how deep, what it is called, its type or what kind of failure it is.
+    /// Return the part on one line: its depth, its name, its type or the kind of its failure.
     pub(crate) fn line(&self) -> String {
         let name = self.part.path.last().map_or("", String::as_str);
         let what = match (&self.part.failure, self.kind) {
@@ -139,7 +139,7 @@ pub(crate) fn walk(name: &str, bytes: &[u8]) -> Vec<Step> {
     walk_within(name, bytes, Desk::new(), Limits::default())
 }
 
-/// All steps as lines, without the `leave`s.
+/// Return all steps as lines, without the `leave`s.
 pub(crate) fn lines(steps: &[Step]) -> Vec<String> {
     steps.iter().filter(|step| !matches!(step.kind, Kind::Leave(_))).map(Step::line).collect()
 }
@@ -149,7 +149,7 @@ pub(crate) fn find<'s>(steps: &'s [Step], name: &str) -> &'s Step {
     found.unwrap_or_else(|| panic!("no part {name:?} in {:?}", lines(steps)))
 }
 
-/// One member of a zip made by hand, so that everything in it can be wrong.
+/// One member of a hand-made zip, so that everything in it can be wrong.
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) name: Vec<u8>,
@@ -192,7 +192,7 @@ impl Member {
     }
 }
 
-/// A zip of `members`; `same` are more entries in the directory, each pointing at the first member.
+/// Return a zip of `members`; `same` are additional entries in the directory, each pointing at the first member.
 pub(crate) fn zip_with(members: &[Member], same: &[Member]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for member in members.iter().chain(same) {
@@ -239,7 +239,7 @@ pub(crate) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A tar header of any kind, with its checksum, and `data` behind it.
+/// Return a tar header of any kind, with its checksum, followed by `data`.
 pub(crate) fn tar_entry(kind: u8, name: &[u8], link: &[u8], data: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name);
@@ -282,7 +282,7 @@ pub(crate) fn zstd(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Bytes that do not compress, the same each time.
+/// Return incompressible bytes, the same ones each time.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {

@@ -10,7 +10,7 @@ use crate::testing::{SESSION, announced_zip, failed, key, ledger, part, receipt,
 
 const DOC_ID: &str = "00000000-0000-8000-8000-000000000001";
 
-/// Ends all three records of [`announced_zip`] COMPLETE.
+/// Record all three entities of [`announced_zip`] as COMPLETE.
 fn complete(ledger: &mut Ledger) {
     for index in 0..3 {
         ledger.settle(index, resolution(Status::Complete));

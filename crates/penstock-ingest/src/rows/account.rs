@@ -1,4 +1,4 @@
-//! What became of the rows that were sent, as far as it is known.
+//! The outcomes of the rows that were sent, as far as they are known.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use tokio::sync::Notify;
 use super::columns::RowNames;
 use super::{RowFailure, RowTotals};
 
-/// Failures that are kept with what they are about; all of them are counted.
+/// The most failures that are kept with their details; all of them are counted.
 const MAX_FAILURES: usize = 10;
 
-/// Shared by whoever sends and by the task that takes outcomes.
+/// Shared by the sending thread and the task that receives outcomes.
 pub(super) struct Account {
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Account {
-    /// `tolerant`: a policy says which rows may be left out, and only documents fail.
+    /// Make an empty account. `tolerant`: a policy decides which rows may be skipped, and only documents fail.
     pub(super) fn new(tolerant: bool) -> Self {
         let state = State { tolerant, ..State::default() };
         Self { state: Mutex::new(state), changed: Notify::new() }
@@ -30,25 +30,25 @@ impl Account {
 struct State {
     totals: RowTotals,
     tolerant: bool,
-    /// Rows and bytes that were handed over and have not ended.
+    /// Rows and bytes that were handed over but have not ended.
     open: (usize, u64),
     waiting: HashMap<EntityKey, OpenRow>,
-    /// Outcomes that came before the answer to their announcement.
+    /// Outcomes that arrived before the answer to their announcement.
     early: HashMap<EntityKey, Resolution>,
     failures: Vec<RowFailure>,
-    /// Scopes of documents that have ended, whose digests are there to be taken.
+    /// Scopes of documents that have ended, whose digests are available.
     scopes: Vec<ScopeKey>,
-    /// The session is over.
+    /// Why the session has ended.
     closed: Option<Reason>,
 }
 
-/// A row, or the root of a document's rows, on its way.
+/// A row, or the root of a document's rows, in flight.
 #[derive(Clone)]
 pub(super) struct OpenRow {
     pub(super) names: Arc<RowNames>,
     pub(super) row: usize,
     pub(super) bytes: u64,
-    /// It is the root of a document's rows.
+    /// Whether it is the root of a document's rows.
     pub(super) root: bool,
     /// The scope of its children, once it is known.
     pub(super) scope: Option<ScopeKey>,
@@ -72,7 +72,7 @@ impl Account {
                     None => drop(state.waiting.insert(ticket.key, row)),
                 }
             }
-            // The row is no worse than others; what waits for room learns of the end.
+            // The row is not at fault; whatever waits for room learns of the end.
             Err(penstock_pipestream_net::Error::Closed(_)) => {}
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
@@ -87,7 +87,7 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Take outcomes, some of which may come before the answers to their announcements.
+    /// Record outcomes, some of which may arrive before the answers to their announcements.
     pub(super) fn settle(&self, outcomes: Vec<(EntityKey, Resolution)>) {
         let mut state = self.state();
         for (key, resolution) in outcomes {
@@ -100,24 +100,24 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Take the digests of documents that have ended: a scope is released before its parent ends, and only if both
-    /// ends have the same digest.
+    /// Receive the digests of documents that have ended: a scope is released before its parent ends, and only if the
+    /// digests of both ends are equal.
     pub(super) async fn take_digests(&self, session: &SessionHandle) {
         let scopes = std::mem::take(&mut self.state().scopes);
         for scope in scopes {
-            // Without a digest the session is over, which is told elsewhere.
+            // Without a digest the session has ended, which is reported elsewhere.
             let released = session.wait_released(scope).await.is_ok();
             self.state().totals.scopes += u64::from(released);
         }
     }
 
-    /// End the account: nothing more will be settled.
+    /// Close the account: no more outcomes will arrive.
     pub(super) fn close(&self, reason: Reason) {
         self.state().closed = Some(reason);
         self.changed.notify_waiters();
     }
 
-    /// Wait until no more than this is open. The error is the end of the session.
+    /// Wait until no more than this is open. The error is the reason for which the session ended.
     pub(super) async fn room(&self, rows: usize, bytes: u64) -> Result<(), Reason> {
         loop {
             let changed = self.changed.notified();

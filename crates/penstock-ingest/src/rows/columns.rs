@@ -1,4 +1,4 @@
-//! The columns of rows that are to be entities.
+//! The columns of rows that become entities.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,18 +18,18 @@ use penstock_pipestream_net::EntityDraft;
 use super::envelopes::EnvelopeColumns;
 use crate::{Error, Result};
 
-/// Metadata that the columns of the same meaning, and the transaction of whoever writes, take the place of: rows that
-/// were read from a sink have it.
+/// Metadata that columns of the same meaning, or the writer's transaction, replace. Rows that were read from a sink
+/// contain it.
 const RESERVED: [&str; 6] =
     [DOCUMENT, PATH, DOC, "penstock.transaction", TRANSACTION_OWNER, "penstock.transaction-token"];
-/// What a session's first entities say of the transaction's owner.
+/// The key by which a session's first entities state the transaction's owner.
 pub(super) const TRANSACTION_OWNER: &str = "penstock.transaction-owner";
 const DOCUMENT: &str = "penstock.document";
 const PATH: &str = "penstock.path";
-/// What a row without a type is.
+/// The type of a row without one.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
-/// A batch of rows. The bytes of `content` are taken from Arrow's memory as they are.
+/// A batch of rows. The bytes of `content` are used in Arrow's memory, without copying.
 pub(super) struct EntityColumns {
     rows: usize,
     content: ContentColumn,
@@ -39,18 +39,18 @@ pub(super) struct EntityColumns {
     envelopes: EnvelopeColumns,
 }
 
-/// What a row is called. Kept as long as the row may fail.
+/// The names of rows, kept as long as the rows may fail.
 pub(super) struct RowNames {
     documents: Option<StringColumn>,
     paths: Option<PathColumn>,
 }
 
-/// The bytes of all rows, and where each has its own.
+/// The bytes of all rows, and the range of each.
 struct ContentColumn {
     bytes: Bytes,
     array: ContentArray,
     column: ArrayRef,
-    /// Gone when nobody has any of the bytes: `Bytes` that have an owner do not tell.
+    /// Dropped when no bytes are in use any more: `Bytes` with an owner cannot report that.
     in_use: Weak<()>,
 }
 
@@ -79,7 +79,7 @@ struct MetadataColumn {
 }
 
 impl EntityColumns {
-    /// Find the columns of a batch. The error says what is wrong with which.
+    /// Find the columns of a batch. The error says which column is wrong, and why.
     pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
         let column = |name: &str| batch.column_by_name(name);
         let content = column("content").ok_or_else(|| Error::Value("there is no column content".to_owned()))?;
@@ -105,7 +105,7 @@ impl EntityColumns {
         &self.names
     }
 
-    /// Return the column of the bytes, and what is gone when nobody has any of them.
+    /// Return the column of the bytes, and the token that is dropped when its bytes are no longer in use.
     pub(super) fn memory(&self) -> (&ArrayRef, &Weak<()>) {
         (&self.content.column, &self.content.in_use)
     }
@@ -113,16 +113,16 @@ impl EntityColumns {
     /// Return the bytes of one row; `None` if it is null.
     pub(super) fn content(&self, row: usize) -> Option<Bytes> {
         let place = self.content.place(row)?;
-        // Arrow has checked its offsets.
+        // Arrow has checked its offsets, so this condition always holds.
         (place.start <= place.end && place.end <= self.content.bytes.len()).then(|| self.content.bytes.slice(place))
     }
 
-    /// Return which document a row is, and whose; an error where that cannot be sent.
+    /// Return the document and the owner of a row; an error if they cannot be sent.
     pub(super) fn document(&self, row: usize) -> Result<Option<PipeDoc>> {
         self.envelopes.get(row, self.names.document(row))
     }
 
-    /// Return what the entity says of itself in its header, beside what all of them say.
+    /// Return the draft of a row's entity, with the metadata that all entities share.
     pub(super) fn draft(&self, row: usize, common: &BTreeMap<String, String>) -> EntityDraft {
         let mut metadata = common.clone();
         if let Some(column) = &self.metadata {
@@ -139,7 +139,7 @@ impl EntityColumns {
     }
 }
 
-/// Return what the root of a document's rows says of itself.
+/// Return the draft for the root of a document's rows.
 pub(super) fn document_draft(
     name: Option<&str>,
     document: Option<PipeDoc>,
@@ -150,7 +150,7 @@ pub(super) fn document_draft(
     EntityDraft { dehydrate: true, content_type: DEFAULT_TYPE.to_owned(), metadata, document, ..EntityDraft::default() }
 }
 
-/// Return the strings of a row's list; `None` where it is null.
+/// Return the strings of a row's list; `None` if it is null.
 pub(super) fn list_of(name: &str, column: &ArrayRef, row: usize) -> Result<Option<Vec<String>>> {
     let wrong = |_| Error::Value(format!("the column {name} must be an array of strings, not {}", column.data_type()));
     Ok(PathColumn::new(column).map_err(wrong)?.segments_of(row))
@@ -161,7 +161,7 @@ impl RowNames {
         self.documents.as_ref()?.get(row)
     }
 
-    /// Return the path as JSON, as receipts and sinks have it.
+    /// Return the path as JSON, in the form of receipts and sinks.
     pub(super) fn path(&self, row: usize) -> Option<String> {
         self.paths.as_ref()?.get(row)
     }
@@ -202,7 +202,7 @@ impl ContentColumn {
     }
 }
 
-/// Return where a row has its bytes, if it is there and not null.
+/// Return the range of a row's bytes, if the row exists and is not null.
 fn place<T: ByteArrayType>(places: &GenericByteArray<T>, row: usize) -> Option<Range<usize>> {
     if row < places.len() && places.is_valid(row) { range(places.value_offsets(), row) } else { None }
 }
@@ -211,7 +211,7 @@ fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> Option<Range<usize>> 
     Some(offsets.get(row)?.to_usize()?..offsets.get(row.checked_add(1)?)?.to_usize()?)
 }
 
-/// The memory that Arrow holds, for `Bytes`. The token goes behind the array, so that whoever finds it gone has the last one.
+/// Arrow memory as an owner for `Bytes`. The token is dropped after the array, so once it is gone the array is, too.
 struct ArrayOwner<T: ByteArrayType> {
     array: GenericByteArray<T>,
     _token: Arc<()>,
@@ -280,7 +280,7 @@ impl MetadataColumn {
         Ok(Self { maps, keys, values })
     }
 
-    /// Add what the row says, but for what is said otherwise and for keys without a value.
+    /// Add the row's metadata, except keys without a value and keys that are set otherwise.
     fn add_to(&self, metadata: &mut BTreeMap<String, String>, row: usize) {
         if row >= self.maps.len() || self.maps.is_null(row) {
             return;

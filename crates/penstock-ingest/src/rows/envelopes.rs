@@ -1,4 +1,4 @@
-//! The columns that say which document a row is, and whose (section 7.1).
+//! The columns with the document and the owner of a row (section 7.1).
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
@@ -8,10 +8,10 @@ use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 use super::columns::{StringColumn, list_of};
 use crate::{Error, Result};
 
-/// What stands for a document's digest: its rows come one by one.
+/// Stands in for a document's digest, because its rows come one by one.
 const NO_CONTENT: [u8; 32] = [0; 32];
 
-/// `doc_id` and `owner`, where there are such columns.
+/// `doc_id` and `owner`, if there are such columns.
 pub(super) struct EnvelopeColumns {
     doc_ids: Option<StringColumn>,
     owners: Option<OwnerColumn>,
@@ -31,8 +31,8 @@ impl EnvelopeColumns {
         Ok(Self { doc_ids, owners })
     }
 
-    /// Return what a row of this document says of it; an error where that cannot be sent. A document that nobody has
-    /// given an ID has one by its name, which is the same in every row.
+    /// Return the document's message for a row; an error if it cannot be sent. A document without an ID gets one
+    /// derived from its name, which is the same in every row.
     pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
         let given = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);

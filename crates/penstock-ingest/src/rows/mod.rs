@@ -1,4 +1,4 @@
-//! Rows of Arrow that become entities, without a step of the caller for any row.
+//! Turns Arrow rows into entities, without a call for each row.
 //!
 //! ```text
 //!  batch ─ columns ─► chunk: sliced out of Arrow's memory, hashed ─► announced together ─► on their way
@@ -30,24 +30,24 @@ use self::columns::{EntityColumns, TRANSACTION_OWNER, document_draft};
 use crate::interrupts::Interrupts;
 use crate::{Error, Result};
 
-/// Rows are announced together up to this many of them, or of their bytes.
+/// The most rows, and the most bytes, that are announced together.
 const CHUNK_ROWS: usize = 256;
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Rows and bytes that may be on their way; the next chunk waits. A row that is larger than that goes alone.
+/// The most rows and bytes in flight; the next chunk waits. A larger row is sent alone.
 const OPEN_ROWS: usize = 32 << 10;
 const OPEN_BYTES: u64 = 64 << 20;
 
 type Chunk = Vec<(OpenRow, EntityDraft, Payload)>;
 type Answers = Vec<(OpenRow, penstock_pipestream_net::Result<SentEntity>)>;
 
-/// How rows are sent.
+/// Options for sending rows.
 #[derive(Debug, Clone, Default)]
 pub struct RowOptions {
-    /// What every entity says of itself in its header.
+    /// The metadata in every entity's header.
     pub metadata: BTreeMap<String, String>,
-    /// Make a scope of each run of rows of one document.
+    /// Make a scope for each run of rows of one document.
     pub scopes: bool,
-    /// Leave it to the session's policy which rows may be left out, so that only documents fail.
+    /// Let the session's policy decide which rows may be skipped, so that only documents fail.
     pub tolerant: bool,
 }
 
@@ -58,11 +58,11 @@ pub struct RowTotals {
     pub rows: u64,
     /// The bytes of rows that are COMPLETE.
     pub bytes: u64,
-    /// Documents whose scopes' digests have matched.
+    /// Documents whose scope digests have matched.
     pub scopes: u64,
     /// Rows and documents that are not COMPLETE.
     pub failed: u64,
-    /// Rows that are not COMPLETE and whose document's policy has the last word.
+    /// Rows that are not COMPLETE, but whose document's policy decides.
     pub left_out: u64,
 }
 
@@ -75,29 +75,29 @@ pub struct RowFailure {
     pub path: Option<String>,
     /// The registry's code.
     pub code: ErrorCode,
-    /// What was said.
+    /// The reason.
     pub message: String,
 }
 
-/// Sends rows into one session, which nobody else sends into.
+/// Sends rows into one session, into which nothing else is sent.
 pub struct RowSender {
     account: Arc<Account>,
     state: Mutex<Sender>,
 }
 
 impl RowSender {
-    /// Make a sender of rows, and begin to take the session's outcomes.
+    /// Make a sender of rows, and begin to receive the session's outcomes.
     ///
     /// # Errors
     ///
-    /// The session's, where both ends have not agreed yet, or it is over.
+    /// The session's, if the ends have not agreed yet or the session has ended.
     pub fn new(session: SessionHandle, options: RowOptions) -> Result<Self> {
         let account = Arc::new(Account::new(options.tolerant));
         let sender = Sender::new(session, Arc::clone(&account), options)?;
         Ok(Self { account, state: Mutex::new(sender) })
     }
 
-    /// Send a batch, and return when all of it was handed over. It waits while too much is on its way.
+    /// Send a batch, and return when all of it was handed over. Waits while too much is in flight.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl RowSender {
     }
 
     /// Wait until every row has ended and the digests of all scopes have matched. Return the Merkle root over the root
-    /// scope, in hex; there is none at layer 0.
+    /// scope, in hex; `None` at layer 0.
     ///
     /// # Errors
     ///
@@ -141,13 +141,13 @@ struct Sender {
     session: SessionHandle,
     account: Arc<Account>,
     metadata: BTreeMap<String, String>,
-    /// The same with the transaction's owner, and how many entities still say it: a sink needs it of one that is not
-    /// refused.
+    /// The metadata with the transaction's owner, and how many more entities must carry it: a sink needs it in an
+    /// entity that is not refused.
     owned: Option<(BTreeMap<String, String>, usize)>,
     scopes: bool,
     /// Whether there are scopes below the root, and digests (section 10.2).
     layered: bool,
-    /// The document whose rows come, and the root that they are sent below.
+    /// The document of the current rows, and the root below which they are sent.
     document: Option<(Option<String>, EntityKey)>,
     chunk: Chunk,
     chunk_bytes: u64,
@@ -209,11 +209,11 @@ impl Sender {
             }
         }
         self.flush(interrupts)?;
-        // The columns of this batch are given back by this thread, after the chunks that use them.
+        // This thread releases the columns of the batch, after the chunks that use them.
         self.announced(interrupts)
     }
 
-    /// Return what the next entity says as all do.
+    /// Return the metadata that the next entity shares with the others.
     fn common(&mut self) -> &BTreeMap<String, String> {
         match &mut self.owned {
             Some((metadata, left)) if *left > 0 => {
@@ -224,7 +224,7 @@ impl Sender {
         }
     }
 
-    /// Let the row's document be the one whose rows come.
+    /// Begin the row's document, unless it is the current one.
     fn enter(&mut self, columns: &EntityColumns, row: usize, interrupts: &dyn Interrupts) -> Result<()> {
         let document = columns.names().document(row);
         if self.document.as_ref().is_some_and(|(open, _)| open.as_deref() == document) {
@@ -241,7 +241,7 @@ impl Sender {
         Ok(())
     }
 
-    /// End the document: it has no more rows.
+    /// End the current document.
     fn leave(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         self.flush(interrupts)?;
         self.announced(interrupts)?;
@@ -249,7 +249,7 @@ impl Sender {
         Ok(wait(self.session.end_children(key), interrupts)??)
     }
 
-    /// Have the chunk announced, once there is room for it and the one before it was announced.
+    /// Announce the chunk, once there is room for it and the previous one was announced.
     fn flush(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         if self.chunk.is_empty() {
             return Ok(());
@@ -263,7 +263,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Wait until the chunk that is on its way was announced.
+    /// Wait until the chunk in flight was announced.
     fn announced(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         let Some(announcing) = &mut self.announcing else { return Ok(()) };
         let answers = wait(announcing, interrupts)?;
@@ -299,7 +299,7 @@ async fn announce(session: SessionHandle, chunk: Chunk) -> Answers {
     rows.into_iter().zip(session.send_many(items).await).collect()
 }
 
-/// Take the outcomes as they come, until the session is over.
+/// Receive outcomes until the session has ended.
 async fn collect(session: SessionHandle, account: Arc<Account>) {
     loop {
         let outcomes = session.resolutions(CHUNK_ROWS).await.unwrap_or_default();
@@ -324,7 +324,7 @@ fn closed(reason: Reason) -> Error {
     Error::Session(penstock_pipestream_net::Error::Closed(reason))
 }
 
-/// Return the error about a row without content, which says what to do.
+/// Return the error for a row without content, which says what to do.
 fn null(columns: &EntityColumns, row: usize) -> Error {
     let name = columns.names().document(row).map_or(String::new(), |document| format!(" of the document {document}"));
     let message =

@@ -109,7 +109,7 @@ fn whoever_interrupts_rows_ends_the_wait_for_them() {
     let pair = Pair::new(1);
     let session = pair.connect(1);
     let rows = RowSender::new(session.clone(), options(false)).unwrap();
-    // Nothing was announced, so this row is never settled: `finish` waits for it.
+    // Nothing was announced, so this row never ends, and `finish` waits for it.
     rows.account.open(1, 1);
     let error = rows.finish(&Signal(true)).unwrap_err();
     assert!(matches!(error, Error::Interrupted("the rows were interrupted")), "{error}");
@@ -145,7 +145,7 @@ fn memory_of_arrow_is_held_until_nobody_uses_it() {
     arrow_buffers::release_unused();
     assert!(names.upgrade().is_some(), "the content of a row is in use");
     drop(content);
-    // Other tests release at the same time, and what they look at comes back a moment later.
+    // Other tests release memory at the same time, and what they hold meanwhile returns a moment later.
     let since = std::time::Instant::now();
     while names.upgrade().is_some() {
         assert!(since.elapsed().as_secs() < 60, "the memory was not given back");

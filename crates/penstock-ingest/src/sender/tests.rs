@@ -1,4 +1,4 @@
-//! Documents through a real server, with what its sink and the receipt say afterwards.
+//! Documents through a real server, and afterwards the contents of its sink and the receipt.
 
 use std::fs;
 use std::io::Cursor;
@@ -20,7 +20,7 @@ fn open(bytes: &[u8]) -> impl FnOnce() -> Payload + use<> {
     || Box::new(Cursor::new(bytes))
 }
 
-/// Sends a document and waits for its receipt.
+/// Send a document and wait for its receipt.
 fn receipt(sender: &DocumentSender, document: Document, bytes: &[u8]) -> Value {
     let sent = sender.send(document, open(bytes), None, Memory, &NEVER).unwrap();
     whole_receipt(&sent)
@@ -195,7 +195,7 @@ fn a_file_that_is_sent_whole_and_changed_meanwhile_is_refused() {
     block(session.close()).unwrap();
 }
 
-/// Interrupts that come after so many questions.
+/// Interrupts that begin after a number of checks.
 struct After(AtomicUsize);
 
 impl Interrupts for After {
@@ -214,7 +214,7 @@ fn an_interrupted_document_fails_what_it_has_begun_and_leaves_a_session_that_can
     let session = pair.connect(1);
     let id = session.id().unwrap();
     let sender = DocumentSender::new(session.clone(), document_options()).unwrap();
-    // The zip is announced, and its first member is not.
+    // The zip is announced, but not its first member.
     let interrupts = After(AtomicUsize::new(1));
     let error = sender.send(document("a.zip"), open(&sample()), None, Memory, &interrupts).unwrap_err();
     assert!(matches!(error, Error::Interrupted("the document was interrupted")), "{error}");
@@ -228,7 +228,7 @@ fn an_interrupted_document_fails_what_it_has_begun_and_leaves_a_session_that_can
 
 #[test]
 fn a_document_that_waits_for_room_hears_its_interrupts() {
-    // Entities come, and nobody takes them, so that the first document never ends.
+    // Entities arrive but are never accepted, so the first document never ends.
     let (consumer, _sessions) = channel(1);
     let pair = Pair::with_consumer(1, |_| consumer.into());
     let options = DocumentOptions { in_flight: 1, ..document_options() };

@@ -1,4 +1,4 @@
-//! Announcing: what the session is told of each part, and what a refusal means for its container.
+//! Announcing parts, and the consequences of a refusal for the container.
 
 use bytes::Bytes;
 use penstock_documents::Failure;
@@ -11,7 +11,7 @@ use crate::payload::{IN_MEMORY, error_code};
 use crate::policy::DocumentPolicy;
 use crate::privacy::{Padding, Privacy};
 
-/// Drafts are announced together up to this many parts, or bytes in memory.
+/// The most parts, or bytes in memory, that are announced together.
 const MAX_BATCH: usize = 64;
 const MAX_BATCH_BYTES: u64 = 4 << 20;
 
@@ -39,13 +39,13 @@ impl Transfer<'_> {
         }
     }
 
-    /// Return the label by which an earlier process's announcement of a part is found; empty where the session is not
-    /// on disk.
+    /// Return the label by which an earlier process's announcement of a part is found; empty if the session is not on
+    /// disk.
     pub(super) fn label(&self, index: usize) -> Bytes {
         self.document_labels.as_ref().map(|labels| labels.part(&self.ledger, index)).unwrap_or_default()
     }
 
-    /// Put a part among those that are announced next.
+    /// Queue a part for the next announcement.
     pub(super) fn offer(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<()> {
         if let Some(reason) = self.refusal() {
             self.deferred = None;
@@ -57,14 +57,14 @@ impl Transfer<'_> {
             draft.metadata.insert("pipestream.claim".to_owned(), format!("{claim:016x}"));
             draft.label = claim_label(&draft.label, claim);
         }
-        // A payload that lies in a file costs no memory.
+        // A payload in a file uses no memory.
         self.batch_bytes += if payload.len() > IN_MEMORY { 0 } else { payload.len() };
         self.batch.push((draft, payload));
         self.batch_parts.push(index);
         if self.batch.len() < MAX_BATCH && self.batch_bytes < MAX_BATCH_BYTES { Ok(()) } else { self.flush() }
     }
 
-    /// Announce a part of which nothing can be delivered.
+    /// Announce a part that cannot be delivered.
     pub(super) fn announce_failed(&mut self, index: usize, failure: &Failure) -> Result<()> {
         self.announce_held()?;
         self.ledger.set_reason(index, &failure.reason);
@@ -75,7 +75,7 @@ impl Transfer<'_> {
         }
         let reason =
             Reason { code: error_code(failure.kind), message: self.ledger.privacy.disclosed_reason(&failure.reason) };
-        // The policy is that of containers, and the document itself lies in none.
+        // The policy applies within containers, and the document itself is in none.
         let skips = index > 0 && self.ledger.policy.as_ref().is_some_and(DocumentPolicy::skips);
         let draft = self.draft(index, false);
         let announced = match skips {
@@ -88,7 +88,7 @@ impl Transfer<'_> {
         self.take(index, announced)
     }
 
-    /// Announce what waits to be announced.
+    /// Announce the queued parts.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.batch.is_empty() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Take the answer to an announcement. A refusal fails the part, its container, and what else is in there.
+    /// Handle the answer to an announcement. A refusal fails the part, its container, and the container's other parts.
     fn take(&mut self, index: usize, result: penstock_pipestream_net::Result<SentEntity>) -> Result<()> {
         let error = match result {
             Ok(ticket) => {
@@ -127,7 +127,7 @@ impl Transfer<'_> {
         key.map_or(Ok(()), |key| self.fail(key, &error))
     }
 
-    /// Fail an entity of ours for an error of the session's.
+    /// Fail one of our entities because of an error of the session.
     pub(super) fn fail(&mut self, key: EntityKey, error: &penstock_pipestream_net::Error) -> Result<()> {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let reason = Reason { code, message: error.to_string() };
@@ -137,7 +137,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Send entities that stand for nothing, so that the number of children tells less (section 10.6).
+    /// Send padding entities, so that the number of children reveals less (section 10.6).
     pub(super) fn pad(&mut self) -> Result<()> {
         let Some(OpenContainer { index, key: Some(key), refused: None, announced, last, .. }) = self.stack.last()
         else {

@@ -1,4 +1,4 @@
-//! Parts that an earlier session has set aside: whether their work was done meanwhile, and how they come again.
+//! Parts that an earlier session has deferred: whether their work was done meanwhile, and how they are sent again.
 
 use bytes::Bytes;
 use penstock_pipestream_net::Status;
@@ -7,23 +7,23 @@ use super::Transfer;
 use crate::Result;
 use crate::previous::DeferredPart;
 
-/// How the work stands that a claim check is for.
+/// The state of the work that a claim check represents.
 pub(super) enum ClaimWork {
-    /// It was not done, as far as anybody knows.
+    /// As far as is known, the work was not done.
     Open,
-    /// A worker has done it, and the sink keeps that beside the payload, which has this name.
+    /// A worker has done it, and the sink stores the result next to the payload, which has this name.
     Stored(String),
-    /// A worker has done it; what was made of the part is its own affair.
+    /// A worker has done it, and decided itself what to do with the part.
     Elsewhere,
 }
 
-/// Return the label of a part that comes under a claim check.
+/// Return the label of a part that is sent under a claim check.
 pub(super) fn claim_label(label: &Bytes, claim: u64) -> Bytes {
     if label.is_empty() { Bytes::new() } else { [label.as_ref(), &claim.to_be_bytes()].concat().into() }
 }
 
 impl Transfer<'_> {
-    /// Return whether the work that a claim check stands for was done without a session: by a worker of a task queue.
+    /// Return whether the work of a claim check was done without a session, by a worker of a task queue.
     pub(super) fn claim_work(&self, index: usize, deferred: &DeferredPart) -> Result<ClaimWork> {
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2)
             || self.is_announced(&claim_label(&self.label(index), deferred.claim))?
@@ -43,13 +43,13 @@ impl Transfer<'_> {
         if label.is_empty() || !self.session.resumed().unwrap_or(false) {
             return Ok(false);
         }
-        // A session that is over says so once something is sent in it.
+        // A session that has ended reports that once something is sent in it.
         Ok(self.wait(self.session.knows(label.clone()))?.unwrap_or(false))
     }
 
-    /// Take over what an earlier session has set aside, and return the claim check. One that is not good any more does
-    /// no harm: the part is sent anew like any other. So is a part that an earlier process has announced in this
-    /// session: under the claim check if that had been redeemed, which happens once.
+    /// Take over what an earlier session has deferred, and return the claim check. If it is no longer valid, the part
+    /// is sent again like any other. A part that an earlier process has announced in this session is sent under the
+    /// claim check only if that was redeemed, which happens once.
     pub(super) fn redeem(&mut self, index: usize) -> Result<Option<u64>> {
         let Some(DeferredPart { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {

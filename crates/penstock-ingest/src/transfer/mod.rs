@@ -1,5 +1,5 @@
-//! Takes one document apart and sends its parts as they come: a dehydrator gives the parts, the session takes them, the
-//! ledger has what became of each.
+//! Takes one document apart and sends its parts as they are produced: the dehydrator produces the parts, the session
+//! sends them, and the ledger records the outcome of each.
 //!
 //! ```text
 //!   Enter  the container is announced, dehydrated; its key is known before its children are drafted
@@ -9,8 +9,8 @@
 //!
 //! At layer 0 a document has one level: containers inside it are kept whole (decision 12).
 //!
-//! What an earlier session has already is not sent again. A container that is the same as then is announced only once
-//! something below it turns out not to be; the children before that stay where they are.
+//! Parts that an earlier session has stored are not sent again. An unchanged container is announced only once something
+//! below it turns out to have changed; the children before that stay where they are.
 
 mod announce;
 mod claims;
@@ -32,36 +32,36 @@ use crate::previous::{DeferredPart, PreviousPart, PreviousReceipt};
 use crate::sender::ElsewhereChildren;
 use crate::{Error, Result};
 
-/// The error of a document that [`Interrupts`] ended; whoever lent them knows why.
+/// The error of a document that [`Interrupts`] ended; their owner knows why.
 const INTERRUPTED: Error = Error::Interrupted("the document was interrupted");
 
-/// A document on its way out.
+/// A document that is being sent.
 pub(crate) struct Transfer<'a> {
     session: &'a SessionHandle,
     interrupts: &'a dyn Interrupts,
     ledger: Ledger,
-    /// Containers at the limit of depth are sent whole instead of failing.
+    /// Whether containers at the depth limit are sent in one piece instead of failing.
     keep_whole: bool,
-    /// The file that the document is, if it is one: a document that is sent whole need not be copied.
+    /// The document's file, if it has one: a document that is sent in one piece need not be copied.
     file: Option<PathBuf>,
     stack: Vec<OpenContainer>,
     batch: Vec<(EntityDraft, Payload)>,
     batch_parts: Vec<usize>,
     batch_bytes: u64,
-    /// Why the session is over; the rest is accounted for without being sent.
+    /// Why the session has ended; the rest is recorded without being sent.
     lost: Option<String>,
     previous: PreviousReceipt,
-    /// Where the documents of a session get their labels, and those of this one once its bytes are known.
+    /// The source of labels in the session, and the labels of this document once its bytes are known.
     labels: Option<&'a Labels>,
     document_labels: Option<DocumentLabels>,
     /// Whether something stays DEFERRED in an earlier session.
     stays_deferred: bool,
-    /// What the next part that is offered redeems.
+    /// What the next offered part redeems.
     deferred: Option<DeferredPart>,
-    /// How deep the container lies of which some children are sent; 0 is the document itself. What is above it is
-    /// somebody else's.
+    /// The depth of the container of which some children are sent; 0 is the document itself. Containers above it are
+    /// not sent here.
     base: u32,
-    /// Which of its children they are, for the header of what stands for it here.
+    /// The range of these children, for the header of the entity that stands for the container.
     children: Option<String>,
     /// What the dehydrator had inflated before the first of them.
     inflated_before: u64,
@@ -71,14 +71,14 @@ pub(crate) struct Transfer<'a> {
 struct OpenContainer {
     index: usize,
     key: Option<EntityKey>,
-    /// Why its further children cannot be sent.
+    /// Why no further children can be sent.
     refused: Option<String>,
-    /// Children that were announced as failed: the receiver has no header of theirs.
+    /// Children that were announced as failed: the receiver has no header of them.
     headless: u64,
-    /// Children that were announced, and the bytes of the last one of them.
+    /// The number of announced children, and the bytes of the last one.
     announced: u64,
     last: u64,
-    /// It stays where an earlier session has put it, so far; its own bytes, if it has some, wait here.
+    /// Present while the container may stay where an earlier session has stored it; its own bytes, if any, wait here.
     held: Option<Payload>,
 }
 
@@ -112,26 +112,26 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Leave where it is what an earlier receipt has.
+    /// Leave parts of an earlier receipt where they are.
     pub(crate) fn with_previous(mut self, previous: PreviousReceipt) -> Self {
         self.ledger.previous_uri.clone_from(&previous.uri);
         self.previous = previous;
         self
     }
 
-    /// Give each entity a label.
+    /// Label each entity.
     pub(crate) fn with_labels(mut self, labels: Option<&'a Labels>) -> Self {
         self.labels = labels;
         self
     }
 
-    /// Send `children` of the container at the depth `base` only, below an entity that stands for it.
+    /// Send only `children` of the container at the depth `base`, below an entity that stands for it.
     pub(crate) fn with_base(mut self, base: u32, children: String) -> Self {
         (self.base, self.children) = (base, Some(children));
         self
     }
 
-    /// Send all of it.
+    /// Send the whole document.
     pub(crate) fn run<W: Workspace>(mut self, mut dehydrator: Dehydrator<W>) -> Result<Ledger> {
         let sent = self.drive(&mut dehydrator);
         if sent.is_err() {
@@ -164,7 +164,7 @@ impl<'a> Transfer<'a> {
         self.flush()
     }
 
-    /// Send containers that lie in each other and whose innermost one has its children elsewhere.
+    /// Send nested containers whose innermost one has its children elsewhere.
     pub(crate) fn run_hollow(mut self, chain: Vec<Part>, elsewhere: ElsewhereChildren) -> Result<Ledger> {
         let sent = self.drive_hollow(chain, elsewhere);
         if sent.is_err() {
@@ -180,7 +180,7 @@ impl<'a> Transfer<'a> {
         }
         self.ledger.count_elsewhere(children, incomplete);
         if incomplete > 0 {
-            // The receiver cannot know: those that failed are in other sessions.
+            // The receiver cannot know this, because the failed children are in other sessions.
             self.announce_held()?;
             let fails = self.ledger.policy.as_ref().is_none_or(|policy| policy.fails(children, incomplete));
             if let Some(key) = self.stack.last().and_then(|open| open.key).filter(|_| fails) {
@@ -214,7 +214,8 @@ impl<'a> Transfer<'a> {
                 return Ok(());
             }
         };
-        // What stands for a container in this session is announced with the first child that is sent below it.
+        // The entity that stands for a container in this session is announced with the first child that is sent below
+        // it.
         let stands_in = self.children.is_some() && part.depth == self.base;
         let place = if self.is_comparable(index) { self.previous.take(&part, hollow) } else { None };
         if stands_in || place.is_some() {
@@ -233,13 +234,13 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Return whether an earlier session may have a part as it is now: of the document itself the header says whose it
-    /// is.
+    /// Return whether a part can be compared with an earlier session. The document itself can only if the identity in
+    /// its header is unchanged.
     fn is_comparable(&self, index: usize) -> bool {
         index > 0 || self.children.is_some() || self.previous.matches_document(&self.ledger.pipe_doc())
     }
 
-    /// Take a part into the account. With the first one, the document itself, its labels are known.
+    /// Add a part to the ledger. The first one is the document itself, after which its labels are known.
     fn add(&mut self, part: &Part, hollow: bool) -> usize {
         let index = self.ledger.add(part, self.parent(), hollow);
         if self.document_labels.is_none() {
@@ -248,15 +249,15 @@ impl<'a> Transfer<'a> {
         index
     }
 
-    /// A container that was announced, or could not be. Without a parent to send them under, its children are accounted
-    /// for unsent.
+    /// Open a container that was announced, or could not be. Without a parent to send them under, its children are
+    /// recorded unsent.
     fn open(&self, index: usize) -> OpenContainer {
         let key = self.ledger.records.get(index).and_then(|record| record.key);
         let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
         OpenContainer { index, key, refused, headless: 0, announced: 0, last: 0, held: None }
     }
 
-    /// Announce the containers that are open and were to stay where they are: something below them is not the same.
+    /// Announce the open containers that were to stay where they are, because something below them has changed.
     fn announce_held(&mut self) -> Result<()> {
         if self.stack.iter().all(|open| open.held.is_none()) {
             return Ok(());
@@ -345,20 +346,20 @@ impl<'a> Transfer<'a> {
         }
         match self.wait(self.session.end_children(key))? {
             Ok(()) => Ok(()),
-            // An entity whose children never end would keep the session from closing.
+            // An entity whose children never end would prevent the session from closing.
             Err(error) => self.fail(key, &error),
         }
     }
 
-    /// Return why a container fails for parts that the receiver does not count in this session, if it does.
+    /// Return why a container fails because of parts that the receiver does not count in this session, if it does.
     fn container_failure(&self, index: usize, headless: u64) -> Option<String> {
         if self.keep_whole && headless > 0 {
-            // At layer 0 only a header says whose child an entity is, so the receiver cannot know that STRICT fails
-            // this one.
+            // At layer 0 only a header states an entity's parent, so the receiver cannot know that STRICT fails this
+            // container.
             return Some(format!("{headless} of its parts could not be sent"));
         }
         let (children, deferred) = if self.stays_deferred { self.ledger.set_aside_before(index) } else { (0, 0) };
-        // Of those that are sent none has failed yet; what does is the receiver's to count.
+        // None of the parts that are sent has failed yet; the receiver counts those that do.
         let fails = |policy: &DocumentPolicy| policy.fails(children, deferred);
         let failed = deferred > 0 && self.ledger.policy.as_ref().is_none_or(fails);
         failed.then(|| format!("{deferred} of {children} parts are not COMPLETE"))
@@ -368,7 +369,7 @@ impl<'a> Transfer<'a> {
         self.stack.last().map(|open| open.index)
     }
 
-    /// Keep what the part's row is to have.
+    /// Keep the content for the part's row.
     fn keep_row_content(
         &mut self,
         index: usize,
@@ -380,13 +381,14 @@ impl<'a> Transfer<'a> {
         bytes.map_or(Ok(()), |bytes| self.ledger.keep_content(index, part, bytes))
     }
 
-    /// Return what is sent of a document instead of its bytes as they were read: a reference, or the file itself.
+    /// Return the payload that is sent instead of a document's bytes as they were read: a reference, or the file
+    /// itself.
     fn whole_payload(&self, part: &Part) -> Option<io::Result<Payload>> {
         let referred = self.ledger.privacy.reference(&self.ledger.document, part).filter(|_| part.depth == 0);
         referred.or_else(|| self.file_payload(part))
     }
 
-    /// Return the payload of a document that is sent whole, straight from its file.
+    /// Return the payload of a document that is sent in one piece, directly from its file.
     fn file_payload(&self, part: &Part) -> Option<io::Result<Payload>> {
         let file =
             self.file.as_ref().filter(|_| part.depth == 0 && part.bytes.is_some_and(|bytes| bytes > IN_MEMORY))?;
@@ -401,7 +403,8 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// End what was begun, so that the session can still be closed: every open container fails, without more children.
+    /// End what was begun, so that the session can still be closed: every open container fails, without further
+    /// children.
     fn abandon(&mut self) {
         while let Some(open) = self.stack.pop() {
             let Some(key) = open.key else { continue };

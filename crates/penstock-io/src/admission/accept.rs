@@ -1,4 +1,4 @@
-//! The loop that takes connections, which nothing that a client does may end.
+//! The accept loop, which must survive whatever a client does.
 
 use std::future::Future;
 use std::io;
@@ -18,11 +18,11 @@ use crate::tls::Acceptor;
 
 /// How long to wait when the system has no more sockets.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a trouble that goes on is not told again.
+/// How long the log stays silent about a problem that persists.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// How often the files of a certificate are looked at.
+/// How often the certificate's files are checked for changes.
 const RELOAD: Duration = Duration::from_secs(5);
-/// After so long a silence the system asks whether the other end is there, and so often it asks again.
+/// TCP keep-alive: the silence before the first probe, and the interval of further probes.
 const KEEP_ALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 
@@ -32,7 +32,8 @@ pub(crate) trait Accept {
     fn accept(&self) -> impl Future<Output = io::Result<(Stream, Option<SocketAddr>)>> + Send;
 }
 
-/// Small frames go at once, and a peer whose machine is gone is noticed. What the system cannot do is left.
+/// Send small frames without delay, and detect a peer whose machine has died. Options that the system rejects are
+/// skipped.
 fn prepare(stream: &Stream) {
     if let Stream::Tcp(stream) = stream {
         let _ = stream.set_nodelay(true);
@@ -40,7 +41,8 @@ fn prepare(stream: &Stream) {
     }
 }
 
-/// Whether only this connection has failed, so that the next may be taken at once (accept(2), "Error handling").
+/// Return whether only this connection has failed, so that the next one may be accepted immediately (accept(2), "Error
+/// handling").
 fn is_of_the_peer(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -55,10 +57,10 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 impl Admission {
-    /// Takes connections as long as this is polled, and gives each that is let in to `serve` with its place.
+    /// Accept connections as long as this future is polled, and pass each admitted one to `serve` with its permit.
     ///
-    /// No error of the listener ends it: where the system has no descriptors or no memory left it says so once, and tries
-    /// again after a pause until it has.
+    /// An error of the listener does not end the loop. Where the system is out of descriptors or memory, the log gets
+    /// one line and accept is retried after a pause until it succeeds.
     pub(crate) async fn accept(
         self: &Arc<Self>,
         listener: &impl Accept,
@@ -101,7 +103,7 @@ impl Admission {
                             %refused, what, "a connection too many was closed, and so are others as long as this holds"
                         );
                     }
-                    // A flood that is refused must not keep others from their turn.
+                    // A flood of refused connections must not starve other tasks.
                     tokio::task::yield_now().await;
                 }
             }
@@ -110,7 +112,7 @@ impl Admission {
 }
 
 impl Admission {
-    /// Read the files of a server's certificate again if they have changed; say whether they had. Blocks.
+    /// Read the files of a server's certificate again if they have changed; return whether they had. Blocks.
     pub fn reload(&self, acceptor: &Acceptor) -> Result<bool> {
         let what = self.config().what;
         let reloaded = acceptor.reload();
@@ -128,18 +130,18 @@ impl Admission {
         reloaded
     }
 
-    /// Read the files of a server's certificate again whenever they have changed, as long as this is polled.
+    /// Read the files of a server's certificate again whenever they have changed, as long as this future is polled.
     pub async fn keep_certificate(self: &Arc<Self>, acceptor: &Arc<Acceptor>) -> std::convert::Infallible {
         loop {
             sleep(RELOAD).await;
             let (admission, acceptor) = (Arc::clone(self), Arc::clone(acceptor));
-            // An error was told, and the next look tries again.
+            // `reload` has logged the error, and the next round tries again.
             let _ = tokio::task::spawn_blocking(move || admission.reload(&acceptor)).await;
         }
     }
 }
 
-/// Why connections are not taken.
+/// Why connections are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     Accept,
@@ -158,7 +160,7 @@ impl From<Refused> for Trouble {
     }
 }
 
-/// Says each trouble once in a while as long as it holds: a log that a flood can fill is one more thing to attack.
+/// Logs each problem once per interval while it persists: a log that a flood can fill would be another thing to attack.
 #[derive(Debug, Default)]
 struct Failing([Option<Instant>; 4]);
 

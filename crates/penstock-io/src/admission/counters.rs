@@ -1,24 +1,24 @@
-//! What admission counts.
+//! Counters of admission.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics::Page;
 
-/// Connections that were not served, by the reason, and failures to accept. Each server has one.
+/// Connections that were not served, by reason, and failures of accept. Each server has one set.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// The server was full.
     pub(super) full: AtomicU64,
-    /// Its address had its share.
+    /// The address had used up its share.
     pub(super) address: AtomicU64,
-    /// Only the descriptors that are reserved were left.
+    /// Only reserved descriptors were left.
     pub(super) descriptors: AtomicU64,
-    /// The handshake, or the first byte, had not come in time.
+    /// The handshake or the first byte did not arrive in time.
     pub(super) late: AtomicU64,
     /// Calls of accept that failed.
     pub(super) accept_failures: AtomicU64,
-    /// Times that a new certificate was read, and times that one could not be used.
+    /// How often a new certificate was loaded, and how often one could not be used.
     pub(super) reloads: AtomicU64,
     pub(super) reload_failures: AtomicU64,
 }
@@ -32,22 +32,24 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Counters {
-    /// Connections that were closed at once.
+    /// Return how many connections were closed immediately after accept.
     pub fn refused(&self) -> u64 {
         read(&self.full) + read(&self.address) + read(&self.descriptors)
     }
 
-    /// Connections that were closed before they were served: at once, or because nothing came in time.
+    /// Return how many connections were closed before they were served: immediately, or because nothing arrived in
+    /// time.
     pub fn not_served(&self) -> u64 {
         self.refused() + read(&self.late)
     }
 
-    /// A handshake or a first byte came too late.
+    /// Count a handshake or a first byte that came too late.
     pub fn late(&self) {
         count(&self.late);
     }
 
-    /// Connections that were closed at once, by the limit: where there are no sockets of their own, nothing else is counted.
+    /// Return the connections closed immediately, by the limit they exceeded. A server without sockets of its own
+    /// counts nothing else.
     pub fn by_limit(&self) -> [(&'static str, u64); 2] {
         [("full", read(&self.full)), ("address", read(&self.address))]
     }

@@ -1,4 +1,4 @@
-//! Descriptors: as many as the connections need, and some that connections never get.
+//! File descriptors: as many as the connections need, and a reserve that connections never use.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::RESERVED;
 use crate::{DriverError as _, Error, Result};
 
-/// Descriptors that servers of this process were promised: one that is idle now may need all of its own later.
+/// Descriptors promised to the servers of this process. A server that is idle now may need all of its share later.
 static PROMISED: AtomicU64 = AtomicU64::new(0);
 
-/// Descriptors of one server, its own until this is dropped.
+/// Descriptors of one server, promised to it until this is dropped.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     connections: u64,
@@ -17,11 +17,12 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Lets the process have descriptors for so many connections, each of which needs so many, beside what is open, what
-    /// other servers were promised, and what is reserved. Where the hard limit is lower, the log says so. There are fewer
-    /// connections where they alone need more than what is not open now: what other servers were promised they may never use.
+    /// Raise the process's limit so that so many connections, each with so many descriptors, fit next to what is open,
+    /// what other servers were promised, and the reserve. Where the hard limit is lower, the log says so. The number of
+    /// connections is reduced only where these connections alone do not fit into what is not open now, because other
+    /// servers may never use what they were promised.
     ///
-    /// Fails where there could be none.
+    /// Fails where not even one connection would fit.
     pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
         let each = each.max(1);
         let asked = connections.saturating_mul(each);
@@ -34,7 +35,7 @@ impl Descriptors {
         Ok(promised)
     }
 
-    /// Connections that there are descriptors for.
+    /// Return the number of connections that there are descriptors for.
     pub(super) const fn connections(&self) -> u64 {
         self.connections
     }
@@ -52,7 +53,7 @@ fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64>
     let own = open().saturating_add(RESERVED);
     let needed = connections.saturating_mul(each).saturating_add(own).saturating_add(others);
     let limit = getrlimit(Resource::Nofile);
-    // No number means that there is no limit.
+    // `None` means that there is no limit.
     let Some(soft) = limit.current else { return Ok(connections) };
     if soft >= needed {
         return Ok(connections);
@@ -83,16 +84,16 @@ fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64>
     Ok(possible)
 }
 
-/// Connections that a limit has room for which is too low. An eighth of what is left is for servers that come later, metrics
-/// for instance.
+/// Return how many connections fit under a limit that is too low for all. An eighth of the remaining descriptors is
+/// left to servers that start later, for example metrics.
 fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
     let free = soft.saturating_sub(own);
     let possible = (free - free / 8) / each;
-    // An eighth of what is just enough for one connection leaves none.
+    // Leaving an eighth would not even allow one connection where just enough is free for one.
     possible.max(u64::from(free >= each)).min(connections)
 }
 
-/// Descriptors that are open now; a guess where the system does not say.
+/// Return the number of open descriptors, or a guess where the system does not report it.
 fn open() -> u64 {
     const GUESS: u64 = 16;
     ["/proc/self/fd", "/dev/fd"]
@@ -101,8 +102,8 @@ fn open() -> u64 {
         .map_or(GUESS, |entries| entries.count() as u64)
 }
 
-/// Whether this is one of the last descriptors, which are kept for files. The system gives the lowest that is free, so all
-/// below it are in use.
+/// Return whether this is one of the last descriptors, which are reserved for files. The system assigns the lowest free
+/// number, so all below it are in use.
 pub(super) fn is_in_reserve(descriptor: &impl AsFd, reserved: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let number = u64::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0);
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_was_promised_is_given_back() {
-        // Other tests of this process are servers too: only what is large is seen.
+        // Other tests of this process run servers too, so only a large change counts.
         const MANY: u64 = 1 << 40;
         let promised = Descriptors { connections: MANY, promised: MANY };
         PROMISED.fetch_add(MANY, Ordering::Relaxed);

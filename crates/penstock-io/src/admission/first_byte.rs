@@ -1,4 +1,4 @@
-//! A connection that says nothing is not waited for: without an end it would keep its place from others.
+//! A limit on the wait for a connection's first byte: a silent connection would hold its place indefinitely.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::permits::{Admission, Permit};
 
-/// A stream whose first byte must come by the deadline of its place, else a read fails with
-/// [`TimedOut`](io::ErrorKind::TimedOut), which is counted. What comes later may take its time.
+/// A stream whose first byte must arrive by the deadline of its permit; otherwise the read fails with
+/// [`TimedOut`](io::ErrorKind::TimedOut), which is counted. Later bytes have no deadline here.
 #[derive(Debug)]
 pub struct FirstByte<S> {
     stream: S,
-    /// Until the first byte has come.
+    /// Present until the first byte has arrived.
     waiting: Option<(Pin<Box<Sleep>>, Arc<Admission>)>,
 }
 

@@ -1,7 +1,8 @@
-//! Who may connect to a server, how long a connection has to say something, and what is left for the server's own files.
+//! Who may connect to a server, how long a connection may stay silent, and which descriptors are reserved for the
+//! server's files.
 //!
-//! A server makes one [`Admission`], which raises the limit of descriptors to what the connections of all servers need and
-//! keeps [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it lives.
+//! A server makes one [`Admission`], which raises the limit of descriptors to what the connections of all servers need
+//! and reserves [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it is open.
 
 mod accept;
 mod counters;
@@ -20,19 +21,19 @@ mod tests;
 
 use std::time::Duration;
 
-/// How many connections a server takes.
+/// How many connections a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// At once.
+    /// In total at the same time.
     pub connections: u64,
-    /// Of one address at once, an IPv6 address standing for its /64. Default: seven eighths
-    /// of all, or 64 where that is more.
+    /// From one address at the same time; an IPv6 address stands for its /64. Default: seven eighths of all, or 64 if
+    /// that is more.
     pub per_address: Option<u64>,
 }
 
-/// From accept to the end of the handshake and the first byte, where nobody says otherwise.
+/// The default time from accept to the end of the handshake and the first byte.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Silence after which a connection ends, where the protocol lets it be silent and nobody says otherwise.
+/// The default silence after which a connection is closed, where the protocol allows silence.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Descriptors that connections leave to the server's own files.
+/// Descriptors reserved for the server's own files.
 pub const RESERVED: u64 = 32;

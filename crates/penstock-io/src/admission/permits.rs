@@ -1,4 +1,4 @@
-//! Places for connections: so many in all, and so many for one address.
+//! Permits for connections: a number in total, and a number for each address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,50 +13,50 @@ use super::counters::{Counters, count};
 use super::{Descriptors, PATIENCE};
 use crate::{Error, Result};
 
-/// An address may have so many connections where nobody says otherwise, however few the server takes: a part of a handful would
-/// refuse the ordinary.
+/// The smallest default share of an address, however few connections the server accepts: a fraction of a small number
+/// would refuse ordinary clients.
 const SMALLEST_SHARE: u64 = 64;
 
-/// What becomes of a connection when the server is full.
+/// What happens to a connection when the server is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is closed at once.
+    /// The server closes it immediately.
     Close,
-    /// It waits in the system until there is room.
+    /// It waits in the system's backlog until there is room.
     Wait,
 }
 
-/// What share of the places the loopback address has.
+/// How many of the permits the loopback address may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoopbackShare {
-    /// That of one address.
+    /// As many as any address.
     Address,
     /// All of them.
     All,
 }
 
-/// How connections are let in.
+/// How connections are admitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// What is served, for the log and errors.
     pub what: &'static str,
-    /// Connections at once.
+    /// Connections at the same time.
     pub connections: u64,
-    /// Connections of one address at once, an IPv6 address standing for its /64. Default: seven eighths
-    /// of all, or 64 where that is more.
+    /// Connections from one address at the same time; an IPv6 address stands for its /64. Default: seven eighths of
+    /// all, or 64 if that is more.
     pub per_address: Option<u64>,
-    /// What becomes of others.
+    /// What happens to connections beyond these.
     pub when_full: WhenFull,
-    /// What share of them the loopback address has.
+    /// How many of the permits the loopback address may hold.
     pub loopback: LoopbackShare,
     /// Descriptors that a connection needs.
     pub descriptors: u64,
-    /// From accept to the first byte.
+    /// The time from accept to the first byte.
     pub patience: Duration,
 }
 
 impl Config {
-    /// Connections over TCP, closed at once when there are too many.
+    /// Make a configuration for TCP that closes connections immediately when there are too many.
     pub const fn new(what: &'static str, connections: u64) -> Self {
         Self {
             what,
@@ -75,14 +75,14 @@ impl Config {
     }
 }
 
-/// Why a connection is not let in.
+/// Why a connection is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// So many are open.
+    /// This many connections are open.
     Full(u64),
-    /// So many of its address are open.
+    /// This many connections from its address are open.
     Address(u64),
-    /// What descriptors are left is for files.
+    /// The remaining descriptors are reserved for files.
     Descriptors,
 }
 
@@ -102,22 +102,22 @@ struct Open {
     addresses: HashMap<IpAddr, u64>,
 }
 
-/// Lets connections in.
+/// Admits connections.
 #[derive(Debug)]
 pub struct Admission {
     config: Config,
     share: u64,
     open: Mutex<Open>,
-    /// A connection has ended.
+    /// Notified when a connection has ended.
     ended: Notify,
     counters: Arc<Counters>,
-    /// Its own as long as it may let somebody in.
+    /// Held as long as connections may be admitted.
     _descriptors: Descriptors,
 }
 
 impl Admission {
-    /// Raises the limit of descriptors to what the connections need. Where the system does not let it, takes fewer
-    /// connections, and says so in the log; fails where it could take none.
+    /// Raise the limit of descriptors to what the connections need. Where the system does not allow it, accept fewer
+    /// connections and log that; fail where not even one would be possible.
     pub fn new(mut config: Config, counters: Arc<Counters>) -> Result<Arc<Self>> {
         for (name, limit) in
             [("connections", Some(config.connections)), ("connections of one address", config.per_address)]
@@ -139,14 +139,14 @@ impl Admission {
         &self.config
     }
 
-    /// Whether half of the places, or of those that an address may have, are taken.
+    /// Return whether half of the permits, or of those that an address may hold, are taken.
     pub fn is_half_full(&self, peer: IpAddr) -> bool {
         let open = self.lock();
         let of_address = open.addresses.get(&network(peer)).copied().unwrap_or(0);
         open.all > self.config.connections / 2 || of_address > self.share / 2
     }
 
-    /// Return what is counted.
+    /// Return the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -155,12 +155,12 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections that are open.
+    /// Return the number of open connections.
     pub fn open(&self) -> u64 {
         self.lock().all
     }
 
-    /// Lets a connection in; one without an address is of this machine, and only the limit of all holds for it.
+    /// Admit a connection. One without an address is local, and only the total limit applies to it.
     pub fn admit(self: &Arc<Self>, peer: Option<IpAddr>) -> std::result::Result<Permit, Refused> {
         let address = peer.map(network).filter(|address| match self.config.loopback {
             LoopbackShare::Address => true,
@@ -184,11 +184,11 @@ impl Admission {
         Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.patience })
     }
 
-    /// Waits until no more than so many connections are open.
+    /// Wait until at most so many connections are open.
     async fn at_most(&self, connections: u64) {
         loop {
             let mut ended = pin!(self.ended.notified());
-            // From now on, so that an end while the count is read is not missed.
+            // Register before reading the count, so that a connection that ends in between is not missed.
             ended.as_mut().enable();
             if self.open() <= connections {
                 return;
@@ -197,18 +197,18 @@ impl Admission {
         }
     }
 
-    /// Waits until one more may be let in.
+    /// Wait until one more connection may be admitted.
     pub(super) async fn room(&self) {
         self.at_most(self.config.connections.saturating_sub(1)).await;
     }
 
-    /// Waits until none is open.
+    /// Wait until no connection is open.
     pub async fn idle(&self) {
         self.at_most(0).await;
     }
 }
 
-/// The place of a connection, free again when this is dropped.
+/// The permit of one connection, returned when this is dropped.
 #[derive(Debug)]
 pub struct Permit {
     of: Arc<Admission>,
@@ -217,17 +217,17 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// When the first byte must have come.
+    /// Return the deadline of the first byte.
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Return the admission that gave it.
+    /// Return the admission that issued the permit.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.of
     }
 
-    /// Waits for what must be done by the deadline, a handshake for instance. `None`: it was not, which is counted.
+    /// Run a future, for example a handshake, until the deadline. `None`: it did not finish in time, which is counted.
     pub async fn in_time<F: Future>(&self, doing: F) -> Option<F::Output> {
         let done = timeout_at(self.deadline.into(), doing).await.ok();
         if done.is_none() {
@@ -254,7 +254,7 @@ impl Drop for Permit {
     }
 }
 
-/// What limits count as one address: who has an address of IPv6 has the 2^64 beside it too.
+/// Return what the limits count as one address: whoever has one IPv6 address has all 2^64 of its /64.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -39,7 +39,7 @@ fn an_ipv6_network_is_one_address_and_a_mapped_one_is_of_ipv4() {
     let _next = admission.admit(Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 8, 1, 2, 3, 1).into())).unwrap();
     let _mapped = admission.admit(Some(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped().into())).unwrap();
     assert_eq!(admission.admit(v4(1)).unwrap_err(), Refused::Address(1));
-    // Without an address only the limit of all holds.
+    // A connection without an address counts only against the total limit.
     let _local: Vec<_> = (0..5).map(|_| admission.admit(None).unwrap()).collect();
     assert_eq!(admission.admit(None).unwrap_err(), Refused::Full(8));
 }
@@ -107,12 +107,12 @@ async fn a_connection_that_says_nothing_ends_and_one_that_spoke_may_be_silent() 
     assert!(more.is_err(), "it is still waited for");
 }
 
-/// What the system says of itself: EMFILE, ENFILE, ENOBUFS, ENOMEM, EPERM and ENETDOWN.
+/// Errors of the system itself: EMFILE, ENFILE, ENOBUFS, ENOMEM, EPERM and ENETDOWN.
 const LASTING: [i32; 6] = [24, 23, 105, 12, 1, 100];
-/// What it says of one client: ECONNABORTED, ECONNRESET, ETIMEDOUT and EHOSTUNREACH.
+/// Errors of one client: ECONNABORTED, ECONNRESET, ETIMEDOUT and EHOSTUNREACH.
 const OF_THE_PEER: [i32; 4] = [103, 104, 110, 113];
 
-/// A listener whose accept fails in all of these ways before it gives a connection.
+/// A listener whose accept fails in all of these ways before it returns a connection.
 struct Exhausted(TcpListener, std::sync::atomic::AtomicU32);
 
 impl Accept for Exhausted {

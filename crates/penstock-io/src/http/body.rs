@@ -1,7 +1,8 @@
-//! What a request had left when it was answered: the next request on the connection begins behind it.
+//! The rest of a request's body after the response: the next request on the connection begins after it.
 //!
-//! A request that is refused before its body was read leaves that body in the connection. A short one is read to its end and
-//! dropped, and the connection stays as it is; for another one the answer says `Connection: close` (RFC 9112, section 9.3).
+//! A request that is refused before its body was read leaves that body in the connection. A short body is read to its
+//! end and dropped, and the connection stays open. For a longer one the response says `Connection: close` (RFC 9112,
+//! section 9.3).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,23 +15,23 @@ use hyper::header::{EXPECT, HeaderMap};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Bytes of a body that are read and dropped after an answer was decided.
+/// Bytes of a body that are read and dropped once a response was decided.
 const DRAINED: u64 = 64 << 10;
-/// How long they may take: the answer waits for them.
+/// How long that may take, because the response waits for it.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// The body of a request. What is not read of it goes back to the connection when this is dropped.
+/// The body of a request. The unread rest returns to the connection when this is dropped.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Option<Incoming>,
     back: Option<oneshot::Sender<Incoming>>,
 }
 
-/// Where the rest of a body comes back.
+/// Receives the rest of a body.
 #[derive(Debug)]
 pub(super) struct Rest {
     back: oneshot::Receiver<Incoming>,
-    /// Its sender waits to be told to go on (RFC 9110, section 10.1.1).
+    /// The client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
     expects: bool,
 }
 
@@ -45,7 +46,7 @@ impl RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
-            // An error means that the connection is gone.
+            // An error means that the connection has ended.
             let _ = back.send(body);
         }
     }
@@ -59,7 +60,7 @@ impl Body for RequestBody {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) {
-            // Nothing is left of it.
+            // Nothing of the body is left to return.
             self.body = None;
         }
         frame
@@ -75,18 +76,18 @@ impl Body for RequestBody {
 }
 
 impl Rest {
-    /// Reads what is left, if that is little. `false`: something is still to come, so the connection must close.
+    /// Read the rest of the body if it is short. `false`: more is still to come, so the connection must close.
     pub(super) async fn drain(mut self) -> bool {
         let mut body = match self.back.try_recv() {
             Ok(body) => body,
-            // Some task still reads it: nobody knows where it ends.
+            // Another task still reads the body, so its end is unknown.
             Err(oneshot::error::TryRecvError::Empty) => return false,
             Err(oneshot::error::TryRecvError::Closed) => return true,
         };
         if body.is_end_stream() {
             return true;
         }
-        // To read is to tell a sender that waits to go on: for nothing.
+        // Reading would make hyper send `100 Continue`, and the client would send the body for nothing.
         if self.expects || body.size_hint().lower() > DRAINED {
             return false;
         }

@@ -1,4 +1,5 @@
-//! Bodies of requests: up to a limit, at a least rate, in a total time, in room that grows with what has come.
+//! Bodies of requests: limited in length, with a minimum rate and a total time, in memory that grows with what has
+//! arrived.
 
 use std::time::Duration;
 
@@ -10,22 +11,22 @@ use tokio::time::{Instant, timeout};
 
 use crate::memory::{Busy, MemoryPermit};
 
-/// How long a body may take, and each part of one that is larger: so 51 KiB a second is the least rate.
+/// How long a body may take, and each part of a larger one: the minimum rate is 51 KiB a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PART: u64 = 512 << 10;
-/// How long a body may take in all, whatever its rate.
+/// How long a body may take in total, whatever its rate.
 const TOTAL: Duration = Duration::from_secs(900);
 
 /// Why a body was not read to its end.
 #[derive(Debug)]
 pub enum BodyError {
-    /// It is longer than it may be.
+    /// It is longer than allowed.
     TooLarge(LimitExceeded),
-    /// The client broke off.
+    /// The client closed the connection.
     Broken,
-    /// It came too slowly; the text says what was allowed.
+    /// It arrived too slowly; the text says what was allowed.
     Late(String),
-    /// There was no room for it.
+    /// There was no memory for it.
     Busy,
 }
 
@@ -35,16 +36,16 @@ impl From<Busy> for BodyError {
     }
 }
 
-/// A body that arrives. Only the time in which the client is waited for counts.
+/// A body that is arriving. Only the time spent waiting for the client counts.
 struct Arrival<B> {
     body: B,
     most: Limit,
     length: u64,
-    /// The time for a part.
+    /// The time allowed for a part.
     patience: Duration,
-    /// Of the time for this part.
+    /// The time left for this part.
     left: Duration,
-    /// Of the time for all of it.
+    /// The time left for the whole body.
     total: Duration,
 }
 
@@ -80,7 +81,7 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
     }
 }
 
-/// Reads a body, up to its limit and in its time.
+/// Read a body within its limit and its time.
 pub async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -92,7 +93,8 @@ where
     Ok(bytes)
 }
 
-/// The same, in room that grows with what has come: a length that is stated and does not come keeps no other request waiting.
+/// Read a body as [`read_body`] does, in memory that grows with what has arrived: a client that announces a length and
+/// does not send it keeps no other request waiting.
 pub async fn read_body_within<B>(body: B, most: Limit, room: &mut MemoryPermit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -125,7 +127,7 @@ mod tests {
 
     const MOST: Limit = Limit { name: "body", value: 8 << 20 };
 
-    /// A body of so many bytes each time.
+    /// Return a body that yields so many bytes after each pause.
     fn dripping(bytes: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
         let (near, mut far) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
@@ -136,7 +138,7 @@ mod tests {
         StreamBody::new(stream::poll_fn(move |context| far.poll_recv(context)))
     }
 
-    /// Reads until the end; says why it came, and how much there was.
+    /// Read until the end; return why it ended, and how many bytes were read.
     fn ended(bytes: usize, patience: Duration, total: Duration) -> (String, u64) {
         let reading = async move {
             let body = dripping(bytes, Duration::from_millis(10));
@@ -164,7 +166,7 @@ mod tests {
         let patience = Duration::from_secs(10);
         let (why, length) = ended(64 << 10, patience, Duration::from_millis(300));
         assert!(why.contains("longer than 900 s") && length > 64 << 10, "{why} after {length}");
-        // Without that end only its length limits it.
+        // Without the total time only the length limits the body.
         assert!(ended(512 << 10, patience, TOTAL).0.contains("TooLarge"));
     }
 }

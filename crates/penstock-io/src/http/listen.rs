@@ -1,4 +1,4 @@
-//! Where requests come in.
+//! The HTTP server: it accepts connections and passes their requests to a handler.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,71 +27,75 @@ use crate::listener::{Connection, HandshakeError, Listener};
 use crate::runtime::{PerProcess, block_on, spawn};
 use crate::tls::{Acceptor, Fingerprint, Offer};
 
-/// How long a connection that ends has to take the last of it, close_notify included.
+/// How long a closing connection may take to send the last of its data, close_notify included.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// What a client still sends of a body that nobody wants is read for so long after the answer, and after so long a silence no
-/// more: a reset would overtake the answer (RFC 9112, section 9.6).
+/// How long, and with which longest pause, the server reads and drops the rest of an unwanted body after the response:
+/// a reset would overtake the response (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
-/// What a server takes, and for how long.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Serving {
-    /// What is served, for errors.
+    /// What is served, for error messages.
     pub what: &'static str,
-    /// Connections at a time; others wait in the system.
+    /// Connections at the same time; others wait in the system's backlog.
     pub connections: u64,
-    /// Of one address; by default seven eighths of them.
+    /// Connections from one address; by default seven eighths of all.
     pub per_address: Option<u64>,
     /// Descriptors that a connection needs.
     pub descriptors: u64,
-    /// Whether a connection has more than one request.
+    /// Whether a connection may have more than one request.
     pub keep_alive: bool,
-    /// How long a head may take, and the silence before it. The first byte of all comes within [`PATIENCE`] of accept.
+    /// How long a request's head may take, including the silence before it. The very first byte must arrive within
+    /// [`PATIENCE`] of accept.
     pub patience: Duration,
-    /// How long 64 KiB of an answer, or what is left of it, may take to go out; then the connection is cut.
+    /// How long 64 KiB of a response, or its shorter rest, may take to be sent; after that the connection is closed.
     pub stall: Duration,
-    /// Bytes of answers that wait in a connection and as many in its socket; without it, what the system and the library hold.
+    /// The bytes of responses buffered in a connection, and as many in its socket. `None`: whatever the system and the
+    /// library buffer.
     pub unsent: Option<u32>,
-    /// How long requests may take that still run when the server stops; then they are cut.
+    /// How long requests that are running when the server stops may take; after that they are cut off.
     pub grace: Duration,
 }
 
-/// Who answers requests.
+/// Answers requests.
 pub trait Answers: Send + Sync + 'static {
-    /// The bodies of the answers.
+    /// The bodies of the responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers one.
+    /// Answer a request.
     fn answer(
         self: Arc<Self>,
         request: Request<RequestBody>,
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// A handshake failed, or what came is no HTTP: the connection ended without a request that could be answered.
+    /// Called when a handshake failed or the input is not HTTP: the connection ended without a request that could be
+    /// answered.
     fn broke(&self) {}
 }
 
-/// Every request has it among its extensions: who holds an answer back learns that the server ends.
+/// Every request carries this among its extensions, so a handler that holds back a response learns that the server
+/// stops.
 #[derive(Debug, Clone)]
 pub struct Stopping(watch::Receiver<Option<Duration>>);
 
 impl Stopping {
-    /// Waits until the server is told to stop, or was dropped.
+    /// Wait until the server stops or is dropped.
     pub async fn told(&mut self) {
-        // An error means that it was dropped.
+        // An error means that the server was dropped.
         let _ = self.0.wait_for(Option::is_some).await.is_ok();
     }
 
-    /// How long what runs may take from then on, where that was said.
+    /// Return how long running requests may take after the stop, if the stop said so.
     fn grace(&self) -> Option<Duration> {
         *self.0.borrow()
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct HttpServer {
     address: SocketAddr,
     acceptor: Option<Arc<Acceptor>>,
@@ -100,7 +104,7 @@ pub struct HttpServer {
     serving: Serving,
 }
 
-/// What HTTP offers in the handshake of TLS.
+/// What HTTP offers in the TLS handshake.
 pub const HTTPS: Offer = Offer::tcp(&[b"http/1.1"]);
 
 impl fmt::Debug for HttpServer {
@@ -109,7 +113,7 @@ impl fmt::Debug for HttpServer {
     }
 }
 
-/// What every connection of a server needs.
+/// State that the connections of a server share.
 struct Shared<A> {
     answers: Arc<A>,
     serving: Serving,
@@ -117,7 +121,7 @@ struct Shared<A> {
 }
 
 impl HttpServer {
-    /// Listens; port 0 picks a free one. With an acceptor it speaks TLS.
+    /// Bind to an address; port 0 picks a free one. With an acceptor the server speaks TLS.
     pub fn bind<A: Answers>(
         answers: Arc<A>,
         address: SocketAddr,
@@ -146,40 +150,41 @@ impl HttpServer {
         Ok(Self { address, acceptor, stop: PerProcess::new(stop), admission, serving })
     }
 
-    /// Where it listens.
+    /// Return the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What clients pin, now; `None` without TLS.
+    /// Return the fingerprint that clients pin now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.acceptor.as_ref().map(|acceptor| acceptor.fingerprint())
     }
 
-    /// Read the certificate again, if its files have changed; say whether they had. The server does so every 5 s by itself.
+    /// Read the certificate again if its files have changed; return whether they had. The server itself checks every 5
+    /// s.
     pub fn reload(&self) -> Result<bool> {
         self.acceptor.as_ref().map_or(Ok(false), |acceptor| self.admission.reload(acceptor))
     }
 
-    /// What says when it ends.
+    /// Return a handle that reports when the server stops.
     pub fn stopping(&self) -> Result<Stopping> {
         Ok(Stopping(self.stop.get()?.subscribe()))
     }
 
-    /// Takes no more connections. Requests that run have their time to end, which nobody waits for.
+    /// Stop accepting connections. Running requests get their grace; this method does not wait for them.
     pub fn stop(&self) {
-        // In a forked child it is somebody else's.
+        // In a forked child the server belongs to the parent.
         if let Ok(stop) = self.stop.get() {
             stop.send_replace(Some(self.serving.grace));
         }
     }
 
-    /// Takes no more connections, waits for the requests that run, and ends.
+    /// Stop accepting connections, wait for running requests, and end.
     pub fn close(&self) -> Result<()> {
         self.close_within(self.serving.grace)
     }
 
-    /// The same; requests that still run after so long are cut.
+    /// Close like [`close`](Self::close), but cut off requests that still run after `grace`.
     pub fn close_within(&self, grace: Duration) -> Result<()> {
         self.stop.get()?.send_replace(Some(grace));
         let admission = Arc::clone(&self.admission);
@@ -192,9 +197,9 @@ impl HttpServer {
     }
 }
 
-/// One connection from its handshake to its end.
+/// Serve one connection from its handshake to its end.
 async fn serve<A: Answers>(connection: Connection, shared: Arc<Shared<A>>) {
-    // What a socket holds is no progress of who reads: without this the system takes megabytes at once.
+    // Bytes in the socket's buffer do not show that the client reads: without this limit the system buffers megabytes.
     #[cfg(target_os = "linux")]
     if let Some(bytes) = shared.serving.unsent {
         let _ = socket2::SockRef::from(&connection.stream).set_tcp_notsent_lowat(bytes);
@@ -215,7 +220,7 @@ async fn serve<A: Answers>(connection: Connection, shared: Arc<Shared<A>>) {
 /// Answer the requests of a connection.
 async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &Shared<A>) {
     let Connection { stream, permit, .. } = connection;
-    // Whether the client may still send what nobody reads.
+    // Whether the client may still be sending a body that was not read.
     let unread = Arc::new(AtomicBool::new(false));
     let answering = service_fn(|request: Request<Incoming>| {
         let (parts, body) = request.into_parts();
@@ -260,10 +265,10 @@ async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &S
     goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
 }
 
-/// Ends a connection so that its client knows that nothing was cut off: with close_notify, where it is of TLS, and where the
-/// client may be sending still, not with a reset.
+/// Close a connection so that its client can tell that nothing was cut off: send close_notify over TLS, and avoid a
+/// reset where the client may still be sending.
 async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
-    // A client that has gone wants none.
+    // A client that has already disconnected needs no clean close.
     let ended = timeout(GOODBYE, stream.shutdown()).await;
     if !unread || !matches!(ended, Ok(Ok(()))) {
         return;

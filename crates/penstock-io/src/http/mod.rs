@@ -1,4 +1,5 @@
-//! HTTP/1.1 for every protocol that is served over it: connections, TLS, and how a server ends. What is answered is theirs.
+//! HTTP/1.1 for every protocol that is served over it: connections, TLS, and shutdown. The protocols supply the
+//! handlers.
 
 mod body;
 mod incoming;

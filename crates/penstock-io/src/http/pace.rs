@@ -1,4 +1,4 @@
-//! Who does not take an answer is not waited for: without an end, it would hold the memory of what is to be sent.
+//! A limit on clients that do not read: without it, a connection could hold the memory of its response indefinitely.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// So much goes out within the patience, or all that there is.
+/// The client must take this many bytes within the timeout, or all that there is to send.
 const STEP: usize = 64 << 10;
 
-/// A stream whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the other end takes less than 64 KiB of them within
-/// the patience. Time in which there is nothing to write does not count.
+/// A stream whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the other end takes less than 64 KiB
+/// within the timeout. Time in which there is nothing to write does not count.
 pub(super) struct Paced<S> {
     stream: S,
     patience: Duration,
-    /// Runs while the other end is waited for.
+    /// Runs while writes wait for the other end.
     late: Option<Pin<Box<Sleep>>>,
-    /// Bytes that went since it runs.
+    /// Bytes sent since the timer was started.
     went: usize,
 }
 
@@ -35,7 +35,7 @@ impl<S> Paced<S> {
         }
     }
 
-    /// What was to be done must wait: how long it has waited already decides.
+    /// A write must wait: fail if the timer has already run out.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if self.late.is_none() {
             self.went = 0;

@@ -26,7 +26,7 @@ const SERVING: Serving = Serving {
     grace: Duration::from_secs(5),
 };
 
-/// Reads the body of `/taken` only.
+/// A handler that reads only the body of `/taken`.
 struct Picky;
 
 impl Answers for Picky {
@@ -53,7 +53,7 @@ fn server(tls: Option<&ServerTls>) -> HttpServer {
     HttpServer::bind(Arc::new(Picky), ([127, 0, 0, 1], 0).into(), acceptor, SERVING, Arc::default()).expect("bound")
 }
 
-/// A head and its body, by Content-Length.
+/// Read a head, and a body of the length in Content-Length.
 fn answer(stream: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -115,7 +115,7 @@ fn an_answer_to_a_long_body_says_that_the_connection_ends_and_arrives_whole() {
         ("Transfer-Encoding: chunked".to_owned(), chunked(8_000_000)),
     ] {
         let mut stream = connect(&server);
-        // All of it is sent first, as simple clients do: a reset would lose the answer.
+        // The request is sent completely first, as simple clients do: a reset would lose the response.
         post(&mut stream, "/refused", &framing, &body);
         let (head, body) = answer(&mut stream);
         assert!(head.starts_with("http/1.1 401") && head.contains("connection: close"), "{head}");
@@ -147,7 +147,7 @@ fn a_body_that_does_not_come_holds_its_answer_up_for_a_second_at_most() {
 fn a_connection_that_says_nothing_ends_and_its_place_is_free() {
     let server = server(None);
     let mut silent: Vec<_> = (0..4).map(|_| connect(&server)).collect();
-    // All places are taken: it waits in the system until they are free.
+    // All places are taken: the connection waits in the backlog until one is free.
     let mut waiting = connect(&server);
     is_usable(&mut waiting);
     for stream in &mut silent {
@@ -169,7 +169,7 @@ fn tls_ends_with_close_notify_after_a_refusal_a_silence_and_a_bad_head() {
     let folder = TempDir::new().expect("a folder");
     let identity = Identity::Development { dir: folder.path().to_owned() };
     let server = server(Some(&ServerTls { identity, client_ca: None }));
-    // rustls gives UnexpectedEof where close_notify is missing, and 0 where it came.
+    // rustls reports UnexpectedEof where close_notify is missing, and returns 0 where it arrived.
     let mut refused = over_tls(&server);
     post(&mut refused, "/refused", "Content-Length: 1000000", &vec![7; 1_000_000]);
     assert!(answer(&mut refused).0.contains("connection: close"));

@@ -1,4 +1,4 @@
-//! The same checks for every kind of socket: limits, deadlines, a certificate that is replaced, and the end.
+//! The same checks for every kind of socket: limits, deadlines, a replaced certificate, and the end of a connection.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Tcp, Kind::Unix, Kind::Tls];
 
-/// A server that gives back each byte that it gets.
+/// A server that echoes each byte it receives.
 struct Echo {
     kind: Kind,
     folder: TempDir,
@@ -80,7 +80,7 @@ impl Echo {
         Self { kind, folder, address, acceptor, admission, counters, stop, listening, _file: file }
     }
 
-    /// A socket on which nothing was said yet, not even a handshake.
+    /// Open a socket and send nothing, not even a handshake.
     fn raw(&self) -> Box<dyn Wire> {
         if self.kind == Kind::Unix {
             let stream = std::os::unix::net::UnixStream::connect(self.folder.path().join("socket")).expect("connects");
@@ -115,7 +115,8 @@ impl Echo {
         StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), self.tcp())
     }
 
-    /// Return how many came too late; a connection is closed a moment before it is counted.
+    /// Return how many connections were counted as late. A connection is closed a moment before it is counted, so this
+    /// waits.
     fn late(&self) -> u64 {
         let began = std::time::Instant::now();
         while self.counters.not_served() == 0 && began.elapsed() < GENEROUS {
@@ -147,7 +148,7 @@ fn is_served(stream: &mut dyn Wire) -> bool {
     asked.is_ok() && byte == *b"x"
 }
 
-/// Whether the other end has closed it; an error of a time-out is none.
+/// Return whether the other end has closed the connection; a timeout does not count as closed.
 fn is_closed(stream: &mut dyn Wire) -> bool {
     match stream.read(&mut [0; 1]) {
         Ok(count) => count == 0,
@@ -215,7 +216,7 @@ fn an_address_has_its_share_of_the_places_and_a_unix_socket_has_all() {
     }
 }
 
-/// Put the files of another certificate in place of a server's; return its fingerprint.
+/// Replace a server's certificate files by those of another certificate; return its fingerprint.
 fn replace(folder: &Path) -> Fingerprint {
     let fresh = TempDir::new_in(folder.parent().expect("a parent")).expect("a folder");
     let fingerprint = write_certificates(&fresh.path().join("new")).expect("a certificate");

@@ -1,4 +1,4 @@
-//! TLS whose certificate may change while connections are open.
+//! TLS with a certificate that may change while connections are open.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use super::{Fingerprint, Identity, Offer, ServerTls};
 use crate::Result;
 
-/// Gives each new connection the certificate that the files hold now. Those that are open keep theirs.
+/// Uses the certificate that the files hold now for each new connection. Open connections keep theirs.
 #[derive(Debug)]
 pub struct Acceptor {
     tls: ServerTls,
@@ -25,7 +25,7 @@ struct Current {
     stamps: Vec<Stamp>,
 }
 
-/// What tells that a file is another one: its time, its length, and its inode, for a rename keeps the others.
+/// Identifies a version of a file: its time, its length and its inode, because a rename keeps the other two.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Acceptor {
@@ -40,7 +40,7 @@ impl Acceptor {
         tls.map(|tls| Self::new(tls.clone(), offer).map(Arc::new)).transpose()
     }
 
-    /// Return the fingerprint of the certificate that it shows.
+    /// Return the fingerprint of the current certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         self.current().fingerprint
     }
@@ -50,8 +50,9 @@ impl Acceptor {
         Arc::clone(&self.current().config)
     }
 
-    /// Read the files again if they have changed; say whether they had. Files that do not load leave the certificate as it is,
-    /// and are tried again: a certificate and its key are two files. Blocks.
+    /// Read the files again if they have changed; return whether they had. Files that do not load leave the certificate
+    /// as it is and are tried again later, because a certificate and its key are two files and may change one after the
+    /// other. Blocks.
     pub fn reload(&self) -> Result<bool> {
         if stamps(&self.tls) == self.current().stamps {
             return Ok(false);
@@ -68,10 +69,10 @@ impl Acceptor {
 
 impl Current {
     fn read(tls: &ServerTls, offer: Offer) -> Result<Self> {
-        // First, so that a file that changes meanwhile is read once more.
+        // Taken before reading, so that a file that changes meanwhile is read once more.
         let before = stamps(tls);
         let (config, fingerprint) = tls.config(offer)?;
-        // A development certificate that was just made has no stamp from before.
+        // A development certificate that was just made had no stamp before.
         let stamps = if before.contains(&None) { stamps(tls) } else { before };
         Ok(Self { config: Arc::new(config), fingerprint, stamps })
     }

@@ -1,15 +1,15 @@
-//! What TLS has said in an error of a stream.
+//! TLS errors inside the errors of a stream.
 
 use std::io;
 
 use rustls::AlertDescription;
 
-/// What rustls found, where it is behind an error of a stream.
+/// Return the rustls error inside a stream's error, if there is one.
 pub fn rustls_of(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The alert by which the other end has refused TLS.
+/// Return the alert with which the other end refused TLS.
 pub fn alert(error: &io::Error) -> Option<AlertDescription> {
     let rustls::Error::AlertReceived(alert) = rustls_of(error)? else { return None };
     Some(*alert)

@@ -12,10 +12,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::{Fingerprint, open};
 use crate::{DriverError as _, Error, Result};
 
-/// The names that a development certificate is good for.
+/// The names for which a development certificate is valid.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// A certificate chain and its key, and where they came from.
+/// A certificate chain and its key, with their paths.
 pub(super) struct CertifiedKey {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
@@ -24,7 +24,7 @@ pub(super) struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Reads both PEM files.
+    /// Read both PEM files.
     pub(super) fn load(cert: &Path, key: &Path) -> Result<Self> {
         Ok(Self {
             chain: load_certificates(cert)?,
@@ -34,10 +34,10 @@ impl CertifiedKey {
         })
     }
 
-    /// The development certificate of a folder, made there if need be.
+    /// Return the development certificate of a folder, and make it if it does not exist.
     pub(super) fn development(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
-        // Two servers that start at the same time must not mix their files.
+        // Two servers that start at the same time must not mix up their files.
         let lock = open(dir, "the folder")?;
         lock.lock().map_err(|error| Error::file("cannot lock the folder", dir, error))?;
         let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
@@ -55,13 +55,13 @@ impl CertifiedKey {
         Ok(Fingerprint::of(leaf))
     }
 
-    /// For messages about the pair.
+    /// Return the paths of both files, for messages.
     pub(super) fn describe(&self) -> String {
         format!("certificate {} and key {}", self.cert_path.display(), self.key_path.display())
     }
 }
 
-/// Reads the certificates of a PEM file; at least one.
+/// Read the certificates of a PEM file; at least one.
 pub(super) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let file = open(path, "certificate file")?;
     let certificates = CertificateDer::pem_reader_iter(file)
@@ -81,9 +81,9 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     })
 }
 
-/// Makes a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and writes `ca.pem`,
-/// `cert.pem` and `key.pem` into a folder; refuses to overwrite. The CA's key is forgotten, so that trusting `ca.pem`
-/// is trusting this one certificate. Returns the certificate's fingerprint.
+/// Make a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and write `ca.pem`,
+/// `cert.pem` and `key.pem` into a folder; existing files are never overwritten. The CA's key is discarded, so that
+/// trusting `ca.pem` means trusting this one certificate. Returns the certificate's fingerprint.
 pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
     let made = Made::new().map_err(|error| Error::Tls(format!("cannot make a certificate: {error}")))?;
     fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
@@ -141,14 +141,14 @@ fn leaf_params() -> std::result::Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Fixed dates: a development certificate that expires helps nobody, and it is pinned or trusted by itself.
+/// Fixed dates: a development certificate that expires is useless, and it is pinned or trusted on its own.
 fn dated(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2025, 1, 1);
     params.not_after = date_time_ymd(2055, 1, 1);
     params
 }
 
-/// Writes a file that must not be there, with its mode from the start.
+/// Write a file that must not exist yet, with its mode from the start.
 fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = create_new(path, mode)?;
     file.write_all(text.as_bytes())?;

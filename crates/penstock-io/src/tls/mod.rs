@@ -1,7 +1,8 @@
-//! TLS for every protocol: who we are, whom we trust (decision 21).
+//! TLS for every protocol: the identity of this end, and whom it trusts (decision 21).
 //!
-//! TLS 1.3 only. A server shows a certificate from files or a development certificate that is made once and kept; a
-//! client trusts a CA file, the system's store or one pinned certificate. Nothing turns verification off.
+//! TLS 1.3 only, unless an [`Offer`] allows 1.2 for old clients. A server shows a certificate from files or a
+//! development certificate that is made once and kept; a client trusts a CA file, the system's store or one pinned
+//! certificate. No option turns verification off.
 
 mod acceptor;
 mod alert;
@@ -50,22 +51,22 @@ pub struct ServerTls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Whether clients must have a certificate where a server has a CA for them.
+/// Whether clients must have a certificate if a server has a CA for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
-    /// Who has none is refused.
+    /// A client without a certificate is refused.
     #[default]
     Required,
-    /// Who has none is anonymous; who has one that the CA did not sign is refused.
+    /// A client without a certificate is anonymous; one with a certificate that the CA did not sign is refused.
     Optional,
 }
 
-/// Whom a client trusts.
+/// Which servers a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever a CA of this PEM file has signed, by name.
+    /// Servers with a certificate for their name, signed by a CA of this PEM file.
     Ca(PathBuf),
-    /// Whoever a CA of the system's store has signed, by name.
+    /// Servers with a certificate for their name, signed by a CA of the system's store.
     System,
     /// The owner of exactly this certificate, whatever its name.
     Fingerprint(Fingerprint),
@@ -74,42 +75,42 @@ pub enum Trust {
 /// TLS of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Whom it trusts.
+    /// Which servers it trusts.
     pub trust: Trust,
-    /// Its own certificate and key, for servers that ask.
+    /// Its own certificate and key, for servers that ask for one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a server offers in the handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
-    /// The names of its protocols; without one the handshake names none.
+    /// The names of its protocols; if empty, the handshake names none.
     pub alpn: &'static [&'static [u8]],
-    /// Whether TLS 1.2 is spoken too, for old clients.
+    /// Whether TLS 1.2 is accepted too, for old clients.
     pub tls12: bool,
-    /// Whether clients must have a certificate where there is a CA for them.
+    /// Whether clients must have a certificate if there is a CA for them.
     pub certificates: ClientCertificates,
 }
 
 impl Offer {
-    /// One protocol by its name, over TLS 1.3.
+    /// Make an offer of one protocol by its name, over TLS 1.3.
     pub const fn named(alpn: &'static [&'static [u8]]) -> Self {
         Self { alpn, tls12: false, certificates: ClientCertificates::Required }
     }
 
-    /// A protocol over TCP, whose old clients speak TLS 1.2.
+    /// Make an offer of a protocol over TCP that also accepts TLS 1.2 for old clients.
     pub const fn tcp(alpn: &'static [&'static [u8]]) -> Self {
         Self { alpn, tls12: true, certificates: ClientCertificates::Required }
     }
 
-    /// The same for other clients' certificates.
+    /// Return the offer with another rule for the clients' certificates.
     pub const fn with_certificates(self, certificates: ClientCertificates) -> Self {
         Self { certificates, ..self }
     }
 }
 
 impl ServerTls {
-    /// The configuration for rustls, and the fingerprint that clients pin. Reads the files now.
+    /// Return the configuration for rustls, and the fingerprint that clients pin. Reads the files now.
     pub fn config(&self, offer: Offer) -> Result<(ServerConfig, Fingerprint)> {
         let certified = match &self.identity {
             Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
@@ -140,7 +141,7 @@ impl ServerTls {
             .with_single_cert(certified.chain, certified.key)
             .map_err(|error| Error::Tls(format!("{from}: {error}")))?;
         config.alpn_protocols = offer.alpn.iter().map(|name| name.to_vec()).collect();
-        // Connections are long: resumption would save little and would carry an old client certificate on.
+        // Connections are long: resumption would save little, and would keep an old client certificate alive.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok((config, fingerprint))
@@ -148,7 +149,7 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// The configuration for rustls. Reads the trust and the certificate now.
+    /// Return the configuration for rustls. Reads the trust and the certificate now.
     pub fn config(&self, alpn: &[u8]) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -156,7 +157,7 @@ impl ClientTls {
         let builder = match &self.trust {
             Trust::Ca(path) => builder.with_root_certificates(roots_from(path)?),
             Trust::System => builder.with_root_certificates(system_roots()?),
-            // "dangerous" is rustls's word for any verifier of one's own; this one is stricter than a CA.
+            // "dangerous" is rustls's word for any custom verifier; this one is stricter than a CA.
             Trust::Fingerprint(fingerprint) => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(PinnedCertificate::new(*fingerprint, provider()))),
@@ -177,7 +178,7 @@ impl ClientTls {
     }
 }
 
-/// For a client that speaks in plain, and trusts nobody it may be sent to.
+/// Make the configuration of a client that speaks plain text, and trusts no server to which it may be redirected.
 pub fn nobody() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -185,7 +186,8 @@ pub fn nobody() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// Trusts whom the system trusts, in the versions that public servers speak. A system without a store trusts nobody.
+/// Trust the CAs of the system, in the versions that public servers speak. On a system without a store no server is
+/// trusted.
 pub fn public() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -197,12 +199,12 @@ pub fn public() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The one place that names the cryptography; nothing depends on a process-wide default.
+/// Return the cryptography provider. It is named only here, and nothing depends on a process-wide default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Numbers that nobody guesses.
+/// Return random bytes that cannot be guessed.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     provider().secure_random.fill(&mut bytes).map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
@@ -220,7 +222,7 @@ fn roots_from(path: &Path) -> Result<RootCertStore> {
 fn system_roots() -> Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Stores hold certificates that nobody can parse; one of them is no reason to fail.
+    // Stores contain certificates that cannot be parsed; one of them must not make this fail.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         let why = found.errors.first().map_or_else(|| "it is empty".to_owned(), ToString::to_string);

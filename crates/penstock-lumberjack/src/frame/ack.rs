@@ -3,7 +3,7 @@ use penstock_wire::Reader;
 use super::{ACK, Version};
 use crate::Result;
 
-/// The reader has taken all events up to this one, or with 0 says that it is still there (decision 5).
+/// The reader has taken all events up to this one; 0 means that it is still there (decision 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// The version of the frame that is acknowledged.
@@ -13,10 +13,10 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Bytes of the frame.
+    /// The length of the frame.
     pub const LENGTH: usize = 6;
 
-    /// The frame.
+    /// Return the frame.
     pub const fn encode(self) -> [u8; Self::LENGTH] {
         let [a, b, c, d] = self.sequence.to_be_bytes();
         [self.version.byte(), ACK, a, b, c, d]

@@ -12,14 +12,14 @@ pub struct Data<'a> {
     pub version: Version,
     /// Its number.
     pub sequence: u32,
-    /// What it holds.
+    /// Its content.
     pub pairs: Pairs<'a>,
 }
 
-/// A key and its value. They should be UTF-8, and nobody has checked (decision 9).
+/// A key and its value. They should be UTF-8, but that was not checked (decision 9).
 pub type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// The pairs of an event, in the order in which they were sent; keys may come twice.
+/// The pairs of an event, in the order in which they were sent; keys may occur twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs<'a> {
     count: u32,
@@ -27,7 +27,7 @@ pub struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// Bytes of all keys, values and lengths.
+    /// Return the number of bytes of all keys, values and lengths.
     pub const fn bytes(&self) -> usize {
         self.rest.len()
     }
@@ -61,10 +61,10 @@ impl<'a> Data<'a> {
     /// Bytes before the first pair.
     pub(crate) const HEAD: usize = 10;
 
-    /// Appends a frame with the pairs given.
+    /// Append a frame with these pairs.
     ///
-    /// Fails as a misuse if there are more pairs, or a string is longer, than their fields can say; nothing is appended
-    /// then.
+    /// Fails as a misuse, appending nothing, if the number of pairs or the length of a string does not fit into its
+    /// field.
     pub fn encode<'p, I>(version: Version, sequence: u32, pairs: I, out: &mut impl BufMut) -> Result<()>
     where
         I: IntoIterator<Item = Pair<'p>>,
@@ -95,17 +95,17 @@ impl<'a> Data<'a> {
     }
 }
 
-/// How far the pairs of an event have been looked at, so that one that comes byte by byte is looked at once.
+/// How far the pairs of an event were scanned, so that an event that arrives byte by byte is scanned only once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairScan {
-    /// Bytes of the frame that belong to strings and lengths seen so far.
+    /// The offset after the strings and lengths scanned so far.
     end: usize,
     /// Strings still to come, two for each pair.
     strings: u64,
 }
 
 impl PairScan {
-    /// Begins as soon as the pair count is there.
+    /// Begin once the pair count has arrived.
     pub(super) fn begin(bytes: &[u8], limits: &Limits) -> Result<Option<Self>> {
         let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(pairs) = reader.u32() else { return Ok(None) };
@@ -113,7 +113,7 @@ impl PairScan {
         Ok(Some(Self { end: Data::HEAD, strings: u64::from(pairs) * 2 }))
     }
 
-    /// Goes on; gives the bytes of the whole frame, when they are there.
+    /// Continue the scan; return the length of the frame once it is complete.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         while self.strings > 0 {
             let mut reader = Reader::new(bytes.get(self.end..).unwrap_or_default());

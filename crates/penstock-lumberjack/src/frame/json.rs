@@ -5,7 +5,7 @@ use super::{JSON, Version};
 use crate::error::{Misuse, Result};
 use crate::limits::Limits;
 
-/// An event as a JSON document, which nobody has looked into.
+/// An event that is a JSON document, which was not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Json<'a> {
     /// The frame's version.
@@ -20,9 +20,9 @@ impl<'a> Json<'a> {
     /// Bytes before the document.
     pub(crate) const HEAD: usize = 10;
 
-    /// Appends the frame.
+    /// Append the frame.
     ///
-    /// Fails as a limit if the document is longer than the field of its length can say.
+    /// Fails as a limit if the document's length does not fit into its field.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
         let length = u32::try_from(self.payload.len()).map_err(|_| Misuse::DocumentLength)?;
         let mut writer = Writer::new(out);
@@ -42,7 +42,7 @@ impl<'a> Json<'a> {
         Ok(Self { version, sequence, payload })
     }
 
-    /// The bytes of the frame that these begin with, if it is one of JSON, is whole, and keeps to the limit.
+    /// Return the length of the frame at the front of `bytes`, if it is a complete JSON frame within the limit.
     #[inline]
     pub(crate) fn whole(bytes: &[u8], limits: &Limits) -> Option<usize> {
         let [version, JSON, _, _, _, _, a, b, c, d, ..] = *bytes else { return None };
@@ -52,7 +52,7 @@ impl<'a> Json<'a> {
         (known && whole <= bytes.len()).then_some(whole)
     }
 
-    /// The bytes of the whole frame, as soon as the first ten are there.
+    /// Return the length of the whole frame, once its first ten bytes have arrived.
     pub(super) fn scan(bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(length) = reader.u32() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The frames, one file for each: encode beside decode beside its tests.
+//! The frames, one file for each, with encoder, decoder and tests.
 
 mod ack;
 mod data;
@@ -22,7 +22,7 @@ pub(crate) const JSON: u8 = b'J';
 pub(crate) const COMPRESSED: u8 = b'C';
 pub(crate) const ACK: u8 = b'A';
 
-/// The byte that every frame begins with (decision 1).
+/// The first byte of every frame (decision 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// '1': logstash-forwarder.
@@ -32,7 +32,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The byte.
+    /// Return the byte.
     pub const fn byte(self) -> u8 {
         match self {
             Self::V1 => b'1',
@@ -49,8 +49,8 @@ impl Version {
     }
 }
 
-/// A whole frame; what it carries is borrowed from the decoder. Compressed frames are never seen: the decoder gives what
-/// is in them.
+/// A whole frame, whose content is borrowed from the decoder. There are no compressed frames here: the decoder returns
+/// their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// The writer announces its window.
@@ -64,7 +64,7 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame that is whole.
+    /// Decode a complete frame.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);

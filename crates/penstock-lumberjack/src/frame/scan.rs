@@ -6,16 +6,16 @@ use crate::Accepts;
 use crate::error::{Malformed, Result};
 use crate::limits::Limits;
 
-/// What the bytes at hand begin with.
+/// What the input begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole frame of so many bytes.
+    /// A complete frame of this length.
     Frame(usize),
-    /// The head of a compressed frame, six bytes, and how many compressed ones follow.
+    /// The six bytes that begin a compressed frame, and how many compressed bytes follow.
     Compressed(u32),
 }
 
-/// Looks for the end of the frame that bytes begin with, and remembers between calls how far it has looked.
+/// Searches for the end of the first frame, and remembers between calls how far it has searched.
 ///
 /// ```text
 ///             type J                       all there
@@ -32,7 +32,8 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
-    /// Looks at the bytes, which begin where they began the last time; None if the frame's end is not there yet.
+    /// Scan the bytes, which must begin at the same frame as in the last call; return `None` if the frame's end has not
+    /// arrived.
     pub(crate) fn scan(&mut self, bytes: &[u8], accepts: Accepts, limits: &Limits) -> Result<Option<Found>> {
         loop {
             match self {

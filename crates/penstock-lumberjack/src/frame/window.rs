@@ -9,15 +9,15 @@ use crate::Result;
 pub struct Window {
     /// The frame's version.
     pub version: Version,
-    /// Events.
+    /// The number of events.
     pub size: u32,
 }
 
 impl Window {
-    /// Bytes of the frame.
+    /// The length of the frame.
     pub const LENGTH: usize = 6;
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(self, out: &mut impl BufMut) {
         let mut writer = Writer::new(out);
         writer.u8(self.version.byte());

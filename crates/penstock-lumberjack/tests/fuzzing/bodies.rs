@@ -1,13 +1,13 @@
 //! What the fuzz targets in `/fuzz` do with arbitrary bytes.
 //!
-//! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
+//! The first byte of the input determines how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
 use std::time::Instant;
 
 use penstock_lumberjack::{Accepts, Decoder, Error, Event, Frame, Limits, Server, ServerConfig};
 use penstock_wire::ErrorKind;
 
-/// Small, so that arbitrary bytes reach them.
+/// Return limits so small that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits {
         compressed: 1 << 16,
@@ -20,7 +20,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A writer's stream: the same frames and the same error however it is cut.
+/// Decode a writer's stream: the same frames and the same error, however it is cut.
 pub fn lumberjack_frames(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode(bytes, bytes.len());
@@ -28,7 +28,7 @@ pub fn lumberjack_frames(input: &[u8]) {
     assert_eq!(whole, pieces, "frames depend on how the stream is cut");
 }
 
-/// What each frame is, in bytes of its own, and how it ended.
+/// Return each frame as text, and how the stream ended.
 fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<u64>)>) {
     let mut decoder = Decoder::new(Accepts::Writer, limits());
     let mut frames = Vec::new();
@@ -48,8 +48,8 @@ fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<
     (frames, None)
 }
 
-/// A connection to a reader whose application takes everything after each piece: what is acknowledged was received, and
-/// no more than two windows wait.
+/// Feed a reader whose application takes everything after each piece: every acknowledged event was received, and at
+/// most two windows wait.
 pub fn lumberjack_server(now: Instant, input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let config = ServerConfig { limits: Limits { window: 100, ..limits() }, ..ServerConfig::default() };

@@ -1,4 +1,4 @@
-//! Answers: what every one has, and how refusals look.
+//! Responses: the headers of all, and the form of refusals.
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -13,24 +13,24 @@ use super::body::{Broken, ResponseBody};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Why a request has no other answer.
+/// Why a request was refused.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// The core has refused it.
     Pimp(Error),
-    /// The same, because the key is another: it costs a guess, whatever the status.
+    /// The core has refused it because the key is wrong: it counts as a guess, whatever the status.
     Guess(Error),
-    /// The store could not: it may be tried again.
+    /// The store failed; the request may be retried.
     Store(crate::Error),
-    /// There is no room for it now: it may be tried again.
+    /// There is no memory for it now; the request may be retried.
     Busy,
-    /// The body did not come in time: it may be tried again.
+    /// The body did not arrive in time; the request may be retried.
     Late(String),
-    /// Too often: after so many seconds again.
+    /// Too many requests: retry after so many seconds.
     TooOften(u64),
-    /// Nothing is there.
+    /// There is nothing at the path.
     NoPath,
-    /// Not with this method; with these.
+    /// The method is not allowed; these are.
     Method(&'static str),
 }
 
@@ -52,12 +52,12 @@ impl From<penstock_io::Error> for Refused {
     }
 }
 
-/// An answer with a body of JSON.
+/// Return a response with a body of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<ResponseBody> {
     bytes(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
-/// An answer with a body that is JSON already.
+/// Return a response with a body that is already JSON.
 pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Whole(Bytes::from(body)));
     *response.status_mut() = status;
@@ -67,35 +67,35 @@ pub(super) fn bytes(status: StatusCode, body: Vec<u8>) -> Response<ResponseBody>
     response
 }
 
-/// An answer whose body of JSON comes as it is taken.
+/// Return a response whose JSON body is produced as the client reads it.
 pub(super) fn pieces(pieces: BoxStream<'static, Result<Bytes, Broken>>) -> Response<ResponseBody> {
     let mut response = bytes(StatusCode::OK, Vec::new());
     *response.body_mut() = ResponseBody::Stream { pieces, left: None };
     response
 }
 
-/// An answer without a body.
+/// Return a response without a body.
 pub(super) fn empty(status: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-/// Sets a header whose value comes from a job; what no header can have is left out.
+/// Set a header whose value comes from a job; a value that no header can have is left out.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
-/// With the generation of a job.
+/// Add the generation of a job.
 pub(super) fn tagged(mut response: Response<ResponseBody>, etag: &str) -> Response<ResponseBody> {
     set(response.headers_mut(), ETAG, etag);
     response
 }
 
 impl Refused {
-    /// Whether it tells that a key is wrong: then it counts against who guesses.
+    /// Return whether the refusal reveals that a key is wrong: then it counts against the address.
     pub(super) fn is_guess(&self) -> bool {
         match self {
             Self::Guess(_) => true,
@@ -104,12 +104,12 @@ impl Refused {
         }
     }
 
-    /// What the caller is told.
+    /// Return the response.
     pub(super) fn response(&self) -> Response<ResponseBody> {
         let (status, error, code, after) = match self {
             Self::Pimp(error) | Self::Guess(error) => {
                 let status = error.code().status().and_then(|status| StatusCode::from_u16(status).ok());
-                // A payload that is not what its metadata says: no request mends that, and it is the sender's fault.
+                // The payload is not as its metadata states. No request can change that, and it is the sender's fault.
                 let mut response = json(status.unwrap_or(StatusCode::CONFLICT), &Refusal::from(error));
                 if error.code() == Code::Unauthorized {
                     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

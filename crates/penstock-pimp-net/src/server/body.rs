@@ -1,4 +1,4 @@
-//! Bodies, in both directions.
+//! Bodies of requests and responses.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use penstock_pimp::Malformed;
 
 use super::answer::Refused;
 
-/// Why an answer has broken off: who reads it must not take it for whole.
+/// Why a response was cut off, so that the reader does not take it for complete.
 #[derive(Debug)]
 pub struct Broken(Refused);
 
@@ -37,15 +37,15 @@ impl From<crate::Error> for Broken {
     }
 }
 
-/// The bytes of an answer: all of them, or as the client takes them.
+/// The body of a response.
 pub enum ResponseBody {
-    /// All of them.
+    /// All of its bytes.
     Whole(Bytes),
-    /// As the client takes them.
+    /// Bytes that are produced as the client reads them.
     Stream {
-        /// Them.
+        /// The bytes.
         pieces: BoxStream<'static, Result<Bytes, Broken>>,
-        /// How many are still to come, where it is known.
+        /// How many are still to come, if known.
         left: Option<u64>,
     },
 }

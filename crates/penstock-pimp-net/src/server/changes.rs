@@ -1,6 +1,6 @@
-//! Requests that change a job: made, taken over, written, cancelled, deleted.
+//! Requests that change a job: create, take over, write, cancel, delete.
 //!
-//! What is decided is decided again where another process was faster: buffers may share a store.
+//! A decision is repeated if another process has changed the job meanwhile, because buffers may share a store.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,22 +28,23 @@ use crate::Change;
 
 /// The body of a PUT.
 const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
-/// Bodies above it are read on a thread of the pool.
+/// Larger bodies are parsed on a thread of the pool.
 const HERE: usize = 256 << 10;
-/// How often a change is decided again before the store is said to have failed.
+/// How often a decision is repeated before the store counts as failed.
 const TRIES: usize = 100;
-/// So far the clocks of a buffer and its store may differ: what expires in less is not taken for lost.
+/// How far the clocks of a buffer and its store may differ: chunks of a job that expires sooner are not taken for lost.
 const SKEW: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, Refused>;
 type Answered = Result<Response<ResponseBody>>;
-/// What becomes of a job (nothing: it is deleted), and the chunks that are new.
+/// The new state of a job (`None`: it is deleted), and its new chunks.
 type Next = (Option<Job>, Vec<(u32, Bytes)>);
 
 impl Service {
-    /// Changes a job as it is decided by what is known of it, in its turn. What is decided must say the same of the same job.
+    /// Change a job by a decision on its current state. Changes of one job run one at a time. `decide` may be called
+    /// several times, so it must be deterministic.
     ///
-    /// `held` is what the change takes of the memory, until the store has it.
+    /// `held` is the change's memory permit, which is held until the store has committed.
     async fn change<T>(
         &self,
         id: JobId,
@@ -58,8 +59,8 @@ impl Service {
             let (next, answer) = decide(known, now)?;
             let Some((job, chunks)) = next else { return Ok(answer) };
             let (store, live) = (Arc::clone(&self.store), Arc::clone(&live));
-            // A task of its own: when the client goes, this future is dropped, and the store goes on. The next change must see what
-            // came of this one, and the memory is taken until then.
+            // A separate task: when the client disconnects, this future is dropped, but the store continues. The next
+            // change must see the result of this one, and the memory is in use until then.
             let committing = spawn(async move {
                 let stored = store.commit(id, Change { was, job, chunks }).await;
                 if stored.as_ref().is_ok_and(|stored| *stored) {
@@ -76,14 +77,14 @@ impl Service {
         Err(crate::Error::busy(format!("others changed job {id} {TRIES} times meanwhile")).into())
     }
 
-    /// Reads a body whose length, where it is told, is looked at before; with the room that it takes.
+    /// Read a body and return it with its memory permit. A Content-Length is checked first.
     async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit)>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let told = header(&parts.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
         most.check(told.unwrap_or(0)).map_err(Error::from)?;
-        // A length that is told is the limit: so no more room is taken than will be needed.
+        // The stated length becomes the limit, so that no more memory is reserved than needed.
         let most = Limit { value: told.unwrap_or(most.value), ..most };
         let mut room = self.bodies.room(peer, 0).await?;
         Ok((read_body_within(body, most, &mut room).await?, room))
@@ -95,7 +96,7 @@ impl Service {
     {
         let writer = key.ok_or(Error::Unauthorized)?;
         let (body, room) = self.body(parts, body, SETTINGS, peer).await?;
-        // Many may have begun before the first was counted, and end together.
+        // Many requests may have started before the first guess was counted, so check again.
         self.check_guesses(peer)?;
         if !body.is_empty() {
             Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
@@ -106,7 +107,7 @@ impl Service {
             return Err(Error::from(Malformed::NoGeneration).into());
         }
         self.change(id, Some(room), |known, now| {
-            // One that was deleted may be made again, by who says with which keys.
+            // A deleted job may be created again with keys of the caller's choice.
             let known = known.filter(|job| !job.is_deleted());
             let (status, job, key, changed) = match (known, if_match) {
                 (None, Some(_)) => return Err(Error::NotFound.into()),
@@ -136,19 +137,19 @@ impl Service {
         .await
     }
 
-    /// Until when a key counts that is a signed token; `None`: it is a key like others.
+    /// Return when a key that is a signed token expires; `None` for an ordinary key.
     fn token(&self, id: JobId, key: &str, now: Now) -> Result<Option<u64>> {
         let Some(secret) = self.jwt_secret.as_deref() else { return Ok(None) };
         Ok(verify_jwt(key, secret, id, now, self.limits().ttl)?)
     }
 
-    /// Whether a token of this request has taken the place of the one that the job had.
+    /// Replace the job's token by the one of this request; return whether it was replaced.
     pub(super) fn renew(&self, id: JobId, job: &mut Job, key: Option<&str>, now: Now) -> bool {
         let Some(key) = key.filter(|key| job.has_other_token(key)) else { return false };
         self.token(id, key, now).is_ok_and(|until| until.is_some_and(|until| job.renew(key, until)))
     }
 
-    /// The job of a first write that makes it, by a signed token (decision 1).
+    /// Make the job for a first write with a signed token (decision 1).
     fn created_by_token(&self, id: JobId, key: &str, now: Now) -> Result<Job> {
         if self.jwt_secret.is_none() {
             return Err(Error::NotFound.into());
@@ -164,13 +165,13 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let writer = key.ok_or(Error::Unauthorized)?;
-        // Before the body is read: who has no key costs nothing.
+        // Checked before the body is read, so that a caller without a key costs nothing.
         match self.known(id, key).await? {
             Some(job) => job.check_writer(now(), key)?,
             None => drop(self.created_by_token(id, writer, now())?),
         }
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
-        // What is read and stored of it takes as much again, as long as it takes.
+        // Parsed and stored chunks need the same amount again, until they are stored.
         let (body, room) = self.body(parts, body, self.limits().body(), peer).await?;
         let body = Bytes::from(body);
         let batch = self.decode(id, &body).await?;
@@ -189,7 +190,7 @@ impl Service {
         Ok(answer::json(StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK), &answer))
     }
 
-    /// Reads a write; a large one on a thread of the pool.
+    /// Parse a write; a large one on a thread of the pool.
     async fn decode<'a>(&self, id: JobId, body: &'a Bytes) -> Result<Batch<'a>> {
         if body.len() <= HERE {
             return Ok(Batch::decode(body, id, self.limits())?);
@@ -199,9 +200,10 @@ impl Service {
         Ok(decoding.await.map_err(ended)??)
     }
 
-    /// What is said of a chunk that a job had when it was loaded, and that its store did not find.
+    /// Return the error for a chunk that the job has but the store did not find.
     ///
-    /// The job has ended meanwhile, or its store has lost the chunk, as a Redis that evicts does: then the job is LOST.
+    /// Either the job has ended meanwhile, or its store has lost the chunk, as a Redis with eviction does: then the job
+    /// is LOST.
     pub(super) async fn missing(&self, id: JobId, index: u32) -> Refused {
         let is_lost = async {
             let has = |job: &Job, now: Now| {
@@ -212,7 +214,7 @@ impl Service {
                 return Ok(false);
             }
             self.change(id, None, |known, now| {
-                // The same job as before had it all the time.
+                // If it is the same job as before, it had the chunk all the time.
                 let same = known.filter(|job| job.created_at() == before.created_at() && has(job, now));
                 let Some(mut job) = same else { return Ok((None, false)) };
                 job.set_lost();
@@ -237,7 +239,8 @@ impl Service {
             let mut job = known.clone();
             self.renew(id, &mut job, key, now);
             let cancelled = job.handle_cancel(now, key)?;
-            // Said again, or of a job that has ended, it changes nothing: nothing is written, and nobody who waits is woken.
+            // A repeated cancellation, or one after the job's end, changes nothing, so nothing is written and no
+            // waiting request is woken.
             Ok(((job != known).then_some((Some(job), Vec::new())), cancelled))
         });
         Ok(answer::json(StatusCode::OK, &serde_json::json!({"cancelled": cancelled.await?})))
@@ -249,7 +252,8 @@ impl Service {
             let mut job = known.ok_or(Error::NotFound)?;
             self.renew(id, &mut job, key, now);
             job.handle_delete(now, key)?;
-            // Else a token that still counts would make it again with its next write, without its readKey.
+            // Otherwise a token that is still valid would create the job again with its next write, without its
+            // readKey.
             let left = self.jwt_secret.is_some().then(|| job.into_deleted(now, self.limits()));
             Ok((Some((left, Vec::new())), ()))
         });
@@ -258,12 +262,12 @@ impl Service {
     }
 }
 
-/// Another key's job is a conflict, which tells the keys apart as well as a 401 does.
+/// A conflict with another key counts as a guess, because it tells keys apart as well as a 401 does.
 fn of_another_key(error: Error) -> Refused {
     if error.code() == Code::Conflict { Refused::Guess(error) } else { error.into() }
 }
 
-/// Chunks as they are stored: in one piece of memory, which is about as long as the write.
+/// Encode chunks as they are stored, in one allocation about as long as the write.
 fn encoded<'a>(
     envelopes: impl Iterator<Item = &'a Envelope<'a>>,
     length: usize,

@@ -1,4 +1,4 @@
-//! Server-sent events: the chunks without a gap, as they come (decision 10).
+//! Server-sent events: the chunks in order, as they arrive (decision 10).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use super::pieces::Chunks;
 use super::service::{Live, Service, header, now, told};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// After so long a silence a comment says that the connection is alive.
+/// The silence after which a comment shows that the connection is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// Whether a request asks for events.
+/// Return whether a request asks for events.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT).is_some_and(|accept| packing::accepts(accept, "text/event-stream"))
 }
 
-/// The first index wanted: behind the last event that was seen, else that of the query.
+/// Return the first index wanted: after the last event that the client has seen, otherwise the one in the query.
 fn first(parts: &Parts) -> Result<u32, Error> {
     let wrong = || Error::from(Malformed::LastEventId);
     let from = match header(&parts.headers, &LAST_EVENT_ID) {
@@ -41,7 +41,7 @@ fn first(parts: &Parts) -> Result<u32, Error> {
     Ok(u32::try_from(from).unwrap_or(u32::MAX))
 }
 
-/// Answers with events; with 204 where nothing more will come, so that a browser does not ask again.
+/// Respond with events; with 204 if nothing more will come, so that a browser does not reconnect.
 pub(super) async fn respond(
     service: &Arc<Service>,
     id: JobId,
@@ -66,7 +66,7 @@ pub(super) async fn respond(
     Ok(response)
 }
 
-/// Somebody who follows a job.
+/// A request that follows a job.
 struct Following {
     service: Arc<Service>,
     id: JobId,
@@ -74,7 +74,7 @@ struct Following {
     peer: IpAddr,
     /// The next index.
     from: u32,
-    /// The error was told.
+    /// The error was sent.
     ended: bool,
     stopping: Option<Stopping>,
     news: watch::Receiver<u64>,
@@ -82,7 +82,7 @@ struct Following {
 }
 
 impl Following {
-    /// Events until the job ends, or the server: who follows connects again, and goes on behind the last event.
+    /// Return the events until the job or the server ends. A client that reconnects continues after the last event.
     fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
         unfold(self, |mut following| async move {
             match following.next().await {
@@ -108,7 +108,7 @@ impl Following {
                 return Ok(None);
             }
             if let Some(failed) = job.done().filter(|done| done.failed) {
-                // What is missing below will not come: who follows learns why, as who polls does.
+                // Missing chunks before the error will not come, so the client gets the error now, as a poll does.
                 self.ended = true;
                 return self.read(failed.index, failed.index.saturating_add(1)).await.map(Some);
             }
@@ -123,7 +123,7 @@ impl Following {
         }
     }
 
-    /// The events of these indices, as many as a piece has.
+    /// Return the events of these indices, as many as fit into a piece.
     async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
         let indices = (from..end).collect();
         let mut chunks = Chunks { service: Arc::clone(&self.service), id: self.id, peer: self.peer, indices, read: 0 };
@@ -135,7 +135,7 @@ impl Following {
     }
 }
 
-/// JSON as it is stored has no line break.
+/// Format an event. Stored JSON contains no line break.
 fn event(index: u32, chunk: &[u8]) -> Vec<u8> {
     [format!("id: {index}\ndata: ").as_bytes(), chunk, b"\n\n"].concat()
 }

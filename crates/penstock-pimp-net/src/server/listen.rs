@@ -28,7 +28,7 @@ pub(super) const SERVING: Serving = Serving {
     grace: Duration::from_secs(10),
 };
 
-/// A buffer that listens.
+/// A listening buffer.
 #[derive(Debug)]
 pub struct Buffer {
     service: Arc<Service>,
@@ -45,11 +45,12 @@ impl Answers for Service {
 }
 
 impl Buffer {
-    /// Connections at once, where nobody says otherwise; others wait in the system.
+    /// The default limits of connections; others wait in the system's backlog.
     pub const CONNECTIONS: ConnectionLimits =
         ConnectionLimits { connections: SERVING.connections, per_address: SERVING.per_address };
 
-    /// Listens, and at `metrics` for Prometheus; port 0 picks a free one. Without TLS it listens on loopback only (decision 12).
+    /// Listen, and serve metrics at `metrics`; port 0 picks a free one. Without TLS it listens on loopback only
+    /// (decision 12).
     pub fn bind(
         service: &Arc<Service>,
         address: SocketAddr,
@@ -85,22 +86,23 @@ impl Buffer {
         Ok(Self { service: Arc::clone(service), server, metrics })
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where it serves metrics, if it does.
+    /// Return the address of its metrics, if it serves them.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(Endpoint::address)
     }
 
-    /// What clients pin, now; `None` without TLS.
+    /// Return the fingerprint that clients pin now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }
 
-    /// Takes no more connections, answers the polls that are held open, waits for the requests that run, so long at most, and ends.
+    /// Stop accepting connections, answer the polls that are held open, wait for running requests up to `grace`, and
+    /// end.
     pub fn close(&self, grace: Duration) -> Result<()> {
         self.service.stop();
         self.server.close_within(grace)?;

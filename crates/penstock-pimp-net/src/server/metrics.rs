@@ -1,4 +1,4 @@
-//! What a buffer tells Prometheus.
+//! A buffer's metrics for Prometheus.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use penstock_io::metrics::{Page, Source};
 
 use super::Service;
 
-/// The statuses that are counted by themselves.
+/// The statuses that are counted separately.
 const STATUSES: [(u16, &str); 13] = [
     (200, "200"),
     (201, "201"),
@@ -25,7 +25,7 @@ const STATUSES: [(u16, &str); 13] = [
     (503, "503"),
 ];
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     answers: [AtomicU64; STATUSES.len()],

@@ -1,4 +1,4 @@
-//! The buffer's HTTP: requests in, answers out. What is taken and what is refused is the core's.
+//! The buffer's HTTP server. The core decides what is accepted.
 
 mod answer;
 mod body;

@@ -1,4 +1,4 @@
-//! Answers in gzip, for who takes it.
+//! Responses in gzip, for clients that accept it.
 
 use std::io::Write as _;
 
@@ -11,17 +11,17 @@ use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, 
 use super::body::ResponseBody;
 use super::service::header;
 
-/// Below it a header more costs as much.
+/// The smallest body worth compressing: below it the additional headers cost as much as gzip saves.
 const WORTH: usize = 1 << 10;
-/// Above it a thread of the pool does it.
+/// Larger bodies are compressed on a thread of the pool.
 const HERE: usize = 32 << 10;
 
-/// Whether a request takes gzip.
+/// Return whether a request accepts gzip.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| accepts(accepted, "gzip"))
 }
 
-/// Whether a list of what is accepted names this, not with a quality of 0.
+/// Return whether an Accept list names this, with a quality other than 0.
 pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     list.split(',').any(|each| {
         let mut parts = each.split(';').map(str::trim);
@@ -33,7 +33,7 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     })
 }
 
-/// The same answer, smaller, where it is JSON and worth it.
+/// Compress a response if it is JSON and large enough.
 pub(super) async fn packed(asked: &HeaderMap, response: Response<ResponseBody>) -> Response<ResponseBody> {
     let json = header(response.headers(), &CONTENT_TYPE) == Some("application/json");
     let (mut parts, body) = response.into_parts();
@@ -50,7 +50,7 @@ pub(super) async fn packed(asked: &HeaderMap, response: Response<ResponseBody>) 
     }
 }
 
-/// Says whether an answer that comes in pieces is in gzip.
+/// Set the headers that state whether a streamed response is gzip.
 pub(super) fn tagged(mut response: Response<ResponseBody>, packed: bool) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("accept-encoding"));

@@ -1,7 +1,7 @@
-//! The page that shows a job as it arrives, and the module that it is made of, which other pages and Node import.
+//! The page that shows a job as it arrives, and its module, which other pages and Node import.
 //!
-//! The page has its key behind the `#`, so it does not come here. Its scripts are named by a number that is new each time: nothing
-//! that a job holds can be one of them, although it is of the same origin.
+//! The page has its key in the URL's fragment, so the key is not sent to the buffer. Its scripts carry a nonce that is
+//! new each time: nothing in a job can run as a script, although it has the same origin.
 
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -17,19 +17,19 @@ use super::body::ResponseBody;
 
 const PAGE: &str = include_str!("../web/page.html");
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-/// What is served beside the page: its path, its type, and what it is.
+/// The files next to the page: path, type and content.
 const FILES: [(&str, &str, &str); 4] = [
     ("/pimp.js", SCRIPT, include_str!("../web/pimp.js")),
     ("/page.js", SCRIPT, include_str!("../web/page.js")),
     ("/views.js", SCRIPT, include_str!("../web/views.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../web/page.css")),
 ];
-/// What stands in the page in the place of the number.
+/// The placeholder for the nonce in the page.
 const NONCE: &str = "NONCE";
-/// And in the place of what this buffer takes: the page is not to refuse what was written.
+/// The placeholder for this buffer's limits, so that the page does not reject what was written.
 const LIMITS: &str = "LIMITS";
 
-/// Answers a request for the page or one of its files; `None`: the path is another one's.
+/// Respond to a request for the page or one of its files; `None` for any other path.
 pub(super) fn respond(parts: &Parts, limits: &Limits) -> Option<Result<Response<ResponseBody>, Refused>> {
     let path = parts.uri.path();
     let file = FILES.iter().find(|(name, _, _)| *name == path);
@@ -66,7 +66,7 @@ fn whole(kind: &'static str, text: String) -> Response<ResponseBody> {
     response
 }
 
-/// A number that nobody guesses, in hex.
+/// Return a random nonce in hex.
 fn nonce() -> crate::Result<String> {
     Ok(hex::encode(tls::random::<16>()?))
 }

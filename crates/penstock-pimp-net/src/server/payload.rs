@@ -1,4 +1,5 @@
-//! The payload of a completed job: read once to its end to know that it is right, and how long; then as the client takes it.
+//! The payload of a completed job: read once to its end to check it and to learn its length; then streamed as the
+//! client reads.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,34 +21,34 @@ use super::body::Broken;
 use super::pieces::{Chunks, PIECE, largest};
 use super::service::Service;
 
-/// The most that a compressed payload is inflated to for who does not take gzip; others do it themselves.
+/// The largest payload that is inflated for a client that does not accept gzip. Other clients inflate it themselves.
 const INFLATED: u64 = 256 << 20;
-/// Of a compressed value so much is taken at once: it is up to a thousand times as much when it is inflated.
+/// The part of a compressed value that is decoded in one step, because it can inflate to a thousand times its size.
 const PART: usize = 1 << 10;
-/// What is inflated goes out when it is so much.
+/// Inflated bytes are sent in frames of this size.
 const FRAME: usize = 64 << 10;
-/// What comes of one part at most, and what is inflated before it.
+/// The most inflated bytes that one part, and the frame before it, can add up to.
 const STEP: u64 = 2 << 20;
-/// Payloads that are read to their end at once, to know whether they are right.
+/// How many payloads are read to their end at the same time to check them.
 pub(super) const READING: usize = 2;
-/// Payloads of which it is remembered.
+/// How many checked payloads are remembered.
 const KNOWN: usize = 4_096;
-/// How long somebody waits until a payload was read.
+/// How long a request waits for its turn to read a payload.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What is known of a payload that is right.
+/// A payload that was checked.
 #[derive(Debug, Clone)]
 pub(super) struct Payload {
-    /// The metadata, but for `meta`.
+    /// The metadata without `meta`.
     pub(super) metadata: Metadata,
-    /// Bytes, inflated or as they are.
+    /// Its length, inflated or not.
     pub(super) length: u64,
 }
 
-/// What was found of a payload, and until when it counts.
+/// The result of checking a payload, and when it expires.
 pub(super) type Known = (Result<Payload, Error>, u64);
 
-/// Which payload of which job, as its `ETag` names it.
+/// Identifies a payload by its job and its `ETag`.
 pub(super) type Name = (JobId, String);
 
 /// Reads chunks, and decodes them in steps.
@@ -59,7 +60,7 @@ struct Unpacker {
     chunks: VecDeque<Bytes>,
     value: String,
     at: usize,
-    /// Where this value is the last: what the payload's SHA-256 is to be.
+    /// Set if this value is the last: the stated SHA-256 of the payload.
     last: Option<Option<Digest>>,
 }
 
@@ -71,7 +72,7 @@ impl Unpacker {
         Self { id, limits: limits.clone(), decoder, inflates, chunks, value, at, last }
     }
 
-    /// The payload's next bytes: of what is compressed a frame of them; none, when more chunks are needed.
+    /// Return the next bytes of the payload, up to a frame if it is inflated; none if more chunks are needed.
     fn step(&mut self) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
         while !self.inflates || out.len() < FRAME {
@@ -96,7 +97,7 @@ impl Unpacker {
         Ok(out)
     }
 
-    /// How many bytes come of the chunks that are there.
+    /// Return how many bytes the available chunks decode to.
     fn count(&mut self) -> Result<u64, Error> {
         let mut length = 0;
         loop {
@@ -121,7 +122,7 @@ fn chunks(service: &Arc<Service>, id: JobId, job: &Job, peer: IpAddr) -> Chunks 
     Chunks { service: Arc::clone(service), id, peer, indices: job.indices().iter_from(0).collect(), read: 0 }
 }
 
-/// What is known of the payload of a job that is whole; it is read to its end for who asks first.
+/// Return the checked payload of a complete job. The first request for it reads it to its end.
 pub(super) async fn known(
     service: &Arc<Service>,
     name: Name,
@@ -163,18 +164,18 @@ async fn look(service: &Arc<Service>, id: JobId, job: &Job, inflates: bool, peer
     }
 }
 
-/// A range of a payload that is on its way.
+/// A range of a payload that is being streamed.
 struct Going {
     chunks: Chunks,
     unpacker: Unpacker,
-    /// Where in the payload.
+    /// The position in the payload.
     at: u64,
     range: RangeInclusive<u64>,
-    /// For all that is inflated.
+    /// The memory for the inflated bytes, if it is inflated.
     room: Option<MemoryPermit>,
 }
 
-/// A range of the payload, read as it is taken.
+/// Return a range of the payload, read as the client reads it.
 pub(super) async fn stream(
     service: &Arc<Service>,
     id: JobId,
@@ -186,7 +187,7 @@ pub(super) async fn stream(
 ) -> Result<BoxStream<'static, Result<Bytes, Broken>>, Refused> {
     let inflates = inflates && payload.metadata.compression == Compression::Gzip;
     let unpacker = Unpacker::new(id, service.limits(), &payload.metadata, inflates);
-    // Taken once: who holds what is inflated must not wait for more.
+    // Reserved once, because a request that holds inflated bytes must not wait for more memory.
     let most = PIECE.max(largest(service.limits())).saturating_add(service.limits().value).saturating_add(STEP);
     let room = if inflates { Some(service.answers.room(peer, most).await?) } else { None };
     let going = Going { chunks: chunks(service, id, job, peer), unpacker, at: 0, range, room };
@@ -206,7 +207,8 @@ impl Going {
                 if self.chunks.are_read() {
                     return Ok(None);
                 }
-                // Chunks before the range take the room of those before them: who waits for more holds nothing meanwhile.
+                // Chunks before the range reuse the memory of the chunks before them, so a request that waits for
+                // memory holds none.
                 if self.room.is_none() && room.is_none() {
                     room = Some(self.chunks.room().await?);
                 }
@@ -220,7 +222,8 @@ impl Going {
             if wanted.is_empty() {
                 continue;
             }
-            // What is inflated has its room in `self`; what is not is all that its chunks were, and goes with theirs.
+            // The memory of inflated bytes is in `self`. Bytes that are not inflated are all that their chunks decode
+            // to, and carry their permit.
             let bytes = match room.take() {
                 Some(room) => room.holds(bytes),
                 None => Bytes::from(bytes),

@@ -1,4 +1,4 @@
-//! Chunks for an answer, a piece after the other as the client takes them, in memory that is counted.
+//! Chunks for a response, read one piece after another as the client takes them, in memory that is counted.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -18,17 +18,17 @@ use super::answer::Refused;
 use super::body::Broken;
 use super::service::Service;
 
-/// So many bytes of chunks are read at once for an answer; a chunk that is larger by itself.
+/// The most bytes of chunks that are read together for a response; a larger chunk is read alone.
 pub(super) const PIECE: u64 = 256 << 10;
-/// And so many chunks at most.
+/// The most chunks that are read together.
 const CHUNKS: usize = 256;
 
-/// The most that a chunk takes as it is stored: JSON writes a byte of a text with up to six.
+/// Return the most bytes of a stored chunk: JSON writes a byte of text with up to six.
 pub(super) const fn largest(limits: &Limits) -> u64 {
     limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
 }
 
-/// Chunks of a job that are to be read.
+/// Chunks of a job that are still to be read.
 pub(super) struct Chunks {
     pub(super) service: Arc<Service>,
     pub(super) id: JobId,
@@ -39,17 +39,18 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Whether all were read.
+    /// Return whether all were read.
     pub(super) fn are_read(&self) -> bool {
         self.read >= self.indices.len()
     }
 
-    /// Room for the next of them.
+    /// Reserve memory for the next chunks.
     pub(super) async fn room(&self) -> Result<MemoryPermit, Refused> {
         Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
     }
 
-    /// The next of them; none behind the last. Fails where they are gone, since the job is or the store has lost them.
+    /// Return the next chunks; none after the last. Fails where they are missing, because the job has ended or the
+    /// store has lost them.
     pub(super) async fn read(&mut self) -> Result<Vec<Bytes>, Refused> {
         let rest = self.indices.get(self.read..).unwrap_or_default();
         let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
@@ -62,7 +63,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// The next of them, with the room that they take; `None` behind the last.
+    /// Return the next chunks with their memory permit; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<(Vec<Bytes>, MemoryPermit)>, Refused> {
         if self.are_read() {
             return Ok(None);
@@ -74,23 +75,23 @@ impl Chunks {
     }
 }
 
-/// The body of a poll that is larger than a piece.
+/// The body of a response to a poll that is larger than one piece.
 pub(super) struct PollPieces {
     pub(super) chunks: Chunks,
     pub(super) next_index: u64,
-    /// What was read already.
+    /// The chunks that were already read.
     pub(super) first: Option<(Vec<Bytes>, MemoryPermit)>,
-    /// Whether it goes out as gzip.
+    /// The compressor, if the response is gzip.
     pub(super) packer: Option<GzEncoder<Vec<u8>>>,
 }
 
-/// What packs an answer.
+/// Return the compressor of a response.
 pub(super) fn packer() -> GzEncoder<Vec<u8>> {
     GzEncoder::new(Vec::new(), Compression::fast())
 }
 
 impl PollPieces {
-    /// As a body.
+    /// Turn it into a body.
     pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
         try_unfold((self, true), |(mut pieces, begins)| async move {
             Ok(pieces.next(begins).await?.map(|bytes| (bytes, (pieces, false))))
@@ -125,7 +126,7 @@ impl PollPieces {
     }
 }
 
-/// Packs a piece on a thread of the pool. What comes of it goes out at once: the reader sees the chunks that it has.
+/// Compress a piece on a thread of the pool, and flush it, so that the client sees the chunks that it has.
 async fn packed(
     mut packer: GzEncoder<Vec<u8>>,
     bytes: Vec<u8>,

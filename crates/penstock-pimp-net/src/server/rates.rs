@@ -1,16 +1,16 @@
-//! How often somebody may ask.
+//! Rate limits.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Buckets remembered; beyond it those that are full again are forgotten.
+/// How many buckets are kept; beyond that, full ones are removed.
 const REMEMBERED: usize = 65_536;
 
-/// What is taken beyond is owed, up to so many bursts: who asks for much at once waits for all of it.
+/// How many bursts a caller may owe: one that asks for too much at a time waits until all of it is paid back.
 const OWED: f64 = 12.0;
 
-/// Token buckets, one for each key: `burst` at once, and `per_second` of them come back.
+/// Token buckets, one for each key: `burst` tokens at most, refilled at `per_second`.
 #[derive(Debug)]
 pub(super) struct Rates<K> {
     burst: f64,
@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Rates<K> {
         (left + now.saturating_duration_since(at).as_secs_f64() * self.per_second).min(self.burst)
     }
 
-    /// How long to wait, where nothing is left.
+    /// Fail with the time to wait if the bucket is empty.
     pub(super) fn check(&self, now: Instant, key: &K) -> Result<(), Duration> {
         let left = self.left(now, key);
         if left >= 1.0 {
@@ -37,7 +37,7 @@ impl<K: Eq + Hash> Rates<K> {
         Err(Duration::from_secs_f64((1.0 - left) / self.per_second))
     }
 
-    /// Takes one, whether it is there or not.
+    /// Take a token, even if there is none.
     pub(super) fn take(&mut self, now: Instant, key: K) {
         let left = (self.left(now, &key) - 1.0).max(-self.burst * OWED);
         if self.buckets.len() >= REMEMBERED {
@@ -45,7 +45,7 @@ impl<K: Eq + Hash> Rates<K> {
             self.buckets
                 .retain(|_, (left, at)| *left + now.saturating_duration_since(*at).as_secs_f64() * per_second < burst);
         }
-        // More keys than can be remembered: whoever is new is let through.
+        // There are more keys than can be kept, so new keys are not limited.
         if self.buckets.len() < REMEMBERED || self.buckets.contains_key(&key) {
             self.buckets.insert(key, (left, now));
         }

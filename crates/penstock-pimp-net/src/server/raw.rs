@@ -1,4 +1,4 @@
-//! The payload of a completed job as it is, with ranges (decision 9).
+//! The payload of a completed job without encoding, with ranges (decision 9).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::body::ResponseBody;
 use super::service::{Service, header, now};
 use super::{packing, payload};
 
-/// Answers with the payload, or a range of it.
+/// Respond with the payload, or a range of it.
 pub(super) async fn respond(
     service: &Arc<Service>,
     id: JobId,
@@ -30,14 +30,14 @@ pub(super) async fn respond(
         return Err(Error::from(Conflict::NotCompleted).into());
     }
     let as_it_is = packing::wanted(&parts.headers);
-    // Of what is not compressed both are the same, which is known when it was read.
+    // Whether the payload is compressed is known once it was read; if it is not, both forms are the same.
     let payload = payload::known(service, (id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
     let compressed = payload.metadata.compression == Compression::Gzip;
     let etag = etag(&job, as_it_is && compressed);
     let mut response = if header(&parts.headers, &IF_NONE_MATCH).is_some_and(|tags| names(tags, &etag)) {
         answer::empty(StatusCode::NOT_MODIFIED)
     } else {
-        // A range is for GET (RFC 9110, 14.2).
+        // Ranges apply to GET only (RFC 9110, 14.2).
         let asked = header(&parts.headers, &RANGE).filter(|_| parts.method == Method::GET);
         let asked = asked.filter(|_| header(&parts.headers, &IF_RANGE).is_none_or(|tag| tag == etag));
         let (status, range) = ranged(asked, payload.length);
@@ -63,7 +63,7 @@ pub(super) async fn respond(
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     answer::set(headers, CONTENT_TYPE, &payload.metadata.content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    // What a sender calls text/html is not a page of this host's.
+    // A payload that its sender labels text/html must not act as a page of this host.
     headers.insert("content-security-policy", HeaderValue::from_static("sandbox"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     if compressed {
@@ -75,18 +75,18 @@ pub(super) async fn respond(
     Ok(response)
 }
 
-/// What is done does not change: its time and its length name it.
+/// Return the tag of a completed job's payload. It cannot change, so the job's time and length identify it.
 fn etag(job: &Job, packed: bool) -> String {
     let bytes = job.done().map_or(0, |done| done.bytes);
     format!("\"{:x}-{:x}-{bytes:x}{}\"", job.created_at(), job.indices().count(), if packed { "-gzip" } else { "" })
 }
 
-/// Whether a list of tags names this one.
+/// Return whether a list of tags contains this one.
 fn names(list: &str, etag: &str) -> bool {
     list.split(',').any(|each| matches!(each.trim().trim_start_matches("W/"), tag if tag == etag || tag == "*"))
 }
 
-/// The first and the last byte of the answer, if it has any, and its status.
+/// Return the first and the last byte of the response, if it has any, and its status.
 fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) {
     match asked.map_or(Range::All, |asked| Range::parse(asked, length)) {
         Range::All => (StatusCode::OK, length.checked_sub(1).map(|last| (0, last))),
@@ -95,14 +95,14 @@ fn ranged(asked: Option<&str>, length: u64) -> (StatusCode, Option<(u64, u64)>) 
     }
 }
 
-/// Which bytes are asked for.
+/// The requested bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Range {
-    /// All: none is asked for, several are, or what is asked for is no range.
+    /// All of them: no range is requested, several are, or the range is invalid.
     All,
     /// The first and the last.
     Part(u64, u64),
-    /// None of those that are there.
+    /// None of the bytes exist.
     None,
 }
 

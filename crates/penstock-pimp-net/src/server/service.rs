@@ -1,4 +1,4 @@
-//! What is answered to a request, whatever it came over.
+//! The responses to requests, whatever the connection.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,34 +28,34 @@ use super::rates::Rates;
 use super::{events, packing, page, pieces, raw};
 use crate::Store;
 
-/// Wrong keys that an address may try at once, and how many more a second.
+/// Wrong keys that an address may try in a burst, and how many more per second.
 const GUESSES: (u32, f64) = (50, 5.0);
-/// Requests with a key at once, and how many more a second.
+/// Requests with a key in a burst, and how many more per second.
 const REQUESTS: (u32, f64) = (2_000, 1_000.0);
-/// How often what has expired is deleted (decision 13).
+/// How often expired jobs are deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Bodies of so many times the largest one may be in memory.
+/// The memory for bodies, as a multiple of the largest body.
 const BODIES: u64 = 4;
-/// Bytes of answers that may be in memory; those of up to 16 KiB are not counted, and neither are such bodies.
+/// The memory for responses in bytes; responses and bodies of up to 16 KiB are not counted.
 const ANSWERS: u64 = 256 << 20;
 const SMALL: usize = 16 << 10;
 
-/// What a buffer is.
+/// The configuration of a buffer.
 pub struct ServiceConfig {
-    /// Where jobs are kept.
+    /// Where jobs are stored.
     pub store: Arc<dyn Store>,
-    /// How large a job may be.
+    /// The limits of a job.
     pub limits: Limits,
-    /// What signs the tokens that make jobs; without it there are none.
+    /// The secret of the tokens that create jobs; without it there are no such tokens.
     pub jwt_secret: Option<Vec<u8>>,
-    /// The origin whose pages may ask, or `*`; without it none may (decision 12).
+    /// The origin whose pages may send requests, or `*`; without it none may (decision 12).
     pub allow_origin: Option<HeaderValue>,
 }
 
 impl ServiceConfig {
-    /// Fails with [`Misuse`](crate::Error::misuse) where nothing could be written, whoever likes could sign tokens, or no page of an
-    /// origin could ask.
+    /// Fails with [`Misuse`](crate::Error::misuse) where nothing could be written, anyone could sign tokens, or no page
+    /// of the origin could send a request.
     pub fn check(&self) -> crate::Result<()> {
         let Limits { job, chunks, value, ttl, .. } = self.limits;
         for (name, limit) in [("job", job), ("chunks", chunks.into()), ("value", value), ("ttl_ms", ttl)] {
@@ -76,7 +76,7 @@ impl ServiceConfig {
     }
 }
 
-/// Whether a browser could say it of a page (RFC 6454, section 6.2).
+/// Return whether a browser could send it as an Origin (RFC 6454, section 6.2).
 fn is_origin(text: &HeaderValue) -> bool {
     let Ok(url) = Uri::try_from(text.as_bytes()) else { return false };
     let usual = match url.scheme_str() {
@@ -89,42 +89,42 @@ fn is_origin(text: &HeaderValue) -> bool {
     !said.contains('@') && said.as_bytes() == text.as_bytes()
 }
 
-/// A job that somebody is at.
+/// A job that requests are waiting for or changing.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// One change at a time, of this process.
+    /// Lets one request of this process change the job at a time.
     pub(super) turn: Arc<Turn<()>>,
     /// Grows with each change.
     news: watch::Sender<u64>,
 }
 
 impl Live {
-    /// The job has changed.
+    /// Notify waiting requests that the job has changed.
     pub(super) fn tell(&self) {
         self.news.send_modify(|number| *number += 1);
     }
 }
 
-/// A buffer, but for its sockets.
+/// A buffer without its sockets.
 pub struct Service {
     pub(super) store: Arc<dyn Store>,
     limits: Limits,
     pub(super) jwt_secret: Option<Vec<u8>>,
     allow_origin: Option<HeaderValue>,
     pub(super) counters: Counters,
-    /// What became of connections.
+    /// Counters of connections.
     pub(super) admission: Arc<admission::Counters>,
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
-    /// What bodies hold.
+    /// The memory of bodies.
     pub(super) bodies: MemoryBudget,
-    /// What answers hold.
+    /// The memory of responses.
     pub(super) answers: MemoryBudget,
-    /// Payloads that are read to their end.
+    /// Limits the payloads that are read to their end.
     pub(super) reading: Semaphore,
     payloads: Mutex<HashMap<Name, Known>>,
-    /// It was told to stop.
+    /// The buffer was told to stop.
     stopping: AtomicBool,
 }
 
@@ -134,7 +134,7 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// Both clocks.
+/// Read both clocks.
 pub(super) fn now() -> Now {
     let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
@@ -151,7 +151,7 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
 type Answered = std::result::Result<Response<ResponseBody>, Refused>;
 
 impl Service {
-    /// A buffer over a store.
+    /// Make a buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
         let most = largest(&limits).max(PIECE).saturating_mul(2);
@@ -175,7 +175,7 @@ impl Service {
         })
     }
 
-    /// Deletes what has expired, again and again, and tells who waits for a job what other processes did to it.
+    /// Delete expired jobs periodically, and notify waiting requests of changes by other processes.
     pub async fn keep_clean(self: Arc<Self>) {
         let cleaning = async {
             loop {
@@ -201,7 +201,7 @@ impl Service {
         tokio::join!(cleaning, telling);
     }
 
-    /// From now on it says that it takes no more work.
+    /// Report as unhealthy from now on.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -219,25 +219,25 @@ impl Service {
         Arc::clone(locked(&self.live).entry(id).or_insert_with(fresh))
     }
 
-    /// What will be different when the job is.
+    /// Return a subscription to a job's changes.
     pub(super) fn news(&self, id: JobId) -> (Arc<Live>, watch::Receiver<u64>) {
         let live = self.live(id);
         let news = live.news.subscribe();
         (live, news)
     }
 
-    /// How many wait for news of a job.
+    /// Return how many requests wait for a change of a job.
     #[cfg(test)]
     pub(super) fn waiting(&self, id: JobId) -> usize {
         locked(&self.live).get(&id).map_or(0, |live| live.news.receiver_count())
     }
 
-    /// What is remembered of a payload.
+    /// Return the remembered result of checking a payload.
     pub(super) fn known_payload(&self, name: &Name) -> Option<std::result::Result<Payload, Error>> {
         locked(&self.payloads).get(name).map(|(known, _)| known.clone())
     }
 
-    /// Remembers what was found of a payload; of so many, then all anew.
+    /// Remember the result of checking a payload; at `most` entries, drop all others.
     pub(super) fn remember_payload(&self, name: Name, known: Known, most: usize) {
         let mut payloads = locked(&self.payloads);
         if payloads.len() >= most {
@@ -246,7 +246,7 @@ impl Service {
         payloads.insert(name, known);
     }
 
-    /// A job that is known, as who has this key meets it.
+    /// Return a known job, with its token renewed if this key is a newer one.
     pub(super) async fn job(&self, id: JobId, key: Option<&str>) -> std::result::Result<Job, Refused> {
         self.known(id, key).await?.ok_or_else(|| Error::NotFound.into())
     }
@@ -260,7 +260,7 @@ impl Service {
         Ok(job)
     }
 
-    /// Answers a request of somebody at this address.
+    /// Respond to a request from this address.
     pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -317,7 +317,7 @@ impl Service {
         }
     }
 
-    /// Who guesses keys waits, and so does who asks without end.
+    /// Limit callers that guess keys, and callers that send too many requests.
     fn check_rates(&self, key: Option<&str>, peer: IpAddr) -> std::result::Result<(), Refused> {
         self.check_guesses(peer)?;
         let Some(key) = key.map(|key| Digest::of(key.as_bytes())) else { return Ok(()) };
@@ -346,7 +346,7 @@ impl Service {
                 let chunks = Chunks { service: Arc::clone(self), id, peer, indices: found.indices, read: 0 };
                 return found_chunks(chunks, found.next_index, &parts.headers).await;
             }
-            // What ends the wait is looked at again: a change, the job's end, or nothing.
+            // A change, the job's end, or the timeout: each iteration checks again.
             tokio::select! {
                 _ = timeout(left.min(job.time_left(now)), news.changed()) => {}
                 () = told(&mut stopping) => stopped = true,
@@ -360,7 +360,7 @@ impl Service {
     }
 }
 
-/// Answers with chunks: what fits into a piece at once, and more as it is taken.
+/// Respond with chunks: immediately those that fit into a piece, and the rest as the client reads.
 async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) -> Answered {
     let Some((first, room)) = chunks.next().await? else {
         return Ok(answer::bytes(StatusCode::OK, poll_body([""; 0], next_index)));
@@ -378,7 +378,8 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
     Ok(response)
 }
 
-/// Whose request it is. Who is on this host may be a proxy, and tells whom it speaks for: the last address is the one that it saw itself.
+/// Return the address of the caller. A loopback peer may be a proxy that names its client: the last address is the one
+/// that the proxy has seen.
 fn caller(headers: &HeaderMap, peer: IpAddr) -> IpAddr {
     let named = headers.get_all(FORWARDED_FOR).iter().next_back().and_then(|value| value.to_str().ok());
     let last = named.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
@@ -390,7 +391,7 @@ fn too_often(wait: Duration) -> Refused {
     Refused::TooOften(wait.as_secs() + 1)
 }
 
-/// Waits until the server ends, where the request came over one.
+/// Wait until the server stops, if the request came through one.
 pub(super) async fn told(stopping: &mut Option<Stopping>) {
     match stopping {
         Some(stopping) => stopping.told().await,
@@ -398,7 +399,7 @@ pub(super) async fn told(stopping: &mut Option<Stopping>) {
     }
 }
 
-/// Lets the pages of an origin ask, with keys, and read what they need.
+/// Allow the pages of an origin to send requests with keys, and to read the headers that they need.
 fn cors(headers: &mut HeaderMap, origin: &HeaderValue, before: bool) {
     let mut set = |name: &'static str, value: &'static str| {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));

@@ -138,7 +138,7 @@ fn read(stream: TcpStream) -> std::io::Result<Response> {
     Ok(Response { status, headers, body })
 }
 
-/// A body from its chunks, where the last of them is there.
+/// Return a body from its chunked encoding, if the last chunk has arrived.
 fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -419,7 +419,7 @@ fn a_buffer_that_ends_answers_the_polls_that_it_holds_open() {
         std::thread::yield_now();
     }
     assert!(matches!(server.buffer.close(GRACE), Ok(())));
-    // Those that are cut have no answer.
+    // Polls that are cut off would have no answer.
     for held in held {
         assert_eq!(held.join().expect("asked").expect("answered").status, 200);
     }
@@ -434,7 +434,7 @@ fn a_buffer_that_is_closed_cuts_what_runs_after_its_grace() {
         .expect("written");
     assert_eq!(server.get(&format!("/pimp/{}", id(1)), &[]).status, 200);
     assert!(matches!(server.buffer.close(Duration::ZERO), Ok(())));
-    // Sooner than its body would be given up.
+    // Shorter than the time after which the body would be abandoned.
     slow.set_read_timeout(Some(Duration::from_secs(8))).expect("settable");
     let mut rest = Vec::new();
     assert!(slow.read_to_end(&mut rest).is_ok_and(|read| read == 0) || rest.is_empty(), "it is answered");
@@ -461,7 +461,7 @@ fn settings_that_could_not_work_are_refused() {
 #[test]
 fn metrics_count_answers_and_what_is_stored() {
     let service = service(Arc::new(MemoryStore::new()));
-    // No other test has this address, so nobody listens on the port once the server is closed.
+    // No other test uses this address, so the port is free once the server is closed.
     let free = ([127, 0, 0, 7], 0).into();
     let buffer = Buffer::bind(&service, free, None, Some(free), Buffer::CONNECTIONS).expect("bound");
     let server = Server { service, buffer, _folder: None };
@@ -514,7 +514,7 @@ fn without_tls_it_listens_on_loopback_only() {
 
 const CHILD: &str = "PENSTOCK_TEST_PIMP_STORE";
 
-/// The process that the next test kills; by itself it does nothing.
+/// The process that the next test kills; without that test it does nothing.
 #[test]
 fn a_buffer_of_its_own_process() {
     let Ok(folder) = std::env::var(CHILD) else { return };

@@ -1,4 +1,4 @@
-//! Jobs in memory: gone with the process.
+//! Jobs in memory, lost when the process ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ struct Entry {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Make an empty store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! Stores: a job's record and its chunks, by its ID.
+//! Stores: a job's record and its chunks, by the job's ID.
 
 mod disk;
 mod memory;
@@ -20,12 +20,13 @@ pub use redis::RedisStore;
 
 use crate::Result;
 
-/// What is to be stored of a job, all of it or nothing.
+/// A change of a job, stored completely or not at all.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What the job was when the change was decided.
+    /// The job on which the decision was based.
     pub was: Option<Job>,
-    /// What the job is from now on; `None` deletes it with its chunks, one that [is deleted](Job::is_deleted) has none either.
+    /// The new state of the job. `None` deletes it with its chunks; a job that [is deleted](Job::is_deleted) has no
+    /// chunks either.
     pub job: Option<Job>,
     /// New chunks, as [`Envelope::encode`](penstock_pimp::Envelope::encode) wrote them.
     pub chunks: Vec<(u32, Bytes)>,
@@ -34,17 +35,17 @@ pub struct Change {
 /// How much a store holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Jobs known, those that have expired included.
+    /// Known jobs, including expired ones.
     pub jobs: u64,
-    /// Bytes of chunks that have not expired; 0 where the store is another process's.
+    /// Bytes of chunks that have not expired; 0 if another process has the store.
     pub chunk_bytes: u64,
-    /// Bytes on the disk; 0 where the store is another process's.
+    /// Bytes on the disk; 0 if another process has the store.
     pub disk_bytes: u64,
-    /// Stretches of the store that were found damaged when it was opened.
+    /// Damaged stretches that were found when the store was opened.
     pub damaged: u64,
 }
 
-/// How many come first, of these lengths, that have no more than `most` bytes together; one at least.
+/// Return how many of these lengths come first with at most `most` bytes in total; at least one.
 fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
     let mut bytes = 0_u64;
     let fits = |(place, length): &(usize, u64)| {
@@ -54,34 +55,36 @@ fn up_to(lengths: impl Iterator<Item = u64>, most: u64) -> usize {
     lengths.enumerate().take_while(fits).count()
 }
 
-/// Where jobs are kept. Who changes a job sees to it that nobody else in this process does meanwhile.
+/// A store of jobs. The caller ensures that no other task of this process changes the same job meanwhile.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// A job, as it was stored last; `None` where it is not known.
+    /// Return a job as it was stored last; `None` if it is unknown.
     fn load(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>>>;
 
-    /// Stores a change; it is durable when this returns (decision 13). Where it fails, nothing has changed, as where it gives `false`:
-    /// then another process was faster, and it is to be decided again.
+    /// Store a change; it is durable when this returns (decision 13). Where this fails or returns `false`, nothing was
+    /// changed. `false` means that another process has changed the job first, so the decision must be repeated.
     fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>>;
 
-    /// The first chunks of these indices, in their order: one, and further ones as long as they have no more than `most` bytes
-    /// together. None where the first is not there. That fewer come than were asked for does not mean that there are no more.
+    /// Return the first chunks of these indices, in their order: one, and more as long as they have at most `most`
+    /// bytes in total. None if the first one is missing. There may be more chunks even if fewer are returned than were
+    /// requested.
     fn read(&self, id: JobId, indices: Vec<u32>, most: u64) -> BoxFuture<'_, Result<Vec<Bytes>>>;
 
-    /// Deletes the chunks of jobs that have expired and forgets those that have been expired for long; `now` is in
-    /// milliseconds since the Unix epoch. What they took on the disk is free when this returns. A store that
-    /// [fails](Self::failing) is tried again.
+    /// Delete the chunks of expired jobs and forget those that expired long ago; `now` is in milliseconds since the
+    /// Unix epoch. Their space on the disk is free when this returns. A store that [fails](Self::failing) is tested.
     fn sweep(&self, now: u64) -> BoxFuture<'_, Result<()>>;
 
-    /// The next job that was changed, by another process; `None`: any may have been. It waits for ever where no other process can.
+    /// Return the next job that another process has changed; `None`: any job may have changed. Never resolves where no
+    /// other process can change jobs.
     fn changed(&self) -> BoxFuture<'_, Option<JobId>> {
         Box::pin(std::future::pending())
     }
 
-    /// Why it takes no changes: the last one failed, and none was taken since. `None`: it takes them, as far as it knows.
+    /// Return why the store accepts no changes: the last one failed, and none has succeeded since. `None`: as far as it
+    /// knows, it accepts them.
     fn failing(&self) -> Option<String> {
         None
     }
 
-    /// How much it holds.
+    /// Return how much it holds.
     fn usage(&self) -> Usage;
 }

@@ -1,4 +1,4 @@
-//! Stores by their names, as users write them.
+//! Stores by name, as users write them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use penstock_io::DriverError as _;
 use super::{DiskStore, MemoryStore, RedisStore, Store};
 use crate::{Error, Result};
 
-/// Opens a store: a folder, `memory:`, or `redis://`, with TLS `rediss://`.
+/// Open a store: a folder, `memory:`, or `redis://`, with TLS `rediss://`.
 pub fn open_store(place: &str) -> Result<Arc<dyn Store>> {
     if place == "memory:" {
         return Ok(Arc::new(MemoryStore::new()));

@@ -8,8 +8,9 @@
 //! pimp:trial      what a buffer sets to try a Redis that refused a change; for ten seconds
 //! ```
 //!
-//! A change is one script, which Redis runs alone: it looks whether the job's record is still the one that the change was decided by.
-//! What has expired Redis deletes itself. A 201 means as much as `appendfsync` says: it is on disk with `always`.
+//! A change is one script, which Redis runs atomically: it checks that the job's record is still the one on which the
+//! decision was based. Redis itself deletes expired keys. The durability of a 201 depends on `appendfsync`: it is on
+//! disk with `always`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,16 +33,16 @@ use crate::{Error, Result};
 
 const JOBS: &str = "pimp:jobs";
 const NEWS: &str = "pimp:news";
-/// What is set to try a Redis that failed, and for how many milliseconds it stays.
+/// The key that is set to test a Redis that failed, and its lifetime in milliseconds.
 const TRIAL: &str = "pimp:trial";
 const TRIED: u64 = 10_000;
-/// How long to wait for a connection, and for an answer.
+/// The timeout of connecting and of a response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long until news are listened to again.
+/// The pause before subscribing again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The record that a change was decided by, the one that it leads to (empty: none), when it expires (0: it has no chunks), when it is forgotten, the ID; then an
-/// index and an envelope for each chunk.
+/// Arguments: the record on which the decision was based, the new record (empty: none), when the job expires (0: it has
+/// no chunks), when it is forgotten, and the ID; then an index and an envelope for each chunk.
 const COMMIT: &str = r"
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 if ARGV[2] == '' then
@@ -58,7 +59,7 @@ redis.call('PUBLISH', KEYS[4], ARGV[5])
 return 1
 ";
 
-/// The most bytes, then the indices: the first of them, one at least, up to one that is not there.
+/// Arguments: the most bytes, then the indices. Returns the first chunks, at least one, up to a missing one.
 const READ: &str = r"
 local found, bytes = {}, 0
 for place = 2, #ARGV do
@@ -79,13 +80,13 @@ pub struct RedisStore {
     read: Script,
     news: Mutex<Option<PubSubStream>>,
     jobs: AtomicU64,
-    /// Why the last request failed, until a change is taken.
+    /// Why the last request failed, until a change succeeds.
     failing: StdMutex<Option<String>>,
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the client: it knows the password.
+        // The client is left out because it contains the password.
         f.debug_struct("RedisStore").field("address", &place(&self.client)).finish_non_exhaustive()
     }
 }
@@ -99,11 +100,11 @@ fn keys(id: JobId) -> [String; 2] {
 }
 
 impl RedisStore {
-    /// Connects to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
+    /// Connect to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
     ///
-    /// Fails where the URL is none or nobody answers there.
+    /// Fails where the URL is invalid or no Redis answers.
     pub fn open(url: &str) -> Result<Self> {
-        // The URL has the password: it is not told.
+        // The URL contains the password, so it is not shown.
         let client = Client::open(url).map_err(|error| Error::misuse(format!("no URL of a Redis: {error}")))?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
@@ -227,7 +228,7 @@ impl Store for RedisStore {
             let (jobs,): (u64,) = counting.map_err(|error: RedisError| self.failed(&error))?;
             self.jobs.store(jobs, Ordering::Relaxed);
             if self.failing().is_some() {
-                // A Redis without memory still deletes, and refuses this as it refuses a change.
+                // A Redis that is out of memory still deletes, but refuses this command as it refuses a change.
                 let trial = connection.pset_ex::<_, _, ()>(TRIAL, 1, TRIED).await;
                 trial.map_err(|error| self.failed(&error))?;
                 self.set_failing(None);
@@ -255,7 +256,7 @@ impl Store for RedisStore {
                 match self.listen().await {
                     Ok(stream) => {
                         *news = Some(stream);
-                        // What was said meanwhile was not heard.
+                        // Messages sent while the connection was lost were missed.
                         return None;
                     }
                     Err(error) => {

@@ -1,4 +1,4 @@
-//! What all stores do, and what the disk still holds wherever the process dies.
+//! What all stores do, and what is on the disk wherever the process dies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ mod damage;
 mod earlier;
 
 const TTL: u64 = 1_000;
-/// Bytes of a segment's header, and of what stands behind a log that was read.
+/// The length of a segment's header, and of the seal that ends a log that was read.
 const HEADER: usize = 48;
 const SEAL: usize = 32;
 
@@ -35,12 +35,12 @@ fn job() -> Job {
     Job::create(now(0), "key", settings, &Limits::default()).expect("valid")
 }
 
-/// A change that adds chunks to a job, as a buffer makes it.
+/// Return a change that adds chunks to a job, as a buffer makes it.
 fn change(job: &mut Job, id: JobId, indices: std::ops::Range<u32>, bytes: usize) -> Change {
     written(job, id, indices.map(|index| (index, format!("{index}:{}", "x".repeat(bytes)), false)))
 }
 
-/// The same of these: an index, a value, and whether it is the final one.
+/// Return a change that adds these chunks: an index, a value, and whether it is the final one.
 fn written(job: &mut Job, id: JobId, chunks: impl IntoIterator<Item = (u32, String, bool)>) -> Change {
     let envelope = |(index, value, done)| {
         let job = id.to_string();
@@ -193,7 +193,7 @@ fn a_segment_that_is_cut_anywhere_holds_the_changes_that_were_whole() {
     }
 }
 
-/// A folder with these segments.
+/// Return a folder with these segments.
 fn image(segments: &[&[u8]]) -> TempDir {
     let image = TempDir::new().expect("a folder");
     for (number, bytes) in (1..).zip(segments) {
@@ -202,7 +202,7 @@ fn image(segments: &[&[u8]]) -> TempDir {
     image
 }
 
-/// A job that lives now, so that what is refused is refused for what it has lost.
+/// Return a job that is alive now, so that it can only be refused for what it has lost.
 fn alive() -> Job {
     Job::create(crate::client::now(), "key", Settings::default(), &Limits::default()).expect("valid")
 }
@@ -212,7 +212,7 @@ fn is_lost(job: &Job) -> bool {
     refused.is_err_and(|error| error.code() == Code::Lost)
 }
 
-/// Of a job that was stored as this: it is as it was, with its chunks, or it is refused.
+/// Check a job that was stored as this: it is unchanged and has its chunks, or it is refused.
 fn is_whole(store: &dyn Store, id: JobId, stored: &Job) -> bool {
     let Some(found) = load(store, id) else { return false };
     let indices: Vec<u32> = stored.indices().iter_from(0).collect();
@@ -238,7 +238,7 @@ fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
     flip_each(&earlier::in_earlier_format(&bytes), (earlier::HEADER, earlier::SEAL), [&first, &second]);
 }
 
-/// Flips a bit of each byte of a segment with two jobs that live and one that was deleted.
+/// Flip a bit of each byte of a segment with two live jobs and a deleted one.
 fn flip_each(bytes: &[u8], (header, seal): (usize, usize), [first, second]: [&Job; 2]) {
     let (mut read_anyhow, mut refused) = (0, 0);
     for at in 0..bytes.len() {
@@ -254,7 +254,7 @@ fn flip_each(bytes: &[u8], (header, seal): (usize, usize), [first, second]: [&Jo
                 assert!(is_lost(&found), "byte {at}: what was deleted has come back");
                 true
             }
-            // It says 404 to everybody.
+            // The buffer answers 404 to every caller.
             (None, Some(_)) => true,
         });
         let lost = lost.count();
@@ -265,7 +265,7 @@ fn flip_each(bytes: &[u8], (header, seal): (usize, usize), [first, second]: [&Jo
                 "byte {at}: job {number} has lost something in silence"
             );
         }
-        // The last seal is nobody's; what is broken of it was not synced, as far as anybody knows.
+        // The last seal belongs to no job; a damaged byte in it counts as one that was not synced.
         let in_seal = at >= bytes.len() - seal;
         assert_eq!(store.usage().damaged, u64::from(!in_seal), "byte {at}");
         assert!(lost <= usize::from(at >= header), "byte {at}: one record is one job's, and a header is nobody's");
@@ -287,7 +287,7 @@ fn what_was_not_synced_is_cut_off_and_what_was_is_not() {
     drop(store);
     let mut bytes = fs::read(&segments(folder.path())[0]).expect("readable");
     bytes[two - 10] ^= 1;
-    // Without the seal it is a write that a crash has cut.
+    // Without the seal it looks like a write that a crash has cut off.
     let cut = image(&[&bytes[..two]]);
     let store = DiskStore::open(cut.path()).expect("readable");
     assert_eq!((load(&store, id(1)), store.usage().damaged), (Some(one.1), 0));
@@ -298,11 +298,11 @@ fn what_was_not_synced_is_cut_off_and_what_was_is_not() {
         let store = DiskStore::open(sealed.path()).expect("readable");
         assert!(load(&store, id(1)).is_some_and(|job| is_lost(&job)), "start {again}");
         assert_eq!(store.usage().damaged, 1);
-        // It stays so when what is left is written anew.
+        // The verdict stays the same when the remaining records are rewritten.
         let mut other = alive();
         commit(&store, id(2), change(&mut other, id(2), 1..2, 3));
     }
-    // A new segment says how long the one before it is.
+    // The header of a new segment states the length of the segment before it.
     let mut ended = fs::read(&segments(sealed.path())[0]).expect("readable");
     let next = fs::read(&segments(sealed.path())[1]).expect("readable");
     ended.truncate(one.0);
@@ -368,7 +368,7 @@ fn a_last_segment_that_became_zeros_is_refused_and_kept_and_one_whose_header_did
     let error = DiskStore::open(folder.path()).expect_err("damaged");
     assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
     assert_eq!(fs::read(segment).expect("it is there"), bytes);
-    // A header that never came to the disk leaves nothing behind it.
+    // A header that did not reach the disk has nothing after it.
     for begun in [&whole[..0], &whole[..9], &[0; 28], &[0; HEADER], &b"PIMPLOG2\0\0"[..]] {
         fs::write(segment, begun).expect("writable");
         drop(DiskStore::open(folder.path()).expect("just made"));
@@ -398,7 +398,7 @@ fn a_chunk_that_is_damaged_keeps_no_segment_of_dead_ones() {
     let text = bytes.windows(40).position(|window| window.iter().all(|byte| *byte == window[0])).expect("a chunk");
     bytes[text] ^= 1;
     fs::write(&files[0], &bytes).expect("writable");
-    // The jobs expire, and are forgotten one life later.
+    // The jobs expire, and are forgotten one lifetime later.
     for at in [2 * TTL, 3 * TTL] {
         block_on(store.sweep(at)).expect("runs").expect_err("the chunk of a job that lives is damaged");
     }
@@ -440,7 +440,7 @@ fn what_was_deleted_does_not_come_back_when_segments_go() {
     commit(&store, id(1), change(&mut deleted, id(1), 1..3, 100));
     commit(&store, id(2), change(&mut other, id(2), 1..9, 200_000));
     drop(store);
-    // The record of the end comes into a segment of its own, most of which dies.
+    // The record of the deletion is in a later segment, most of which dies.
     let store = DiskStore::open(folder.path()).expect("free again");
     commit(&store, id(1), deletion());
     let mut third = job();

@@ -2,22 +2,22 @@ use std::fmt;
 
 use penstock_wire::ErrorKind;
 
-/// What went wrong, as callers tell errors apart. Those with a status are what a buffer answers with.
+/// The kind of an error, by which callers tell errors apart. The codes with a status are a buffer's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
     /// 400: a request, an envelope or metadata is not well formed.
     Malformed,
-    /// 401: no key, or not this job's.
+    /// 401: no key, or the key of another job.
     Unauthorized,
     /// 404: the buffer does not know the job.
     NotFound,
-    /// 409: a chunk above the done chunk, a done chunk below a stored one, a job that exists with another key.
+    /// 409: a chunk after the final one, a final chunk before a stored one, or a job that exists with another key.
     Conflict,
     /// 410: the job has expired.
     Expired,
     /// 410 too: the buffer has lost a part of the job.
     Lost,
-    /// 412: the generation is not the one named.
+    /// 412: the generation is not the one in `If-Match`.
     PreconditionFailed,
     /// 413: a limit was exceeded.
     TooLarge,
@@ -25,7 +25,7 @@ pub enum Code {
     UnsupportedMediaType,
     /// The buffer answered with a status that the protocol does not know.
     UnexpectedStatus,
-    /// The job failed: its sender said so.
+    /// The job failed: its sender reported it.
     Failed,
     /// The consumer has cancelled the job.
     Cancelled,
@@ -38,7 +38,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The HTTP status of it, where it is a buffer's answer.
+    /// Return the HTTP status, if it is a buffer's answer.
     pub const fn status(self) -> Option<u16> {
         match self {
             Self::Malformed => Some(400),
@@ -55,7 +55,7 @@ impl Code {
         }
     }
 
-    /// What a status other than success means to a client.
+    /// Return what a status other than success means to a client.
     pub const fn of_status(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
@@ -70,7 +70,7 @@ impl Code {
         }
     }
 
-    /// Its name, as bodies of errors and Python show it.
+    /// Return its name, as bodies of errors and Python show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",
@@ -91,7 +91,7 @@ impl Code {
         }
     }
 
-    /// Whose fault it is.
+    /// Return whose fault it is.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::Malformed => ErrorKind::Malformed,

@@ -3,14 +3,14 @@ use std::str::Utf8Error;
 use crate::id::JobId;
 use crate::validate::KEY;
 
-/// What is not well formed. A buffer answers a request of that kind with 400.
+/// What is malformed. A buffer answers such a request with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// A job's ID (decision 8).
     #[error("jobId is no UUIDv4 in lower case")]
     JobId,
-    /// A chunk of another job than that of the path.
+    /// A chunk of a job other than the one in the path.
     #[error("jobId is not that of the path")]
     OtherJob,
     /// The value of chunk 0.
@@ -25,7 +25,7 @@ pub enum Malformed {
     /// The meta data of the application in chunk 0.
     #[error("chunk 0 is no metadata: meta is no object")]
     Meta,
-    /// A position of a consumer.
+    /// A consumer's position.
     #[error("no position in a job: {reason}")]
     Position {
         /// What the reader of JSON said.
@@ -42,7 +42,7 @@ pub enum Malformed {
     /// The checksum in a position.
     #[error("the position has no state of a SHA-256")]
     PositionDigest,
-    /// A position in a payload of another kind.
+    /// A position in a payload of another form.
     #[error("the position is none of this payload")]
     PositionPayload,
     /// The text of a body.
@@ -54,7 +54,7 @@ pub enum Malformed {
         /// What the reader of JSON said.
         reason: String,
     },
-    /// A body whose end did not come.
+    /// A body that ended early.
     #[error("the body broke off")]
     BodyEnd,
     /// A write without a chunk.
@@ -69,19 +69,19 @@ pub enum Malformed {
     /// An index.
     #[error("index is above 2^32 - 1")]
     Index,
-    /// A chunk with an error, which is not final.
+    /// A chunk that has an error but is not final.
     #[error("chunk {index}: error is not null, but done is false")]
     ErrorBeforeEnd {
         /// The chunk.
         index: u64,
     },
-    /// When a chunk was made.
+    /// The time at which a chunk was made.
     #[error("chunk {index}: createdAt is above 2^53 - 1")]
     CreatedAt {
         /// The chunk.
         index: u64,
     },
-    /// A chunk with a checksum, which is not final.
+    /// A chunk that has a checksum but is not final.
     #[error("chunk {index}: sha256 is there, but done is false")]
     DigestBeforeEnd {
         /// The chunk.
@@ -99,7 +99,7 @@ pub enum Malformed {
         /// The chunk: 0.
         index: u64,
     },
-    /// A job's life.
+    /// A job's lifetime.
     #[error("ttlMs is not within 1 and {limit}")]
     Ttl {
         /// The longest, in milliseconds.
@@ -117,25 +117,25 @@ pub enum Malformed {
     /// The key of a new generation.
     #[error("writeKey is missing, or no key")]
     NewKey,
-    /// The key of a new generation without the old one.
+    /// The key of a new generation without the generation that it replaces.
     #[error("writeKey without If-Match")]
     NoGeneration,
-    /// A parameter of a query that is there twice.
+    /// A query parameter that occurs twice.
     #[error("{name} comes twice")]
     Repeated {
         /// The parameter.
         name: &'static str,
     },
-    /// A poll for no chunk.
+    /// A poll for zero chunks.
     #[error("limit is 0")]
     NoLimit,
-    /// A parameter of a query that is a number.
+    /// A numeric query parameter.
     #[error("{name} is no integer of 0 or more")]
     Number {
         /// The parameter.
         name: &'static str,
     },
-    /// Where a stream of events goes on.
+    /// The index from which a stream of events resumes.
     #[error("Last-Event-ID is no index")]
     LastEventId,
     /// The key in a trigger request.

@@ -24,7 +24,7 @@ pub enum Error {
     /// A request, an envelope, metadata or a position is not well formed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// No key, or a wrong one. It says no more than that.
+    /// No key, or a wrong one. The error says no more, so that it does not help to guess keys.
     #[error("no key, or not this job's")]
     Unauthorized,
     /// The buffer does not know the job.
@@ -33,33 +33,33 @@ pub enum Error {
     /// The job is in a state that does not allow it.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The job's life is over.
+    /// The job's lifetime is over.
     #[error("the job has expired after {ttl} ms")]
     Expired {
-        /// Milliseconds of its life.
+        /// The lifetime in milliseconds.
         ttl: u64,
     },
     /// The buffer has lost a part of the job.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The generation is not the one named.
+    /// The generation is not the one in `If-Match`.
     #[error("the generation is {etag}, If-Match names another")]
     Generation {
-        /// The generation that it is.
+        /// The actual generation.
         etag: String,
     },
     /// A limit was exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
-    /// A buffer's answer is longer than any may be.
+    /// A buffer's answer is longer than any valid one.
     #[error("{url}: an answer of more than {limit} bytes")]
     AnswerLength {
         /// Where the answer came from.
         url: String,
-        /// Bytes that an answer may have.
+        /// The most bytes that an answer may have.
         limit: usize,
     },
-    /// The body of a request is of another type than JSON.
+    /// The body of a request is not JSON by its type.
     #[error("Content-Type is not application/json")]
     ContentType,
     /// The buffer refused a request.
@@ -74,13 +74,13 @@ pub enum Error {
     /// The consumer has cancelled the job.
     #[error("the consumer has cancelled the job")]
     Cancelled,
-    /// Nothing went on for `stallTimeoutMs`.
+    /// No progress for `stallTimeoutMs`.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The payload is not what its metadata or its checksum says.
     #[error("the payload is not what its job says: {0}")]
     Corrupt(#[from] Corrupt),
-    /// Something could not be written down.
+    /// Something could not be encoded.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
     /// The caller broke a rule.
@@ -88,7 +88,7 @@ pub enum Error {
     Misuse(#[from] Misuse),
 }
 
-/// Which state of the job does not allow it (decisions 1 to 3).
+/// How a request conflicts with the job's state (decisions 1 to 3).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -100,7 +100,7 @@ pub enum Conflict {
         /// The other one.
         second: u32,
     },
-    /// A chunk is behind the final one.
+    /// A chunk comes after the final one.
     #[error("chunk {index} is above chunk {done}, which is done")]
     BehindEnd {
         /// The chunk.
@@ -108,16 +108,16 @@ pub enum Conflict {
         /// The final one.
         done: u32,
     },
-    /// A job is created again with another key.
+    /// A job is created again with a different key.
     #[error("the job exists, with another key")]
     Key,
-    /// In a chunk's place is one that this sender did not write.
+    /// A chunk's index holds a chunk that this sender did not write.
     #[error("chunk {index} is that of another writer, who had the job before")]
     Writer {
-        /// The place.
+        /// The index.
         index: u32,
     },
-    /// The payload is asked for as a whole, and is not whole.
+    /// The whole payload is requested before it is complete.
     #[error("the job is not completed")]
     NotCompleted,
 }
@@ -126,10 +126,10 @@ pub enum Conflict {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its disk was damaged, as it found when it started.
+    /// A part: its disk was damaged, as recovery found at the start.
     #[error("the buffer's disk was damaged: it has lost a part of the job, which cannot go on")]
     Part,
-    /// Its store no longer has a chunk.
+    /// A chunk that is missing from its store.
     #[error("the buffer's store has lost chunk {index} of the job, which cannot go on")]
     Chunk {
         /// The chunk.
@@ -137,13 +137,13 @@ pub enum Lost {
     },
 }
 
-/// What a buffer has refused, and how.
+/// A request that a buffer rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the buffer refused {request} with {status}: {excerpt}")]
 pub struct Rejection {
-    /// What its status, and the code in its body, mean.
+    /// The meaning of its status and of the code in its body.
     pub code: Code,
-    /// What was asked for.
+    /// The request.
     pub request: String,
     /// The status.
     pub status: u16,
@@ -151,7 +151,7 @@ pub struct Rejection {
     pub excerpt: String,
 }
 
-/// What did not go on.
+/// The operation that made no progress.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stalled {
@@ -160,15 +160,15 @@ pub enum Stalled {
     Write {
         /// The chunk.
         index: u32,
-        /// How long it was tried.
+        /// How long the write was retried.
         timeout: Duration,
-        /// Why the last try failed.
+        /// Why the last attempt failed.
         trouble: Trouble,
     },
     /// No chunk came.
     #[error("no new chunk within {} ms: {}{}", .timeout.as_millis(), Last(*.last), Behind(.trouble))]
     Poll {
-        /// How long nothing came.
+        /// How long no chunk came.
         timeout: Duration,
         /// The last chunk that came.
         last: Option<u32>,
@@ -177,17 +177,17 @@ pub enum Stalled {
     },
 }
 
-/// Why a request is made again.
+/// Why a request is retried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Trouble {
     /// It could not be made, or its answer did not come.
     #[error("{0}")]
     Request(String),
-    /// The buffer was busy, or has failed.
+    /// The buffer was busy, or failed.
     #[error("the buffer answered with {0}")]
     Status(u16),
-    /// The buffer says that it has a chunk, and no poll gives it.
+    /// The buffer reports that it has a chunk, but no poll returns it.
     #[error("the buffer has chunk {index}, and does not give it")]
     Withheld {
         /// The chunk.
@@ -199,13 +199,13 @@ pub enum Trouble {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// It is no Base64.
+    /// It is not Base64.
     #[error("no Base64: {0}")]
     Base64(base64::DecodeError),
     /// It ends between two characters of Base64 that belong together.
     #[error("the Base64 breaks off")]
     Base64End,
-    /// It is no gzip.
+    /// It is not gzip.
     #[error("no gzip: {reason}")]
     Gzip {
         /// What the decompressor said.
@@ -220,7 +220,7 @@ pub enum Corrupt {
     /// It has another length.
     #[error("contentLength is {expected}, and {actual} bytes came")]
     Length {
-        /// The length that the metadata has.
+        /// The length stated in the metadata.
         expected: u64,
         /// How many bytes came.
         actual: u64,
@@ -228,14 +228,14 @@ pub enum Corrupt {
     /// It has another checksum.
     #[error("its SHA-256 is {actual}, and the sender said {expected}")]
     Digest {
-        /// The checksum of the final chunk.
+        /// The actual checksum.
         expected: Box<Digest>,
         /// The checksum of what came.
         actual: Box<Digest>,
     },
 }
 
-/// What could not be written down. Memory is the only thing that writers of this crate can lack.
+/// What could not be encoded. Encoding in this crate fails only where memory runs out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unwritable {
@@ -269,10 +269,10 @@ pub enum Unwritable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// Something was sent behind the end.
+    /// Something was sent after the end.
     #[error("the job has ended")]
     Ended,
-    /// A payload that is text by its metadata has bytes that are none.
+    /// A payload that is text by its metadata is not valid UTF-8.
     #[error("the payload is not the UTF-8 that chunk 0 says it is")]
     NoText,
     /// A payload that is text ends within a code point.
@@ -289,10 +289,10 @@ pub enum Misuse {
     /// A content type that no header can carry.
     #[error("content_type is no MIME type")]
     ContentType,
-    /// Batches of nothing.
+    /// Batches of zero chunks.
     #[error("max_chunks_per_batch is 0")]
     BatchLength,
-    /// Chunks that not every code point fits into.
+    /// Chunks too small for some code points.
     #[error("max_chunk is below 4 bytes")]
     ChunkLength,
     /// Compressed text.
@@ -301,24 +301,25 @@ pub enum Misuse {
     /// The length of compressed data, before it is compressed.
     #[error("content_length of what is compressed is not known before")]
     GzipLength,
-    /// `meta` is no JSON.
+    /// `meta` is not JSON.
     #[error("meta is no JSON: {reason}")]
     Meta {
         /// What the reader of JSON said.
         reason: String,
     },
-    /// `meta` is another thing of JSON than an object.
+    /// `meta` is JSON, but not an object.
     #[error("meta is no JSON object")]
     MetaObject,
 }
 
 impl Error {
-    /// Return the error of a key that does not fit.
+    /// Return the error for a wrong key.
     pub(crate) const fn unauthorized() -> Self {
         Self::Unauthorized
     }
 
-    /// Return the error of a request that a buffer refused: with the [`Code`] of its status, and the beginning of its body.
+    /// Return the error for a request that a buffer rejected, with the [`Code`] of its status and the beginning of its
+    /// body.
     pub fn of_response(request: impl Into<String>, status: u16, body: &[u8]) -> Self {
         let lost = || response::code(body).as_deref() == Some(Code::Lost.name());
         let code = Code::of_status(status);
@@ -340,7 +341,7 @@ impl Error {
             Self::Limit(_) | Self::AnswerLength { .. } => Code::TooLarge,
             Self::ContentType => Code::UnsupportedMediaType,
             Self::Rejected(rejection) => rejection.code,
-            // No sender says it to anybody, but the job comes to nothing in the same way.
+            // No sender reports this error, but it fails the job in the same way.
             Self::Failed { .. } | Self::Unwritable(_) => Code::Failed,
             Self::Cancelled => Code::Cancelled,
             Self::Stalled(_) => Code::Stalled,
@@ -355,7 +356,7 @@ impl Error {
     }
 }
 
-/// The last chunk that came, in words.
+/// Formats the last chunk that arrived.
 struct Last(Option<u32>);
 
 impl fmt::Display for Last {
@@ -367,7 +368,7 @@ impl fmt::Display for Last {
     }
 }
 
-/// Trouble, where there is some, behind a semicolon.
+/// Formats a trouble, if there is one, after a semicolon.
 struct Behind<'a>(&'a Option<Trouble>);
 
 impl fmt::Display for Behind<'_> {

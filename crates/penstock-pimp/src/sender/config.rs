@@ -11,10 +11,10 @@ use crate::{Compression, ContentEncoding, Metadata};
 /// How values hold the payload (section 3, decision 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As it is for text and for types that are text, Base64 for other bytes.
+    /// Unencoded for text and for types that are text, Base64 for other bytes.
     #[default]
     Auto,
-    /// As it is; Base64 where that turns out not to be UTF-8 before chunk 0 has gone.
+    /// Unencoded; Base64 if the payload turns out not to be UTF-8 before chunk 0 is sent.
     Identity,
     /// Base64.
     Base64,
@@ -29,21 +29,21 @@ pub struct SenderConfig {
     pub encoding: Encoding,
     /// Whether it is compressed; then values are Base64.
     pub gzip: bool,
-    /// Bytes of the payload, where they are known and it is not compressed. The job fails where they are others.
+    /// The length of the payload, if it is known and not compressed. The job fails if the length differs.
     pub content_length: Option<u64>,
     /// A JSON object for the consumer.
     pub meta: Option<String>,
-    /// How many whole chunks wait before they are written: 10.
+    /// How many complete chunks are collected before they are written: 10.
     pub max_chunks_per_batch: usize,
     /// How long anything waits before it is written: 250 ms.
     pub flush_interval: Duration,
     /// Bytes of a value: 256 KiB.
     pub max_chunk: usize,
-    /// How long writes that fail are tried again: 30 s.
+    /// How long failed writes are retried: 30 s.
     pub stall_timeout: Duration,
     /// The pause before the first retry: 250 ms.
     pub retry_interval: Duration,
-    /// What that pause grows to: 5 s.
+    /// The longest pause between retries: 5 s.
     pub max_retry_interval: Duration,
 }
 
@@ -66,12 +66,12 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
-    /// Fails as a misuse where the configuration makes no sense.
+    /// Check the configuration. Fails as a misuse where it is contradictory.
     pub fn check(&self) -> Result<()> {
         let wrong = [
             (!is_mime(&self.content_type), Misuse::ContentType),
             (self.max_chunks_per_batch == 0, Misuse::BatchLength),
-            // A code point has up to 4 bytes, and 4 characters of Base64 are the fewest.
+            // A code point has up to 4 bytes, and a group of Base64 has 4 characters.
             (self.max_chunk < 4, Misuse::ChunkLength),
             (self.gzip && self.encoding == Encoding::Identity, Misuse::GzipText),
             (self.gzip && self.content_length.is_some(), Misuse::GzipLength),

@@ -1,7 +1,8 @@
-//! A comparison of a request's chunks with those that the buffer had before.
+//! Compares a request's chunks with those that the buffer already had.
 //!
-//! The first write of an index wins, silently (section 7). So a chunk may be that of a writer from whom the job was taken over; a sender
-//! that did not compare would believe that the job is written, while its readers wait for the end, or read a mixture.
+//! The first write of an index wins, silently (section 7). So a stored chunk may come from a writer from whom the job
+//! was taken over. Without the comparison a sender would believe that the job is written, while its readers wait for
+//! the end or read a mixture.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,36 +13,36 @@ use crate::object::Object;
 use crate::validate::{Bounded, json};
 use crate::{Batch, Envelope, JobId, Limits, Metadata, Poll, Result};
 
-/// How many chunks are asked for at a time: 8 MiB of values, at most, where nobody has said otherwise.
+/// How many chunks a probe asks for: at most 8 MiB of values with the default limits.
 const LIMIT: u32 = 32;
-/// What is read here is in memory already; how large a job may be is the buffer's to say.
+/// The chunks are in memory already, and the buffer enforces the limits of a job.
 const ANY: Limits =
     Limits { job: u64::MAX, chunks: u32::MAX, value: u64::MAX, error: u64::MAX, body: u64::MAX, ttl: u64::MAX };
 
-/// What a poll shows of them.
+/// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
-    /// All chunks are as they were to be written.
+    /// All chunks are as this sender wrote them.
     Same,
-    /// The poll shows some of the chunks; another one is needed.
+    /// The poll shows some of the chunks; another poll is needed.
     Partial,
-    /// The buffer gives nothing of this chunk, nor behind it.
+    /// The buffer returns neither this chunk nor any after it.
     Missing(u32),
-    /// This chunk is that of another writer; `end` is the place behind the last chunk, unless the job has ended.
+    /// This chunk was written by another writer; `end` is the index after the last chunk, unless the job has ended.
     Different { index: u32, end: Option<u32> },
 }
 
-/// Polls that compare a request's chunks with those of the buffer.
+/// Polls that compare a request's chunks with those in the buffer.
 #[derive(Debug)]
 pub(super) struct ConflictProbe {
     job: JobId,
     stage: Stage,
 }
 
-/// What a probe looks for.
+/// The stage of a probe.
 ///
 /// ```text
-///  compare ─▶ Compare ─ a chunk is another writer's ─▶ FindEnd ─ nothing is behind ─▶ Different
+///  compare ─▶ Compare ─ a chunk is another writer's ─▶ FindEnd ─ nothing follows ──▶ Different
 ///                └─ all are the same ─▶ Same              ▲
 ///  find_end ──────────────────────────────────────────────┘
 /// ```
@@ -60,7 +61,7 @@ impl ConflictProbe {
         Ok(Self { job, stage: Stage::Compare(ours.envelopes().iter().cloned().collect()) })
     }
 
-    /// Find the place behind the last chunk; the chunk at `index` cannot be written.
+    /// Find the index after the last chunk; the chunk at `index` cannot be written.
     pub(super) const fn find_end(job: JobId, index: u32) -> Self {
         Self { job, stage: Stage::FindEnd { index, place: index } }
     }
@@ -121,7 +122,8 @@ fn compare(ours: &mut VecDeque<Envelope<'static>>, stored: &BTreeMap<u32, Envelo
     ProbeOutcome::Same
 }
 
-/// Whether readers read the same. When a chunk was made does not count, and metadata may be written differently.
+/// Return whether readers see no difference. The time of a chunk does not count, and metadata may be formatted
+/// differently.
 fn is_same(ours: &Envelope<'_>, found: &Envelope<'_>) -> bool {
     let metadata = |envelope: &Envelope<'_>| Metadata::decode(&envelope.value).ok();
     let value = ours.value == found.value || (ours.index == 0 && metadata(ours) == metadata(found));

@@ -1,4 +1,4 @@
-//! Values, cut from what waits.
+//! Cuts values from the waiting bytes.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::ContentEncoding;
 
-/// The next value and how many bytes it takes; none where what is left waits for more.
+/// Return the next value and how many bytes it consumes; `None` if the rest must wait for more bytes.
 pub(super) fn cut(
     rest: &[u8],
     whole: usize,
@@ -21,7 +21,7 @@ pub(super) fn cut(
             Ok(text) => text.len(),
             Err(error) => error.valid_up_to(),
         },
-        // Chunks hold a multiple of 3 bytes, but for the last (decision 5).
+        // Except for the last chunk, chunks hold a multiple of 3 bytes (decision 5).
         ContentEncoding::Base64 if end && rest.len() <= whole => most.len(),
         ContentEncoding::Base64 => most.len() / 3 * 3,
     };

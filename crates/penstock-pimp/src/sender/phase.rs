@@ -1,8 +1,8 @@
-//! Where a sender is, from its first chunk to its last.
+//! The phase of a sender, from its first chunk to its last.
 
 use crate::Error;
 
-/// Where a sender is. Each arrow is a method.
+/// The phase of a sender. Each arrow is a method.
 ///
 /// ```text
 ///         finish             final_chunk_written
@@ -18,18 +18,18 @@ use crate::Error;
 pub(super) enum Phase {
     /// More of the payload may come.
     Open,
-    /// The payload is whole: its last chunk is the final one.
+    /// The payload has ended: its last chunk is the final one.
     Whole,
-    /// The payload never becomes whole: the final chunk, which is still to be written, tells the consumer why.
+    /// The payload will never be complete: the final chunk, which is still to be written, tells the consumer why.
     Failing {
         /// The reason that the consumer reads.
         why: String,
-        /// The error that the caller gets once the final chunk is written; none where the caller has failed the job.
+        /// The error that the caller gets once the final chunk is written; `None` if the caller failed the job.
         error: Option<Error>,
-        /// Whether the final chunk has its place behind those of another writer.
+        /// Whether the final chunk was moved after those of another writer.
         moved: bool,
     },
-    /// The final chunk is written. The error is why the job has failed, where the caller does not know it.
+    /// The final chunk is written. The error is why the job failed, if the caller does not know it.
     Finished(Option<Error>),
     /// Nothing more can be written, not even the final chunk.
     Broken(Error),
@@ -43,7 +43,7 @@ impl Phase {
         }
     }
 
-    /// Whether nothing more is written.
+    /// Return whether nothing more will be written.
     pub(super) const fn is_over(&self) -> bool {
         match self {
             Self::Open | Self::Whole | Self::Failing { .. } => false,
@@ -51,7 +51,7 @@ impl Phase {
         }
     }
 
-    /// The error that the caller gets, or has got, for the end of the job.
+    /// Return the error that the caller gets, or has got, for the end of the job.
     pub(super) const fn error(&self) -> Option<&Error> {
         match self {
             Self::Open | Self::Whole => None,
@@ -60,7 +60,7 @@ impl Phase {
         }
     }
 
-    /// The payload is whole.
+    /// End the payload.
     pub(super) fn finish(&mut self) {
         match self {
             Self::Open => *self = Self::Whole,
@@ -68,7 +68,7 @@ impl Phase {
         }
     }
 
-    /// The job fails, for this reason instead of an earlier one. The final chunk keeps its place.
+    /// Fail the job for this reason, which replaces an earlier one. The final chunk keeps its index.
     pub(super) fn fail(&mut self, why: String, error: Option<Error>) {
         let moved = match self {
             Self::Open | Self::Whole => false,
@@ -78,7 +78,7 @@ impl Phase {
         *self = Self::Failing { why, error, moved };
     }
 
-    /// Whether chunks of another writer may still be passed: that is done once.
+    /// Return whether the final chunk may still be moved after another writer's chunks, which happens once.
     pub(super) const fn may_move(&self) -> bool {
         match self {
             Self::Open | Self::Whole => true,
@@ -87,7 +87,7 @@ impl Phase {
         }
     }
 
-    /// The final chunk has its place behind those of another writer. A job that does not fail is not moved.
+    /// Move the final chunk after those of another writer. A job that does not fail is not moved.
     pub(super) const fn move_behind(&mut self) {
         match self {
             Self::Failing { moved, .. } => *moved = true,
@@ -95,7 +95,7 @@ impl Phase {
         }
     }
 
-    /// The buffer has the final chunk. Nothing changes in a phase that has none.
+    /// Record that the buffer has the final chunk. This changes nothing in a phase without one.
     pub(super) fn final_chunk_written(&mut self) {
         match self {
             Self::Whole => *self = Self::Finished(None),
@@ -104,7 +104,7 @@ impl Phase {
         }
     }
 
-    /// Nothing more can be written. The end of a finished job stands.
+    /// Record that nothing more can be written. A finished job stays finished.
     pub(super) fn break_with(&mut self, error: Error) {
         match self {
             Self::Open | Self::Whole | Self::Failing { .. } => *self = Self::Broken(error),

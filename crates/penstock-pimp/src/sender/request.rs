@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Transmit;
 use super::conflict_check::ConflictProbe;
 
-/// What an envelope is made of.
+/// The fields of an envelope.
 pub(super) struct Chunk {
     pub(super) value: Cow<'static, str>,
     pub(super) done: bool,
@@ -23,11 +23,11 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
-    /// It is the final chunk's.
+    /// Whether it is the final chunk.
     pub(super) done: bool,
 }
 
-/// What a request asks.
+/// The purpose of a request.
 ///
 /// ```text
 ///  Write ── 200, 201: none was there ───────────────────────▶ written
@@ -38,30 +38,30 @@ pub(super) struct Encoded {
 #[derive(Debug)]
 pub(super) enum Step {
     Write,
-    /// The write was answered: the probe says what the buffer has in the place of its chunks.
+    /// The write was answered: the probe asks which chunks the buffer has at its indices.
     Probe(ConflictProbe),
 }
 
-/// A request that is not over. It has one chunk or more.
+/// A request without an answer. It has at least one chunk.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) envelopes: Vec<Encoded>,
     pub(super) first: u32,
-    /// When it went first.
+    /// When it was first sent.
     pub(super) since: Instant,
-    /// When it goes again; `None` while it is on its way.
+    /// When it is retried; `None` while it is in flight.
     pub(super) again: Option<Instant>,
     pub(super) step: Step,
 }
 
 impl Request {
-    /// The index of its last chunk.
+    /// Return the index of its last chunk.
     pub(super) fn last(&self) -> u32 {
         let behind = self.first.saturating_add(u32::try_from(self.envelopes.len()).unwrap_or(u32::MAX));
         behind.saturating_sub(1)
     }
 
-    /// Whether its last chunk is the final one.
+    /// Return whether its last chunk is the final one.
     pub(super) fn is_final(&self) -> bool {
         self.envelopes.last().is_some_and(|last| last.done)
     }
@@ -73,7 +73,7 @@ impl Request {
         }
     }
 
-    /// Ask the probe's question next, at once.
+    /// Send the probe's poll next, without a pause.
     pub(super) fn probe(&mut self, now: Instant, probe: ConflictProbe) {
         self.step = Step::Probe(probe);
         self.again = Some(now);

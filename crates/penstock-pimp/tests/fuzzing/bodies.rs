@@ -10,13 +10,13 @@ use penstock_pimp::{
 /// The job of all inputs: `01010101-0101-4101-8101-010101010101`.
 const JOB: [u8; 16] = [1; 16];
 
-/// Small, so that arbitrary bytes reach them.
+/// Return limits so small that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits { job: 70_000, chunks: 16, value: 2_048, error: 64, body: 1 << 16, ttl: 1_000 }
 }
 
-/// The body of a write, of a PUT, metadata and a query: what passes reads the same when it is written again, and a job that
-/// takes it keeps its account.
+/// Parse the body of a write, of a PUT, metadata and a query: what is accepted must read the same after it is encoded
+/// again, and a job that takes it must keep consistent totals.
 pub fn pimp_batch(instant: Instant, input: &[u8]) {
     let (job_id, limits) = (JobId::from_random(JOB), limits());
     let text = String::from_utf8_lossy(input);
@@ -48,7 +48,8 @@ pub fn pimp_batch(instant: Instant, input: &[u8]) {
     }
 }
 
-/// Answers of an evil buffer, separated by zero bytes: bounded memory, and an end that stays.
+/// Feed a consumer with answers of a malicious buffer, separated by zero bytes: memory must stay bounded, and an end
+/// must be final.
 pub fn pimp_consumer(instant: Instant, input: &[u8]) {
     let mut now = Now { instant, unix_micros: 0 };
     let config = ConsumerConfig { limits: limits(), inflated: 1 << 16, ..ConsumerConfig::default() };
@@ -65,7 +66,7 @@ pub fn pimp_consumer(instant: Instant, input: &[u8]) {
                 received += data.len();
             }
         }
-        // What is inflated at once is looked at when it is there.
+        // The limit is checked after each inflated step.
         assert!(received <= 70_000 + (8 << 20), "the payload is beyond its limit");
         if let Err(error) = result {
             assert_eq!(consumer.handle_response(now, 200, b"{}"), Err(error), "an error passed");

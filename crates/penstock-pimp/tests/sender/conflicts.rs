@@ -1,4 +1,4 @@
-//! Chunks of another writer, who had the job before.
+//! Chunks of another writer, which had the job before.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn chunks_that_were_there_are_looked_at_and_the_same_ones_are_written() {
     assert_eq!(pair.request().len(), 1);
     assert_eq!(pair.answer(200, HAD), Ok(()));
     assert!(pair.sender.is_asking() && pair.events().is_empty());
-    // Written by somebody else, who writes JSON in his way.
+    // Written by another writer, which formats JSON differently.
     let metadata = r#"{ "contentEncoding": "identity", "contentType": "text/plain", "other": 1 }"#;
     assert_eq!(pair.looks(0, &[(0, metadata, false, None)]), Ok(()));
     assert_eq!(pair.events(), [SenderEvent::Written(0)]);
@@ -125,7 +125,7 @@ fn a_final_chunk_below_a_stored_one_goes_behind_it_as_an_error() {
     assert_eq!(pair.looks(1, &[(3, "x", false, None)]), Ok(()));
     assert_eq!(pair.looks(4, &[]), Ok(()));
     assert_eq!(pair.request()[0].0, 4);
-    // Once, and not for ever.
+    // The sender moves the final chunk once, not repeatedly.
     assert_eq!(pair.answer(409, "again"), Err(Code::Conflict));
     assert_eq!((pair.request(), pair.sender.poll_timeout()), (vec![], None));
 }

@@ -1,4 +1,4 @@
-//! The sender, beside a buffer that a test plays.
+//! The sender, with a buffer that the test plays.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod conflicts;
@@ -41,7 +41,7 @@ impl Pair {
         self.sender.send(now, text.as_bytes()).expect("open");
     }
 
-    /// The next request: (index, value, done, error) of each envelope.
+    /// Return the next request: (index, value, done, error) of each envelope.
     fn request(&mut self) -> Vec<(u64, String, bool, Option<String>)> {
         let now = self.now();
         let Some(request) = self.sender.poll_transmit(now).expect("writable") else { return Vec::new() };
@@ -64,7 +64,7 @@ impl Pair {
         self.sender.handle_response(now, status, body.as_bytes()).map_err(|error| error.code())
     }
 
-    /// What the sender looks at, answered with these chunks: (index, value, done, error).
+    /// Answer a probe from index `from` with these chunks: (index, value, done, error).
     fn looks(&mut self, from: u32, stored: &[(u32, &str, bool, Option<&str>)]) -> Result<(), Code> {
         let now = self.now();
         let request = self.sender.poll_transmit(now).expect("writable");
@@ -79,7 +79,7 @@ impl Pair {
         assert_eq!(self.answer(201, r#"{"written":1}"#), Ok(()));
     }
 
-    /// Chunk 0 goes and is taken.
+    /// Send chunk 0, and have it accepted.
     fn begun(mut self) -> Self {
         assert_eq!(self.request().len(), 1);
         self.created();

@@ -7,7 +7,7 @@ use crate::incoming::{accept_bidirectional, accept_streams};
 use crate::link::Link;
 use crate::liveness;
 
-/// The tasks that take the peer's streams, and that see whether a server is still there.
+/// Spawn the tasks that accept the peer's streams, and that watch whether a server is still there.
 pub(super) fn accept(link: &Arc<Link>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(accept_streams(Arc::clone(link)));

@@ -1,4 +1,4 @@
-//! Announcements of ours: those that wait for the peer, and those that are on their way.
+//! Announcements of ours: those that wait for the peer, and those that are being sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::outgoing::Outgoing;
 use crate::pump::Small;
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
-/// children never wait behind other entities: those may be waiting for them.
+/// children never wait after other entities: those may be waiting for them.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(pub(super) BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
 
@@ -22,13 +22,13 @@ impl Waiting {
         self.0.entry(request.draft.parent).or_default().push_back(request);
     }
 
-    /// All of them, for whom the session has ended.
+    /// Return all of them, when the session has ended.
     pub(super) fn take(&mut self) -> impl Iterator<Item = SendRequest> {
         std::mem::take(&mut self.0).into_values().flatten()
     }
 }
 
-/// An announced entity whose PENDING is on its way.
+/// An announced entity whose PENDING is being sent.
 pub(super) enum Announced {
     /// The driver writes it itself.
     Small(Small),

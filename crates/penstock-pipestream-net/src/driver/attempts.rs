@@ -1,4 +1,4 @@
-//! What the driver does at layer 2 about attempts, and about entities that wait ([`Layer2`](crate::driver::layer2::Layer2)).
+//! The driver's handling of layer 2: attempts, and entities that wait ([`Layer2`](crate::driver::layer2::Layer2)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::port::SinkEvent;
 use crate::types::{Attempt, Issued, Resumed};
 
 impl Driver {
-    /// Whether a child has to wait because too much is kept already.
+    /// Return whether a child has to wait because the limit of kept payloads is reached.
     pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
         if self.layer2.kept_bytes < KEPT
@@ -32,24 +32,24 @@ impl Driver {
         self.layer2.kept_full = true;
         true
     }
-    /// Whether a client sends before the server's SESSION has come: that says whether the session survives its connection, and
-    /// whether its policy is in force.
+    /// Return whether a client sends before the server's SESSION has arrived: SESSION states whether the session
+    /// survives its connection, and whether its policy is in force.
     pub(super) fn begins_at_once(&self) -> bool {
         matches!(self.road, Road::Ends) && self.policy.is_none()
     }
-    /// Whether an entity of ours may come again by its parent's policy, or the session's.
+    /// Return whether an entity of ours may be sent again under its parent's policy, or the session's.
     fn may_come_again(&self, draft: &EntityDraft) -> bool {
         match draft.parent {
             Some(parent) => !self.layer2.retrying.is_empty() && self.layer2.retrying.contains(&parent),
             None => self.session.root_policy().is_some_and(|policy| policy.retries(0)),
         }
     }
-    /// The policy that an entity is announced with.
+    /// Return the policy that an entity is announced with.
     pub(super) fn policy_of(&self, draft: &EntityDraft) -> Option<CompletionPolicy> {
         let default = || self.policy.filter(|_| draft.dehydrate && draft.parent.is_none());
         draft.policy.or_else(default)
     }
-    /// Notes what may have to be sent again.
+    /// Record what may have to be sent again.
     pub(super) fn keep(&mut self, ticket: &Ticket, policy: Option<&CompletionPolicy>, request: &SendRequest) {
         let survives = self.session.survives();
         if policy.and_then(|policy| Policy::of(policy).ok()).is_some_and(|policy| policy.retries(0)) {
@@ -66,14 +66,15 @@ impl Driver {
             layer2.kept.insert(ticket.key, kept);
         }
     }
-    /// One of ours was not sent to its end. What the peer has stopped may come again: it says so by a STATUS.
+    /// Handle an entity of ours that was not sent completely. An entity that the peer has stopped may be sent again:
+    /// the peer requests that by a STATUS.
     pub(super) fn not_sent(&mut self, key: EntityKey, reason: Reason, stopped: bool) {
         if !(stopped && self.layer2.keeps(key)) {
             self.session.fail(now(), key, reason);
         }
     }
-    /// A received entity is admitted, maybe again. True: it is what the session has redeemed a claim check for. That its
-    /// header names one is not enough, and one redemption is good for one entity.
+    /// Handle a received entity that is admitted, perhaps again. Return true if it is the one for which the session has
+    /// redeemed a claim check. It is not enough that its header names one, and one redemption is valid for one entity.
     pub(super) fn note_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>) -> bool {
         let layer2 = &mut self.layer2;
         if let Some(policy) = &header.completion_policy {
@@ -91,7 +92,7 @@ impl Driver {
         }
         !layer2.settling.is_empty() && layer2.settling.contains_key(&key)
     }
-    /// An entity of ours is terminal. Gives how often it had failed before, and the receiver's claim check.
+    /// Handle the end of an entity of ours. Return how often it had failed before, and the receiver's claim check.
     pub(super) fn forget_sent(&mut self, key: EntityKey) -> (u32, Option<u64>) {
         let layer2 = &mut self.layer2;
         let failures = if layer2.failures.is_empty() { None } else { layer2.failures.remove(&key) };
@@ -112,8 +113,8 @@ impl Driver {
         }
         (failures.unwrap_or_default(), claim)
     }
-    /// A received entity is terminal. Gives how often it had failed before, its claim check, and its header, if that was
-    /// kept.
+    /// Handle the end of a received entity. Return how often it had failed before, its claim check, and its header if
+    /// that was kept.
     pub(super) fn forget_received(
         &mut self,
         key: EntityKey,
@@ -153,7 +154,7 @@ impl Driver {
             Layer2Event::Returns(session) => self.returns = Some(*session),
             Layer2Event::Reconnected => {
                 tracing::info!(session = %self.link.shared.id(), "both ends have said what the other had missed");
-                // A client's of an earlier process has what it needs.
+                // A client's session of an earlier process already has what it needs.
                 self.opening |= !self.open;
             }
             Layer2Event::ResumeAnswered { key, refused } => {
@@ -163,7 +164,7 @@ impl Driver {
             }
             Layer2Event::Resumed { key, point } => {
                 if let Some(resumed) = self.layer2.waiting.remove(key) {
-                    // Nobody may be waiting for it any more.
+                    // The receiver may have stopped waiting.
                     let _ = resumed.send(point.clone());
                 }
             }
@@ -178,16 +179,16 @@ impl Driver {
             Layer2Event::Deferred { key, claim_id, .. } => {
                 self.layer2.deferred.insert(*key, *claim_id);
             }
-            // Of interest to the session's user.
+            // Only the session's user is interested in these.
             Layer2Event::Yielded { .. } | Layer2Event::Outcome { .. } => {}
         }
     }
-    /// Both ends know the session's name, and whether its policy is in force.
+    /// Handle SESSION: both ends know the session's name, and whether its policy is in force.
     fn handle_named(&mut self, name: SessionId) {
         let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
         self.layer2.defers |= self.session.root_policy().is_some_and(defers);
         if !self.register(name) {
-            // It has no list, and no answer but this.
+            // It has no list, and no answer other than this one.
             self.mute = true;
             let message = "this server has a session of that ID, which has not ended".to_owned();
             self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });

@@ -6,7 +6,7 @@ use crate::events::LogEvent;
 use crate::port::SinkEvent;
 use crate::types::{Released, Resolution};
 
-/// What is handed on together, once the session has nothing more to say.
+/// Items that are handed over together, once the session has no more events.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     pub(super) sink: Vec<SinkEvent>,
@@ -19,14 +19,14 @@ pub(super) struct Batches {
     /// Received entities that became terminal, those without a parent and those that are COMPLETE.
     pub(super) roots: u64,
     pub(super) completed: u64,
-    /// Some became terminal and are not COMPLETE.
+    /// Whether some became terminal and are not COMPLETE.
     pub(super) ended: bool,
-    /// Nothing more can come of the peer.
+    /// Whether the peer can send nothing more.
     pub(super) whole: bool,
 }
 
 impl Batches {
-    /// Something that only a sink wants to know.
+    /// Add an event that only a sink needs.
     pub(super) fn sink(&mut self, event: SinkEvent) {
         self.sink.push(event);
     }

@@ -1,4 +1,4 @@
-//! What the driver does about claim checks: ours, which the peer asks for and redeems, and the peer's.
+//! The driver's handling of claim checks: ours, which the peer queries and redeems, and the peer's.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::driver::Driver;
 use crate::types::{Attempt, Issued};
 
 impl Driver {
-    /// The session is over: what it has redeemed and not sent has failed, like all that has come to no end.
+    /// End the claim checks of a session that is over: entities that it has redeemed and not sent have failed, like all
+    /// others that have not ended.
     pub(super) fn fail_redeemed(&mut self) {
         let Some(by) = self.link.shared.layer2() else { return };
         for claim in self.layer2.redeemed.drain() {
@@ -44,7 +45,7 @@ impl Driver {
         let claims = Arc::clone(&self.link.entity.claims);
         let commands = self.link.commands.clone();
         if claims.check_kept().is_err() {
-            // A policy of the sender's asks for it; what has failed stays FAILED, for its own reason.
+            // A policy of the sender requests it; an entity that has failed stays FAILED, for its own reason.
             let message = format!("{}; it is not set aside, because this end keeps no claim checks", reason.message);
             commands.urge(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
             return;
@@ -63,17 +64,17 @@ impl Driver {
             commands.urge(command);
         });
     }
-    /// What the session adds to the stopping point of a received entity.
+    /// Return the session's part of the stopping point of a received entity.
     pub(super) fn stopping_point(
         &self,
         key: EntityKey,
         validation: StoppingPointValidation,
         reply: oneshot::Sender<StoppingPointValidation>,
     ) {
-        // Whoever asks may be gone.
+        // The task that asks may be gone.
         let _ = reply.send(self.session.stopping_point(key, validation));
     }
-    /// Sets a received entity aside under a claim check that is stored.
+    /// Defer a received entity under a claim check that is stored.
     pub(super) fn defer(&mut self, attempt: Attempt, claim: Issued, reply: Option<Reply<()>>) {
         let (id, key) = (claim.id, attempt.key);
         let deferred = if self.layer2.is_present(attempt) {
@@ -90,7 +91,7 @@ impl Driver {
         let failed = deferred.is_err();
         let heard = reply.is_some_and(|reply| reply.send(deferred).is_ok());
         if failed && !heard {
-            // Whoever hears of it takes the claim check back.
+            // The code that handles the error revokes the claim check.
             self.link.entity.claims.void(id);
         }
     }
@@ -111,7 +112,7 @@ impl Driver {
             commands.urge(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
         });
     }
-    /// Commands about layer 2 that do not wait.
+    /// Handle the commands about layer 2 that do not wait.
     pub(super) fn answered_claim(
         &mut self,
         request: u64,
@@ -124,7 +125,7 @@ impl Driver {
             self.layer2.redeemed.insert(response.claim_id);
         }
         if let Err(error) = self.session.answer_claim(request, answer) {
-            // The session has ended meanwhile.
+            // The session has ended in the meantime.
             tracing::debug!(%error, "nobody waits for the answer about a claim check");
         }
     }

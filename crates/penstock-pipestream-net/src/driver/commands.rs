@@ -22,12 +22,12 @@ impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
         let now = now();
         self.heard = now.instant;
-        // Where the session refuses what the peer did, it closes by itself; its events say why.
+        // Where the session refuses what the peer did, it closes by itself; its events contain the reason.
         match command {
             Command::Control(send, receive) => self.control.open(send, receive),
             Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
             Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
-            // Of a connection that was lost: it comes again.
+            // A header of a connection that was lost: it will be sent again.
             Command::Header { stream, .. } if !self.link.has(stream) => {}
             Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
             Command::Arrived(arrivals) => {
@@ -59,7 +59,7 @@ impl Driver {
                 }
             }
             Command::NotSent { key, reason, stopped } => self.not_sent(key, reason, stopped),
-            // What is over cannot be left out.
+            // An entity that has ended cannot be skipped.
             Command::Skip { key, reason } => drop(self.session.skip(now, key, reason)),
             Command::Resume { key, token, reply } => self.resume(key, &token, reply),
             Command::AskClaim { ask, reply } => self.ask_claim(ask, reply),
@@ -111,7 +111,7 @@ impl Driver {
             }
             Ok(Admission::Held) => self.streams.hold_whole(arrival),
             Ok(Admission::Stopped(_)) => self.batches.rejected(header),
-            // The session closes by itself; its events say why.
+            // The session closes by itself; its events contain the reason.
             Err(_) => {}
         }
     }
@@ -140,10 +140,10 @@ impl Driver {
         }
     }
 
-    /// Announces an entity and sends it on its way, or gives it back if it has to wait.
+    /// Announce an entity and start to send it, or return it if it has to wait.
     fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         if request.answer.is_closed() {
-            // The caller has given up waiting; the peer has not heard of it.
+            // The caller has stopped waiting, and the peer does not know of the entity.
             return None;
         }
         if self.keeps_too_much(&request) {
@@ -185,7 +185,7 @@ impl Driver {
                 return;
             }
             Delivery::Skipped(reason) => {
-                // Only a session without layer 2 refuses, and nobody asks one.
+                // Only a session without layer 2 refuses, and it is not asked there.
                 let _ = self.session.skip(now, ticket.key, reason);
                 self.link.entity.answer(answer, ticket);
                 return;
@@ -194,10 +194,10 @@ impl Driver {
         self.queue(ticket, draft, payload, Some(answer));
     }
 
-    /// What is sent as soon as its announcement is written.
+    /// Queue an entity that is sent as soon as its announcement is written.
     pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, answer: Option<Answer>) {
         if !self.session.may_send() && self.session.survives() {
-            // It comes again when there is a connection.
+            // It is sent again when there is a connection.
             if let Some(answer) = answer {
                 self.link.entity.answer(answer, ticket);
             }
@@ -241,7 +241,7 @@ impl Driver {
         });
     }
 
-    /// An entity whose header cannot be sealed is given up.
+    /// Give up an entity whose header cannot be sealed.
     fn unsealed(&mut self, ticket: Ticket, error: &Error, answer: Option<Answer>) {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let message = format!("its header cannot be sealed: {error}");
@@ -251,15 +251,15 @@ impl Driver {
         }
     }
 
-    /// What has been announced so far is written with the control bytes up to `position`.
+    /// Record that all announcements so far are written with the control bytes up to `position`.
     pub(super) fn announcements_end_at(&mut self, position: u64) {
         if !self.announcing.is_empty() {
             self.announced.push_back((position, std::mem::take(&mut self.announcing)));
         }
     }
 
-    /// Sends what was announced, once QUIC has taken the announcements. A payload that took the connection's credit
-    /// before its PENDING could keep it, and itself, from ever being received.
+    /// Send what was announced, once QUIC has accepted the announcements. A payload that took the connection's credit
+    /// before its PENDING could block the PENDING, and so its own reception, forever.
     pub(super) fn send_announced(&mut self) {
         let written = self.control.written();
         while let Some((_, entities)) = self.announced.pop_front_if(|(end, _)| *end <= written) {
@@ -274,10 +274,10 @@ impl Driver {
         }
     }
 
-    /// An entity of ours was resolved before it was sent, or while it is: the rest of it stays here.
+    /// Stop an entity of ours that was resolved before it was sent, or while it is being sent.
     pub(super) fn stop_outgoing(&mut self, key: EntityKey, code: ErrorCode) {
         if let Some(stop) = self.outgoing.remove(&key) {
-            // It may have been sent to its end.
+            // It may already have been sent completely.
             let _ = stop.send(code);
             return;
         }
@@ -293,7 +293,7 @@ impl Driver {
         }
     }
 
-    /// The connection is lost: whoever waits for the ticket of what was announced has it.
+    /// Answer the callers that wait for the tickets of announced entities, because the connection is lost.
     pub(super) fn answer_announced(&mut self) {
         let announced = std::mem::take(&mut self.announced).into_iter().flat_map(|(_, batch)| batch);
         for entity in announced.chain(std::mem::take(&mut self.announcing)) {
@@ -307,7 +307,7 @@ impl Driver {
         }
     }
 
-    /// There is room again: whoever waits tries again, children before roots.
+    /// Retry the announcements that wait, now that there is room again, children before roots.
     pub(super) fn retry_waiting(&mut self) {
         let now = now();
         for (parent, mut requests) in std::mem::take(&mut self.waiting.0).into_iter().rev() {

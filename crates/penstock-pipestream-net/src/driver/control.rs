@@ -4,30 +4,31 @@ use std::future::pending;
 use bytes::Bytes;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 
-/// Bytes for stream 0 that the peer has not taken. Beyond it, neither stream 0 nor commands are looked at.
+/// Maximum number of bytes for stream 0 that the peer has not taken. Beyond it, the driver handles neither stream 0 nor
+/// commands.
 const MAX_QUEUED: usize = 4 << 20;
-/// Pieces read at a time.
+/// Number of pieces read at a time.
 const PIECES: usize = 32;
 
-/// Stream 0 (section 5.1) and what waits to be written to it.
+/// Stream 0 (section 5.1) and the bytes that wait to be written to it.
 #[derive(Debug)]
 pub(super) struct Control {
     send: Option<SendStream>,
     receive: Option<RecvStream>,
     queue: VecDeque<Bytes>,
     queued: usize,
-    /// Bytes that were ever pushed.
+    /// Total number of bytes pushed.
     pushed: u64,
 }
 
-/// What stream 0 did.
+/// Result of one step on stream 0.
 #[derive(Debug)]
 pub(super) enum ControlRead {
-    /// Bytes came.
+    /// Bytes arrived.
     Bytes(Vec<Bytes>),
     /// The peer finished it, reset it, or reads it no more.
     Ended { reset: bool },
-    /// Bytes went.
+    /// Bytes were written.
     Written,
 }
 
@@ -40,9 +41,9 @@ impl Control {
         control
     }
 
-    /// Stream 0 is there.
+    /// Set the streams, once stream 0 is open.
     pub(super) fn open(&mut self, send: SendStream, receive: RecvStream) {
-        // Its frames go before any payload.
+        // Its frames take precedence over any payload.
         let _ = send.set_priority(i32::MAX);
         self.send = Some(send);
         self.receive = Some(receive);
@@ -54,22 +55,23 @@ impl Control {
         self.queue.push_back(bytes);
     }
 
-    /// Whether more may be done that has to be written about, where the session holds back so many bytes for its next interval.
+    /// Return whether more work may be done that produces control bytes, where the session holds back so many bytes for
+    /// its next interval.
     pub(super) fn has_room(&self, held_back: usize) -> bool {
         self.queued.saturating_add(held_back) < MAX_QUEUED
     }
 
-    /// How many bytes wait.
+    /// Return how many bytes wait.
     pub(super) const fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many bytes have been pushed.
+    /// Return how many bytes have been pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// How many of them QUIC has taken: it delivers them whatever else is sent.
+    /// Return how many of the bytes QUIC has accepted: it delivers them whatever else is sent.
     pub(super) const fn written(&self) -> u64 {
         self.pushed.saturating_sub(self.queued as u64)
     }
@@ -78,7 +80,7 @@ impl Control {
         self.queue.is_empty()
     }
 
-    /// Waits until bytes went or, if `read`, came. Loses nothing when it is dropped.
+    /// Wait until bytes were written or, if `read`, arrived. Safe to cancel.
     pub(super) async fn next(&mut self, read: bool) -> ControlRead {
         let reading = async {
             match &mut self.receive {
@@ -102,12 +104,12 @@ impl Control {
         }
         match event {
             Some(event) => event,
-            // The connection is lost, which is told elsewhere.
+            // The connection is lost, which is reported elsewhere.
             None => pending().await,
         }
     }
 
-    /// Writes everything, as long as the peer takes it.
+    /// Write everything, as long as the peer accepts it.
     pub(super) async fn write_all(&mut self) {
         let Some(send) = &mut self.send else { return };
         while !self.queue.is_empty() {
@@ -117,7 +119,7 @@ impl Control {
         }
     }
 
-    /// Writes what the peer takes now, without waiting for it.
+    /// Write what the peer accepts now, without waiting for it.
     pub(super) async fn write_now(&mut self) {
         tokio::select! {
             biased;

@@ -18,11 +18,11 @@ use crate::{Error, Result};
 
 /// The most bytes that the session is asked for at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
-/// Events that are handed on together.
+/// Maximum number of events that are handed over together.
 const MAX_EVENTS: usize = 4_096;
 
 impl Driver {
-    /// Events until there are none, then transmits until there are none.
+    /// Handle events until there are none, then transmits until there are none.
     pub(super) async fn flush(&mut self) {
         loop {
             let mut count = 0;
@@ -38,7 +38,7 @@ impl Driver {
             self.batches.rejected.clear();
             let more = self.open().await;
             self.hand_over().await;
-            // A record comes when there are no events.
+            // A record is due when there are no events.
             if count == MAX_EVENTS || more || self.store().await {
                 continue;
             }
@@ -46,7 +46,7 @@ impl Driver {
             self.deliver_whole();
             break;
         }
-        // A session that sends at fixed intervals always has a block for a peer that takes none.
+        // A session that sends at fixed intervals always has a block ready for a peer that accepts none.
         while (self.control.has_room(0) || !self.session.is_paced())
             && let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT)
         {
@@ -65,7 +65,7 @@ impl Driver {
         self.publish();
     }
 
-    /// Shows what the session has seen and what it holds.
+    /// Publish the session's counters and its current state.
     fn publish(&mut self) {
         let shared = &self.link.shared;
         let seen = *self.session.counters();
@@ -77,15 +77,15 @@ impl Driver {
         shared.gauges.set(&self.session.usage(), self.control.queued(), streams);
     }
 
-    /// Gives the peer credit for what held streams keep unread, so that they cannot keep out what they wait for. It is
-    /// never taken back: quinn would give it again before it has got it back.
+    /// Grant the peer credit for the bytes that held streams keep unread, so that these cannot block the entities that
+    /// they wait for. The credit is never taken back: quinn would grant it again before it has got it back.
     fn widen(&mut self) {
         if let Some(window) = self.streams.wider_window(self.link.intake) {
             self.link.connection.set_receive_window(window.into());
         }
     }
 
-    /// Opens the sink, if the session has just got its ID. True: there is more to be polled.
+    /// Open the sink, if the session has just got its ID. Return whether there is more to be polled.
     async fn open(&mut self) -> bool {
         let shared = &self.link.shared;
         let opened = match std::mem::take(&mut self.opening).then_some(self.agreement).flatten() {
@@ -93,7 +93,7 @@ impl Driver {
                 tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "a session begins");
                 self.open_sink(agreement.layer).await.map(|()| Some(agreement))
             }
-            // What ends before it has begun has its list too, under its connection's name.
+            // A session that ends before it has begun has its list too, under its connection's name.
             None if self.session.end().is_some() && !self.mute => self.open_sink(0).await.map(|()| None),
             None => Ok(None),
         };
@@ -111,7 +111,7 @@ impl Driver {
                 let (code, message) = if let Error::Protocol(error) = &error {
                     (error.code(), error.message())
                 } else {
-                    // The error names a folder of this machine, which is nothing to the peer.
+                    // The error names a folder of this machine, which must not be disclosed to the peer.
                     (ErrorCode::InternalError, "the sink cannot take the session".to_owned())
                 };
                 self.session.abort(now(), Reason { code, message });
@@ -135,12 +135,12 @@ impl Driver {
         if let (Some(durable), Some(place)) = (&mut self.durable, sink.place()) {
             durable.note_sink_place(place);
         }
-        // There was none before.
+        // It was not set before.
         let _ = self.link.sink.set(sink);
         Ok(())
     }
 
-    /// An entity may be received: gives how many attempts at it have failed.
+    /// Handle an entity that may be received; return how many attempts at it have failed.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
         let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
         let layer2 = self.agreement.is_some_and(|agreement| agreement.layer == 2);
@@ -151,7 +151,7 @@ impl Driver {
         number
     }
 
-    /// Hands over what came whole; the sink has heard of it by now.
+    /// Hand over the entities that arrived completely; the sink has already been informed of them.
     fn deliver_whole(&mut self) {
         let whole = self.streams.take_whole();
         if whole.is_empty() {
@@ -176,10 +176,10 @@ impl Driver {
                 match (agreement.layer, self.name) {
                     (2, Some(name)) => {
                         self.link.shared.set_name(name);
-                        // Whether the session survives its connection is said with the server's SESSION.
+                        // The server's SESSION states whether the session survives its connection.
                         self.opening = self.begins_at_once();
                     }
-                    // A client says how the session is called.
+                    // A client chooses the session's name.
                     (2, None) => {}
                     (_, _) => self.opening = true,
                 }
@@ -237,7 +237,7 @@ impl Driver {
         }
     }
 
-    /// One of ours is terminal: what may still be on its way is stopped.
+    /// Handle the end of an entity of ours: stop the streams that may still be sending it.
     fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>) {
         if status == Status::Complete {
             self.outgoing.remove(&key);
@@ -273,13 +273,13 @@ impl Driver {
         self.batches.sink(SinkEvent::Resolved { key, parent_id, status, reason, failures, claim, header });
     }
 
-    /// The header of an entity that was not admitted.
+    /// Return the header of an entity that was not admitted.
     pub(super) fn refused_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let rejected = self.batches.rejected.iter().find(|header| names(header, key));
         rejected.cloned().or_else(|| self.streams.held_header(key))
     }
 
-    /// Hands everything on. Waits for a sink or a log that is far behind.
+    /// Hand everything over. Wait for a sink or a log that has fallen far behind.
     async fn hand_over(&mut self) {
         let shared = &self.link.shared;
         let batches = &mut self.batches;
@@ -290,7 +290,7 @@ impl Driver {
             Counters::add(&shared.counters.roots, std::mem::take(&mut batches.roots));
             Counters::add(&shared.counters.completed, std::mem::take(&mut batches.completed));
         }
-        // A scope is released before its parent ends, and who waits for the parent finds it so.
+        // A scope is released before its parent ends, so a caller that waits for the parent finds it released.
         if !batches.released.is_empty() {
             shared.releases.settle(batches.released.drain(..));
         }
@@ -308,13 +308,13 @@ impl Driver {
                 }
             }
             Some(_) => {}
-            // What ends before SESSION has its line when the sink is open.
+            // An entity that ends before SESSION has its line when the sink is open.
             None if self.sink.is_some() => {}
             None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log
             && !batches.log.is_empty()
-            // Before it has its ID, nobody would find its lines.
+            // Before the session has its ID, its lines could not be found.
             && (self.open || self.session.end().is_some())
         {
             log.write(shared.id(), std::mem::take(&mut batches.log)).await;

@@ -1,7 +1,7 @@
-//! A session whose records are on disk: it outlives its process.
+//! A session whose records are on disk: it survives its process.
 //!
-//! What the session was told is stored before anything is sent that follows from it, and before the sink may begin with an
-//! entity. So the sink has nothing that the next process's session does not know.
+//! The session's input is stored before anything is sent that follows from it, and before the sink may begin with an
+//! entity. So the sink contains nothing that the next process's session does not know.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use penstock_pipestream::{EntityKey, Reason, ScopeDigest, Ticket};
 use crate::journal::Journal;
 use crate::types::{Released, Resolution};
 
-/// What the driver keeps of a session that outlives its process.
+/// The driver's state for a session that survives its process.
 #[derive(Debug)]
 pub(crate) struct Durable {
     pub(super) journal: Journal,
-    /// Entities of an earlier process whose payload nobody has brought yet.
+    /// Entities of an earlier process whose payload has not been provided yet.
     pub(super) unattached: HashMap<EntityKey, Unattached>,
     /// Parents whose last child was announced by an earlier process.
     pub(super) ended: HashSet<EntityKey>,
@@ -27,7 +27,7 @@ pub(crate) struct Durable {
     stays: bool,
 }
 
-/// What waits for a payload.
+/// State of an entity that waits for a payload.
 #[derive(Debug)]
 pub(super) enum Unattached {
     /// Nothing.
@@ -44,12 +44,13 @@ impl Durable {
         Self { journal, unattached, ended, root_ended: false, closed: false, stays: false }
     }
 
-    /// The parent's last child was announced by an earlier process. Says so once.
+    /// Return whether the parent's last child was announced by an earlier process. Returns true once.
     pub(super) fn has_ended(&mut self, parent: EntityKey) -> bool {
         self.ended.remove(&parent)
     }
 
-    /// Our root scope was ended by an earlier process. Says so once, with its digest where it was released.
+    /// Return whether our root scope was ended by an earlier process, with its digest where it was released. Returns it
+    /// once.
     pub(super) fn has_ended_root(&mut self) -> Option<Option<ScopeDigest>> {
         std::mem::take(&mut self.root_ended).then(|| self.journal.root().cloned())
     }
@@ -88,7 +89,7 @@ impl Durable {
         }
     }
 
-    /// Nothing is left to be written, and what is there is for the next process.
+    /// Write no more records, and keep the stored ones for the next process.
     pub(super) fn stays(&mut self) {
         (self.closed, self.stays) = (true, true);
     }

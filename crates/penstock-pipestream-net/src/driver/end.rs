@@ -13,15 +13,15 @@ use crate::events::LogEvent;
 use crate::transport::quic_code;
 use crate::types::Released;
 
-/// How long the last frames may take on their way, at least and at most.
+/// Minimum and maximum time for the last frames to be delivered.
 const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// How long CONNECTION_CLOSE may wait for its packet.
+/// Maximum time that CONNECTION_CLOSE may wait for its packet.
 const CLOSE_SENT: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Closes gracefully. CONNECTION_CLOSE may be lost, with the server that it is for; so a client whose session survives
-    /// first ends its root scope: when that is released, a server that keeps sessions on disk has it there that nothing
-    /// more comes.
+    /// Close gracefully. CONNECTION_CLOSE may be lost together with the server that it is sent to; so a client whose
+    /// session survives first ends its root scope: once that is released, a server that stores sessions on disk has a
+    /// record that nothing more follows.
     pub(super) fn close(&mut self, now: Now) {
         let tells = self.link.shared.role == Role::Client && self.session.survives();
         if !tells || self.root_released {
@@ -37,7 +37,7 @@ impl Driver {
         }
     }
 
-    /// Our root scope has been ended, and all of it is terminal, at both ends.
+    /// Continue the close: our root scope has been ended, and all of it is terminal at both ends.
     pub(super) fn root_is_released(&mut self) {
         self.root_released = true;
         if std::mem::take(&mut self.closing_root) {
@@ -45,7 +45,7 @@ impl Driver {
         }
     }
 
-    /// Ends the announcements of our root scope, unless an earlier process has.
+    /// End the announcements of our root scope, unless an earlier process has done so.
     pub(super) fn end_root(&mut self, now: Now) -> penstock_pipestream::Result<()> {
         let before = self.durable.as_mut().and_then(Durable::has_ended_root);
         if before.is_none() {
@@ -60,7 +60,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The session is over: the peer is told, then the sink, then everybody who waits.
+    /// End the session: notify the peer, then the sink, then everything that waits.
     pub(super) async fn finish(mut self) {
         let reason = self.end.take().unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
         self.road.close();
@@ -79,12 +79,13 @@ impl Driver {
         let sink_done = self.sink_done.take();
         self.fail_redeemed();
         let durable = self.durable.take();
-        // Commands, held streams and the sink's session go with the driver; whoever waits for them wakes up.
+        // Commands, held streams and the sink's session are dropped with the driver, which wakes the tasks that wait
+        // for them.
         drop(self);
         let is_listed = wait_for_sink(sink_done, &shared).await;
         match durable {
             Some(durable) if is_listed => durable.remove(shared.id()).await,
-            // The next process closes the list, if the disk lets it.
+            // The next process closes the list, if the disk permits it.
             Some(_) => {
                 tracing::warn!(session = %shared.id(), "the session's records stay until its list can be closed")
             }
@@ -97,9 +98,9 @@ impl Driver {
         shared.close(reason);
     }
 
-    /// CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames get a little time first. So do the
-    /// acknowledgements of what is on its way: quinn holds CONNECTION_CLOSE back while the congestion window is full,
-    /// and takes none any more, so that the peer would never hear why.
+    /// Close the connection. CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames first get a
+    /// little time. The acknowledgements of what is in flight get it too: quinn holds CONNECTION_CLOSE back while the
+    /// congestion window is full, and processes no acknowledgements any more, so the peer would never learn why.
     async fn close_connection(&mut self, closing: &Reason) {
         let connection = self.link.connection.clone();
         let linger = (connection.rtt() * 2).clamp(LINGER.0, LINGER.1);
@@ -112,7 +113,7 @@ impl Driver {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        // A process that exits at once would take the packet with it.
+        // A process that exits immediately would take the packet with it.
         let _ = timeout(CLOSE_SENT, gone).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Headers on their way in, once their session's keys are there ([`Sealing`](crate::driver::sealing::Sealing)).
+//! Headers that arrive, once their session's keys are available ([`Sealing`](crate::driver::sealing::Sealing)).
 
 use std::mem;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::sealer::Sealer;
 use crate::{Error, Result};
 
 impl Driver {
-    /// The header that a stream begins with, as its sender had it before it was sealed. One that cannot be opened fails
-    /// its entity.
+    /// Handle the header of a stream, in the form that its sender had before sealing. A header that cannot be opened
+    /// fails its entity.
     pub(super) fn handle_header(
         &mut self,
         now: Now,
@@ -30,7 +30,7 @@ impl Driver {
         self.take_header(now, stream, header, reply);
     }
 
-    /// The same for a stream that came whole.
+    /// Handle a stream that arrived completely, as [`handle_header`](Self::handle_header) does.
     pub(super) fn handle_arrival(&mut self, now: Now, mut arrival: Arrival) {
         if !self.may_open() {
             return self.hold(now, Early::Whole(arrival));
@@ -39,11 +39,11 @@ impl Driver {
         self.take_arrival(now, arrival);
     }
 
-    /// What seals our headers, if something does.
+    /// Return the sealer of our headers, if there is one.
     ///
     /// # Errors
     ///
-    /// Misuse where the session has no ID yet; nothing of ours is announced before.
+    /// Misuse where the session has no ID yet; no entity of ours is announced before.
     pub(super) fn sealer(&mut self) -> Result<Option<Sealer>> {
         if !self.may_open() {
             return Err(Error::misuse("the session has no ID yet".to_owned()));
@@ -51,16 +51,16 @@ impl Driver {
         Ok(self.sealing.keys.clone().map(Sealer))
     }
 
-    /// Whether headers need no key, or their keys are there.
+    /// Return whether headers need no key, or their keys are there.
     fn may_open(&mut self) -> bool {
         let Some(secrets) = self.sealing.secrets.as_ref().filter(|_| self.sealing.keys.is_none()) else { return true };
         let Some(id) = self.key_id() else { return false };
-        // HKDF refuses only more output than it has.
+        // HKDF refuses only more output than it can produce.
         self.sealing.keys = secrets.for_session(id).ok().map(Arc::new);
         self.sealing.keys.is_some()
     }
 
-    /// The session's ID, once both ends know it.
+    /// Return the session's ID, once both ends know it.
     fn key_id(&self) -> Option<SessionId> {
         let shared = &self.link.shared;
         let below = || self.agreement.filter(|agreement| agreement.layer < 2);
@@ -74,12 +74,12 @@ impl Driver {
     fn hold(&mut self, now: Now, early: Early) {
         if let Err(error) = self.sealing.hold(early, self.held_limit) {
             self.sealing.forget_early();
-            // It closes the session.
+            // The session closes by itself.
             let _ = self.session.handle_header_error(now, error);
         }
     }
 
-    /// Takes the headers that came early, if the session has its ID by now. True: there were some.
+    /// Handle the headers that arrived early, if the session has its ID by now. Return whether there were any.
     pub(super) fn take_early(&mut self, now: Now) -> bool {
         if self.sealing.early.is_empty() || !self.may_open() {
             return false;

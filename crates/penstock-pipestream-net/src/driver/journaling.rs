@@ -1,4 +1,4 @@
-//! What the driver does for a session whose records are on disk ([`Durable`]).
+//! The driver's handling of a session whose records are on disk ([`Durable`]).
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use crate::transport::{GOES_ON, certificate, quic_code};
 use crate::types::Released;
 
 impl Driver {
-    /// Stores what the session was told, before anything follows from it. True: there is more to be polled.
+    /// Store the session's input, before anything follows from it. Return whether there is more to be polled.
     pub(super) async fn store(&mut self) -> bool {
         let (ended, whole) = (std::mem::take(&mut self.batches.ended), std::mem::take(&mut self.batches.whole));
         let Some(durable) = &mut self.durable else { return false };
@@ -43,13 +43,14 @@ impl Driver {
             && let Some(sink) = self.link.sink.get()
             && !sink.flush().await
         {
-            // The next process's session would not say again how they ended.
+            // The next process's session would not report again how they ended.
             return self.cannot_store("the sink cannot write how its entities have ended");
         }
         durable.closed = last;
         let Err(error) = durable.journal.write(&record, snapshot, end).await else {
             if whole && let Some(sink) = self.link.sink.get() {
-                // The client closes when it hears that its root scope is released; nobody may hear of the close.
+                // The client closes when it learns that its root scope is released; the list must be closed before
+                // that.
                 sink.close_list().await;
             }
             return false;
@@ -57,7 +58,7 @@ impl Driver {
         self.cannot_store(&error)
     }
 
-    /// The session ends, and nothing more is written of it. There is more to be polled.
+    /// End the session, and write nothing more of it. There is more to be polled.
     fn cannot_store(&mut self, error: impl Display) -> bool {
         tracing::error!(session = %self.link.shared.id(), %error, "the session ends: its records cannot be stored");
         if let Some(durable) = &mut self.durable {
@@ -68,7 +69,8 @@ impl Driver {
         true
     }
 
-    /// Announces nothing for an entity that was announced with its label before. Gives back what is to be announced.
+    /// Suppress the announcement of an entity that was announced with its label before. Return what is still to be
+    /// announced.
     pub(super) fn look_up(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         let label = &request.draft.label;
         let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Some(request) };
@@ -100,7 +102,7 @@ impl Driver {
         None
     }
 
-    /// Whether something has been announced with this label, by whichever process.
+    /// Return whether something has been announced with this label, by this process or an earlier one.
     pub(super) fn knows(&self, label: &Bytes) -> crate::Result<bool> {
         let Some(durable) = &self.durable else { return Ok(false) };
         let failed = |error: std::io::Error| Error::io("cannot read what has become of the label", error);
@@ -132,14 +134,14 @@ impl Driver {
             }
             (Delivery::Payload(_), Some(Unattached::Nothing) | None) => {}
             (Delivery::Failed(reason), _) => self.session.fail(now, ticket.key, reason),
-            // What has ended meanwhile cannot be left out.
+            // An entity that has ended in the meantime cannot be skipped.
             (Delivery::Skipped(reason), _) => drop(self.session.skip(now, ticket.key, reason)),
         }
         self.link.entity.answer(answer, ticket);
     }
 
-    /// Nothing more will be announced: what an earlier process has announced and this one has not is FAILED, or the session
-    /// would wait for it for ever.
+    /// Fail the entities that an earlier process has announced and this one has not, because nothing more will be
+    /// announced: the session would wait for them forever.
     pub(super) fn forsake(&mut self, now: Now) {
         let Some(durable) = &mut self.durable else { return };
         if durable.unattached.is_empty() {
@@ -155,23 +157,23 @@ impl Driver {
             let message = "the process that goes on with the session has not sent it".to_owned();
             self.session.fail(now, key, Reason { code: ErrorCode::InternalError, message });
             if open.ticket.child_scope.is_some() && !open.ended {
-                // It fails in any case; what it has is all that it gets.
+                // It fails in any case; the children that it has are all that it gets.
                 let _ = self.session.end_children(now, key);
             }
         }
     }
 
-    /// What an announcement is called in the session.
+    /// Return the label of an announcement in the session.
     pub(super) fn label_of(&self, draft: &EntityDraft) -> Bytes {
         if self.durable.is_some() { draft.label.clone() } else { Bytes::new() }
     }
 
-    /// Where the session's records go, if they do.
+    /// Set the destination of the session's records, if they are stored.
     pub(crate) fn store_in(&mut self, durable: Option<Durable>) {
         self.durable = durable;
     }
 
-    /// A client's session of an earlier process goes on over this connection.
+    /// Continue a client's session of an earlier process over this connection.
     pub(crate) fn begin_again(&mut self, mut durable: Durable) {
         for open in self.session.sent_open() {
             durable.unattached.insert(open.ticket.key, Unattached::Nothing);
@@ -187,11 +189,11 @@ impl Driver {
         self.durable = Some(durable);
         self.agreement = self.session.agreement();
         self.published = *self.session.counters();
-        // Misuse alone, which it is not: it is a client's, and suspended.
+        // Only misuse fails, which this is not: the session is a client's, and suspended.
         let _ = self.session.reconnect(now());
     }
 
-    /// A server's session of an earlier process goes on over this connection, whose peer has named it.
+    /// Continue a server's session of an earlier process over this connection, whose peer has named it.
     pub(super) fn take_over(&mut self, waiting: Waiting) {
         if waiting.owner.certificate != certificate(&self.link.connection) {
             tracing::warn!(session = %waiting.owner.session, peer = %self.link.shared.peer, "another client asks for the session");
@@ -213,7 +215,7 @@ impl Driver {
         self.link.shared.set_name(owner.session);
         self.register(owner.session);
         self.layer2.resumed(self.link.entity.claims.redeemed_by(owner.session));
-        // What has a line is complete; the session may not have heard of it.
+        // An entity with a line is complete; the session may not have been informed of it.
         for (key, header) in found.entities() {
             self.note_admitted(key, &header);
             self.session.complete(now(), key);
@@ -222,11 +224,11 @@ impl Driver {
             opening.found = Some(found);
         }
         self.opening = true;
-        // What is wrong with it closes the session by itself.
+        // The session closes by itself if something is wrong with it.
         let _ = self.session.adopt(now(), fresh);
     }
 
-    /// This process ends, or does not want to wait any longer: another one goes on with the session.
+    /// Leave the session to another process, because this one ends or does not wait any longer.
     pub(super) async fn leave(mut self) {
         let message = "the session goes on with the next process".to_owned();
         let reason = Reason { code: GOES_ON, message };
@@ -239,7 +241,7 @@ impl Driver {
         let (sink_done, durable) = (self.sink_done.take(), self.durable.take());
         drop(self);
         wait_for_sink(sink_done, &shared).await;
-        // Only then another server may look at what is in the sink.
+        // Only then may another server look at what is in the sink.
         drop(durable);
         shared.close(reason);
     }

@@ -1,5 +1,5 @@
-//! Layer 2: attempts, entities that wait, and claim checks. Below it, and where nothing of it is used, none of these maps
-//! is ever filled, and nothing is looked up in them.
+//! Layer 2: attempts, entities that wait, and claim checks. Below layer 2, and where none of its functions is used,
+//! these maps stay empty, and nothing is looked up in them.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::draft::EntityDraft;
 use crate::payload::Payload;
 use crate::types::{Attempt, Issued, Resumed, header_weight};
 
-/// What may be kept to be sent again: a payload in memory counts with its bytes, one in a file for what it takes while it
-/// is sent. Beyond it announcements wait until something kept is terminal.
+/// Limit of what may be kept to be sent again: a payload in memory counts with its bytes, one in a file with what it
+/// takes while it is sent. Beyond the limit, announcements wait until a kept entity is terminal.
 pub(super) const KEPT: usize = 64 << 20;
 const LEAST_KEPT: usize = 16 << 10;
-/// Bytes of headers that are kept for claim checks; beyond it a claim check does not say what it stands for.
+/// Maximum number of bytes of headers that are kept for claim checks; beyond it a claim check has no description of its
+/// entity.
 const HEADERS: usize = 64 << 20;
 
-/// What the driver keeps for layer 2.
+/// The driver's state for layer 2.
 #[derive(Debug, Default)]
 pub(super) struct Layer2 {
-    /// How often entities have failed that may come again, ours and the peer's.
+    /// Number of failures of each entity that may be sent again, ours and the peer's.
     pub(super) failures: FastMap<EntityKey, u32>,
-    /// How often what has come of a received entity was void: it had failed, or its connection was lost.
+    /// Number of times that the received part of an entity became void: the attempt failed, or its connection was lost.
     pub(super) voids: FastMap<EntityKey, u32>,
     /// Parents of ours whose children may be sent again.
     pub(super) retrying: HashSet<EntityKey>,
@@ -36,21 +37,21 @@ pub(super) struct Layer2 {
     pub(super) kept_full: bool,
     /// Received entities that wait.
     pub(super) waiting: FastMap<EntityKey, oneshot::Sender<Resumed>>,
-    /// Tokens that were handed back.
+    /// Tokens that were returned.
     pub(super) resuming: FastMap<EntityKey, VecDeque<Reply<Option<Reason>>>>,
     /// Questions of ours about claim checks, in order.
     pub(super) asked: VecDeque<Reply<ClaimResponse>>,
-    /// Whether a policy of the peer's may set entities aside, and the headers of those that are open since.
+    /// Whether a policy of the peer may defer entities, and the headers of those that have been opened since.
     pub(super) defers: bool,
     pub(super) headers: FastMap<EntityKey, Arc<EntityHeader>>,
     pub(super) header_bytes: usize,
-    /// The claim checks of received entities whose DEFERRED is on its way.
+    /// The claim checks of received entities whose DEFERRED is being sent.
     pub(super) deferring: FastMap<EntityKey, Issued>,
-    /// The claim checks of entities of ours whose DEFERRED has come.
+    /// The claim checks of entities of ours whose DEFERRED has arrived.
     pub(super) deferred: FastMap<EntityKey, u64>,
-    /// Claim checks that this session has redeemed, and whose entities have not come.
+    /// Claim checks that this session has redeemed, and whose entities have not arrived.
     pub(super) redeemed: HashSet<u64>,
-    /// Those whose entities have come.
+    /// Those whose entities have arrived.
     pub(super) settling: FastMap<EntityKey, u64>,
 }
 
@@ -62,45 +63,47 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What it counts for. What has children does not: they could wait for ever for the end of what waits for them.
+    /// Return the weight with which it counts. An entity with children does not count: its children could wait forever
+    /// for the end of what waits for them.
     pub(super) fn weight(&self) -> usize {
         if self.draft.dehydrate { 0 } else { self.payload.footprint().max(LEAST_KEPT) }
     }
 }
 
 impl Layer2 {
-    /// How often an entity has failed that may come again.
+    /// Return how often an entity has failed that may be sent again.
     pub(super) fn failures(&self, key: EntityKey) -> u32 {
         if self.failures.is_empty() { 0 } else { self.failures.get(&key).copied().unwrap_or_default() }
     }
 
-    /// The number of the attempt at a received entity that counts.
+    /// Return the number of the attempt at a received entity that counts.
     pub(super) fn present(&self, key: EntityKey) -> u32 {
         if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }
     }
 
-    /// Whether what came of an attempt still counts.
+    /// Return whether the received part of an attempt still counts.
     pub(super) fn is_present(&self, attempt: Attempt) -> bool {
         self.present(attempt.key) == attempt.number
     }
 
-    /// The session is of an earlier process: it has redeemed these claim checks, and may have parents with any policy.
+    /// Restore the state of an earlier process's session: it has redeemed these claim checks, and may have parents with
+    /// any policy.
     pub(super) fn resumed(&mut self, redeemed: HashSet<u64>) {
         (self.defers, self.redeemed) = (true, redeemed);
     }
 
-    /// What has come of a received entity counts no more.
+    /// Note that the received part of an entity no longer counts.
     pub(super) fn void(&mut self, key: EntityKey) {
         let voids = self.voids.entry(key).or_default();
         *voids = voids.saturating_add(1);
     }
 
-    /// Whether an entity of ours may be sent again as it is.
+    /// Return whether an entity of ours may be sent again as it is.
     pub(super) fn keeps(&self, key: EntityKey) -> bool {
         !self.kept.is_empty() && self.kept.contains_key(&key)
     }
 
-    /// Keeps a header for the claim check that its entity may get, unless there are too many.
+    /// Keep a header for the claim check that its entity may get, unless there are too many.
     pub(super) fn keep_header(&mut self, key: EntityKey, header: &Arc<EntityHeader>) {
         let bytes = self.header_bytes.saturating_add(header_weight(header));
         if bytes > HEADERS {

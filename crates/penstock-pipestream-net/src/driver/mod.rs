@@ -1,8 +1,8 @@
-//! The driver: one task for each connection, which owns the session and stream 0. Everybody else sends it commands.
+//! The driver: one task for each connection, which owns the session and stream 0. All other tasks send it commands.
 //!
-//! It collects what is there, lets the session work on it, then looks once at events and transmits: events first, so
-//! that a sink knows of an entity before anything else does. While the peer does not read stream 0, nothing is done
-//! that would make more of it.
+//! It collects its input, lets the session process it, then looks once at events and transmits: events first, so that a
+//! sink is informed of an entity before anything else is. While the peer does not read stream 0, the driver does no
+//! work that would produce more of it.
 
 mod accept;
 mod announcing;
@@ -56,7 +56,7 @@ use crate::options::SessionOptions;
 use crate::pump::Pump;
 use crate::shared::Shared;
 
-/// Commands that are worked on before events and transmits are looked at.
+/// Maximum number of commands that are handled before events and transmits are looked at.
 const BATCH: usize = 128;
 
 /// The owner of one session.
@@ -66,28 +66,28 @@ pub(crate) struct Driver {
     inbox: Inbox,
     control: Control,
     streams: Streams,
-    /// Entities of ours without a terminal status, and what stops their streams.
+    /// Entities of ours without a terminal status, and the senders that stop their streams.
     outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
     /// Entities that have just been announced.
     announcing: Vec<Announced>,
-    /// Announced entities whose streams wait for their announcement to be written, and up to where that is.
+    /// Announced entities whose streams wait for their announcement to be written, with the position at which it is.
     announced: VecDeque<(u64, Vec<Announced>)>,
     /// Small entities that are being sent.
     pump: Pump,
     waiting: Waiting,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
-    /// What headers are sealed with.
+    /// Keys with which headers are sealed.
     sealing: Sealing,
-    /// Bytes of headers that may wait for something.
+    /// Maximum number of bytes of headers that may wait.
     held_limit: usize,
     /// Where its records are on disk.
     durable: Option<Durable>,
-    /// The next process goes on with it.
+    /// Whether the next process continues the session.
     leaving: bool,
     /// A close waits until our root scope is released.
     closing_root: bool,
-    /// It was.
+    /// Whether our root scope was released.
     root_released: bool,
     batches: Batches,
     /// The policy of roots that have none of their own.
@@ -100,26 +100,26 @@ pub(crate) struct Driver {
     agreement: Option<Agreement>,
     /// The session has got its ID.
     opening: bool,
-    /// The sink is open, or a handle takes what comes: entities may be admitted.
+    /// Whether the sink is open, or a handle takes the entities: entities may be admitted.
     open: bool,
-    /// The session could not begin, and the peer is to hear nothing else.
+    /// Whether the session could not begin, and the peer must not be sent anything else.
     mute: bool,
     sink: Option<Opening>,
-    /// What follows when the connection is lost.
+    /// Recovery when the connection is lost.
     road: Road,
     /// The tasks that take the peer's streams.
     accepting: JoinSet<()>,
-    /// The client goes on with a session that is another driver's.
+    /// Set if the client continues a session that another driver has.
     returns: Option<SessionId>,
     /// The server does not listen any more.
     gone: Option<Reason>,
-    /// By when the peer's capabilities must have come, and its SESSION at layer 2.
+    /// Time by which the peer's capabilities must have arrived, and its SESSION at layer 2.
     agree_by: Option<Instant>,
     agree_within: Duration,
-    /// After so long a silence it ends, if nothing is open; when the silence began.
+    /// Duration of silence after which the session ends, if nothing is open; and when the silence began.
     quiet_timeout: Option<Duration>,
     heard: Instant,
-    /// The server goes down: the session closes as soon as nothing is open.
+    /// Whether the server is shutting down: the session closes as soon as nothing is open.
     retiring: bool,
     /// The session's counters as they were last shown.
     published: Counters,
@@ -131,7 +131,7 @@ pub(crate) struct Driver {
     sink_done: Option<oneshot::Receiver<()>>,
 }
 
-/// Ends the session for those who wait, if the driver itself fails.
+/// Ends the session for the tasks that wait, if the driver itself panics.
 struct Unwinding(Arc<Shared>);
 
 impl Drop for Unwinding {
@@ -141,14 +141,14 @@ impl Drop for Unwinding {
     }
 }
 
-/// Waits for the end of a connection.
+/// Wait for the end of a connection.
 fn loss_of(connection: &Connection) -> Pin<Box<dyn Future<Output = ConnectionError> + Send>> {
     let connection = connection.clone();
     Box::pin(async move { connection.closed().await })
 }
 
 impl Driver {
-    /// A driver for a connection. A client has opened stream 0; a server learns of it by a command.
+    /// Create a driver for a connection. A client has opened stream 0; a server is informed of it by a command.
     pub(crate) fn new(
         session: Session,
         link: Arc<Link>,
@@ -205,12 +205,12 @@ impl Driver {
         }
     }
 
-    /// No two sessions of a server have one name.
+    /// Register the session's name: no two sessions of a server have the same one.
     pub(crate) fn name_in(&mut self, names: Arc<Names>) {
         self.names = names;
     }
 
-    /// Runs until the session is over.
+    /// Run until the session is over.
     pub(crate) async fn run(mut self) {
         let _unwinding = Unwinding(Arc::clone(&self.link.shared));
         let mut lost = loss_of(&self.link.connection);
@@ -269,7 +269,7 @@ impl Driver {
         self.finish().await;
     }
 
-    /// When something has to be done though nothing comes.
+    /// Return the time at which the driver must act even if nothing arrives.
     fn deadline(&self) -> Option<Instant> {
         let quiet = self.quiet_timeout.map(|timeout| self.heard + timeout);
         [self.session.poll_timeout(), self.agree_by, quiet].into_iter().flatten().min()
@@ -283,14 +283,14 @@ impl Driver {
             let missing = if self.agreement.is_some() { "SESSION" } else { "CAPABILITIES" };
             let message = format!("no {missing} within {} s", self.agree_within.as_secs_f64());
             if self.link.shared.resumed {
-                // The next process may be luckier.
+                // The next process may succeed.
                 self.leaving = true;
                 return;
             }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
         if self.quiet_timeout.is_some_and(|timeout| self.heard.elapsed() >= timeout) {
-            // Where something is open, its end is waited for as long again.
+            // Where something is open, the driver waits for its end for the same time again.
             self.heard = now.instant;
             if self.session.close_when_idle(now) {
                 self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
@@ -319,7 +319,7 @@ impl Driver {
                     }
                 }
                 Urgent::Skip { attempt, reason } => {
-                    // What is over cannot be left out.
+                    // An entity that has ended cannot be skipped.
                     if self.layer2.is_present(attempt) {
                         let _ = self.session.skip(now, attempt.key, reason);
                     }
@@ -332,7 +332,7 @@ impl Driver {
                     if self.layer2.is_present(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
                     }
-                    // Whoever has gone on may be gone.
+                    // The consumer that has continued may be gone.
                     let _ = reply.send(());
                 }
                 Urgent::SetAside { attempt, details } => {
@@ -375,7 +375,7 @@ impl Driver {
 
     fn handle_control(&mut self, event: ControlRead) {
         let now = now();
-        // What the peer did wrong is in the session's events, and it closes by itself.
+        // The session's events contain what the peer did wrong, and the session closes by itself.
         match event {
             ControlRead::Bytes(pieces) => {
                 self.heard = now.instant;

@@ -5,8 +5,8 @@ use penstock_pipestream::SessionId;
 
 use crate::outcomes::lock;
 
-/// The names of an end's sessions that are open. A name is one session's: its yield tokens and its place in a sink are bound
-/// to it, and whoever knows it goes on with that session.
+/// The names of an end's open sessions. A name belongs to one session: the session's yield tokens and its place in a
+/// sink are bound to it, and a client that knows it can continue that session.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 
@@ -18,7 +18,7 @@ pub(super) struct Named {
 }
 
 impl Names {
-    /// Takes a name, unless another session has it.
+    /// Take a name, unless another session has it.
     pub(super) fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
         lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name })
     }

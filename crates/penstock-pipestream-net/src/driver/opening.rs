@@ -11,7 +11,7 @@ use crate::claim_checks::DeferTypes;
 use crate::port::{EntitySink, NewSession, OpenSession, RecoveredSession};
 use crate::shared::Shared;
 
-/// How long the sink may take for what it has in hand. A disk that hangs must not keep the session from ending.
+/// Maximum time for the sink to finish its work. A disk that hangs must not prevent the session from ending.
 const SINK_DONE: Duration = Duration::from_secs(30);
 
 /// The sink that is opened once the session has its ID.
@@ -19,12 +19,12 @@ const SINK_DONE: Duration = Duration::from_secs(30);
 pub(crate) struct Opening {
     pub(crate) sink: Arc<dyn EntitySink>,
     pub(crate) defer_types: Arc<DeferTypes>,
-    /// What an earlier process has stored of the session.
+    /// The session's part in the sink that an earlier process has stored.
     pub(crate) found: Option<Box<dyn RecoveredSession>>,
 }
 
 impl Opening {
-    /// Opens the session's place: a new one, or that of an earlier process.
+    /// Open the session's place: a new one, or that of an earlier process.
     pub(super) async fn open(self, session: NewSession) -> Result<OpenSession> {
         match self.found {
             Some(found) => found.open(session).await,
@@ -33,7 +33,7 @@ impl Opening {
     }
 }
 
-/// Waits until the sink has written what it has in hand. False: the list has no last line yet.
+/// Wait until the sink has finished its work. Return false if the list has no last line yet.
 pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) -> bool {
     let Some(done) = done else { return true };
     match timeout(SINK_DONE, done).await {

@@ -18,10 +18,10 @@ use crate::journal::{ServerState, Waiting};
 use crate::outcomes::lock;
 use crate::transport::quic_code;
 
-/// Between two attempts to dial, at first and at most.
+/// Initial and maximum pause between two attempts to dial.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A connection whose client goes on with a session that is somebody else's.
+/// A connection whose client continues a session that another driver has.
 #[derive(Debug)]
 pub(crate) struct Returning {
     /// The session that the connection began with.
@@ -30,20 +30,20 @@ pub(crate) struct Returning {
     pub(super) connection: Connection,
 }
 
-/// The sessions of a server that another connection may go on with.
+/// The sessions of a server that another connection may continue.
 #[derive(Debug, Default)]
 pub(crate) struct Returns {
     live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
-    /// Those of an earlier process.
+    /// Sessions of an earlier process.
     waiting: Mutex<HashMap<SessionId, Waiting>>,
-    /// Where they are on disk.
+    /// Their state on disk.
     pub(crate) state: Option<ServerState>,
 }
 
 /// How a session gets another connection.
 #[derive(Default)]
 pub(crate) enum Road {
-    /// It does not.
+    /// It gets none.
     #[default]
     Ends,
     /// A client dials.
@@ -59,18 +59,18 @@ pub(crate) enum Road {
 
 type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
 
-/// What came of waiting.
+/// Result of waiting.
 pub(super) enum Met {
     /// A client has got through.
     Dialled(Box<Dialled>),
-    /// A server's client is back.
+    /// A server's client has returned.
     Returned(Box<Returning>),
-    /// Nobody came in time; why.
+    /// No connection was established in time, with the reason.
     Nobody(String),
 }
 
 impl Road {
-    /// Waits for another connection. It may be given up and called again.
+    /// Wait for another connection. Safe to cancel.
     pub(super) async fn next(&mut self) -> Met {
         match self {
             Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
@@ -93,7 +93,7 @@ impl Road {
         }
     }
 
-    /// The session is over: nobody goes on with it any more.
+    /// Close the road of a session that is over: it cannot be continued any more.
     pub(super) fn close(&mut self) {
         let Self::Waits { calls: Some(calls), .. } = self else { return };
         calls.close();
@@ -102,7 +102,7 @@ impl Road {
         }
     }
 
-    /// The connection is lost: another one is looked for.
+    /// Look for another connection, because the connection is lost.
     pub(super) fn look(&mut self) {
         match self {
             Self::Ends => {}
@@ -113,7 +113,7 @@ impl Road {
         }
     }
 
-    /// There is one.
+    /// Note that a connection was found.
     pub(super) fn found(&mut self) {
         match self {
             Self::Ends => {}
@@ -123,12 +123,12 @@ impl Road {
     }
 }
 
-/// Tells who has come back to a session that it ended meanwhile.
+/// Refuse a client that has returned to a session that has ended in the meantime.
 pub(super) fn refuse(connection: &Connection) {
     connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
 }
 
-/// Dials until it gets through, or the time is over.
+/// Dial until a connection is established, or the time is over.
 async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
     let late = Instant::now().checked_add(within);
     let mut pause = PAUSE.0;
@@ -147,7 +147,7 @@ async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
 }
 
 impl Returns {
-    /// Sessions that are on disk, or else in memory.
+    /// Create the set of sessions that clients may return to, with sessions on disk or in memory.
     pub(crate) fn new(state: Option<ServerState>) -> Self {
         Self { live: Mutex::default(), waiting: Mutex::default(), state }
     }
@@ -157,7 +157,7 @@ impl Returns {
         lock(&self.waiting).insert(waiting.owner.session, waiting);
     }
 
-    /// Whether a session of an earlier process of that name waits for its client.
+    /// Return whether a session of an earlier process of that name waits for its client.
     pub(super) fn waits(&self, name: SessionId) -> bool {
         lock(&self.waiting).contains_key(&name)
     }
@@ -166,12 +166,13 @@ impl Returns {
         lock(&self.waiting).remove(&name)
     }
 
-    /// Those that nobody has come back to.
+    /// Return the sessions whose client has not returned.
     pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
         std::mem::take(&mut *lock(&self.waiting)).into_values().collect()
     }
 
-    /// From now on connections are handed to whoever has this; `None` where somebody has that name.
+    /// Register a session under its name. Return the receiver of its connections; `None` if another session has that
+    /// name.
     pub(super) fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
         let mut sessions = lock(&self.live);
         sessions.retain(|_, calls| !calls.is_closed());

@@ -1,8 +1,8 @@
-//! Headers that are sealed with a header key (section 10.6). What comes is opened before the session sees it, what goes
-//! out is sealed after the session has bound it.
+//! Headers that are sealed with a header key (section 10.6). Headers that arrive are opened before the session sees
+//! them; headers to be sent are sealed after the session has bound them.
 //!
-//! A session's keys are made from its ID. Headers that come before the ID is known wait here; their payloads wait in
-//! their streams.
+//! A session's keys are derived from its ID. Headers that arrive before the ID is known wait here; their payloads wait
+//! in their streams.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Sealing {
 
     pub(super) fn open(&self, header: &EntityHeader) -> EntityHeader {
         let mut opened = self.keys.as_ref().and_then(|keys| keys.open(header)).unwrap_or_else(|| refused(header));
-        // The token of a transaction was inside, where nothing that looks at the stream has seen it.
+        // The transaction's token was inside the sealed part, where code that looks at the stream has not seen it.
         conceal(&mut opened);
         opened
     }

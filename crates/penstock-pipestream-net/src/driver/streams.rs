@@ -9,10 +9,10 @@ use crate::command::{Arrival, Verdict};
 use crate::incoming::Assembly;
 use crate::transport::Intake;
 
-/// The slots of finished streams are forgotten when there are so many.
+/// Number of slots at which those of finished streams are removed.
 const MANY: usize = 1_024;
 
-/// The peer's entity streams that somebody receives or that are held, and the payloads that come in chunks.
+/// The peer's entity streams that are being received or that are held, and the payloads that arrive in chunks.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: HashMap<u64, Slot>,
@@ -21,7 +21,7 @@ pub(super) struct Streams {
     most_held: u32,
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
-    /// Entities that came whole and are admitted.
+    /// Entities that arrived completely and are admitted.
     whole: Vec<(Accepted, u32, Arrival)>,
 }
 
@@ -29,14 +29,14 @@ pub(super) struct Streams {
 enum Slot {
     /// Waits for its PENDING or its scope.
     Held { header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
-    /// The same, but it came whole: nobody waits for it.
+    /// The same, but it arrived completely: no task waits for it.
     HeldWhole(Arrival),
-    /// Fires to stop it.
+    /// A stream that is being received; `stop` fires to stop it.
     Receiving { key: EntityKey, stop: oneshot::Sender<ErrorCode>, whole: Arc<AtomicBool> },
 }
 
 impl Streams {
-    /// A stream may be received, as soon as [`admit`](Self::admit) says so.
+    /// Accept a stream, which may be received as soon as [`admit`](Self::admit) notifies its task.
     pub(super) fn accept(
         &mut self,
         stream: u64,
@@ -59,25 +59,26 @@ impl Streams {
         self.admitted.push((reply, Verdict::Accepted { accepted, number, header, stop: stopped, whole, assembly }));
     }
 
-    /// Tells the tasks of accepted streams; the sink has heard of their entities by now, so it knows what they store.
+    /// Notify the tasks of accepted streams. The sink has already been informed of their entities, so it can handle
+    /// what they store.
     pub(super) fn admit(&mut self) {
         for (reply, verdict) in self.admitted.drain(..) {
-            // A task that has seen a reset meanwhile says so by a command of its own.
+            // A task that has seen a reset in the meantime reports it by its own command.
             let _ = reply.send(verdict);
         }
     }
 
-    /// A stream that came whole is admitted; it needs no slot, as there is nothing left to stop.
+    /// Admit a stream that arrived completely; it needs no slot, as there is nothing to stop.
     pub(super) fn accept_whole(&mut self, accepted: Accepted, number: u32, arrival: Arrival) {
         self.whole.push((accepted, number, arrival));
     }
 
-    /// What came whole and may be handed over by now.
+    /// Return the entities that arrived completely and may be handed over now.
     pub(super) fn take_whole(&mut self) -> Vec<(Accepted, u32, Arrival)> {
         std::mem::take(&mut self.whole)
     }
 
-    /// A stream that came whole has to wait. It keeps its bytes, and its place.
+    /// Hold a stream that arrived completely. It keeps its bytes, and its place.
     pub(super) fn hold_whole(&mut self, arrival: Arrival) {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }
@@ -88,7 +89,7 @@ impl Streams {
         self.slots.insert(stream, Slot::Held { header, reply });
     }
 
-    /// The connection's window, if more streams are held than ever before.
+    /// Return the connection's window, if more streams are held than ever before.
     pub(super) fn wider_window(&mut self, intake: Intake) -> Option<u32> {
         if self.held <= self.most_held {
             return None;
@@ -97,7 +98,8 @@ impl Streams {
         Some(intake.window_with_held(self.held))
     }
 
-    /// A held stream's wait is over. Gives its header if it may be received. `number`: how many attempts have failed.
+    /// End the wait of a held stream. Return its header if it may be received. `number` is how many attempts have
+    /// failed.
     pub(super) fn release(&mut self, stream: u64, accepted: Accepted, number: u32) -> Option<Arc<EntityHeader>> {
         match self.slots.remove(&stream)? {
             Slot::Held { header, reply } => {
@@ -117,7 +119,7 @@ impl Streams {
     /// The session has a stream stopped.
     pub(super) fn stop(&mut self, stream: u64, code: ErrorCode) {
         match self.slots.remove(&stream) {
-            // Whoever received it may have come to its end.
+            // The task that received it may have ended.
             Some(Slot::Receiving { stop, .. }) => drop(stop.send(code)),
             Some(Slot::Held { reply, .. }) => {
                 self.held = self.held.saturating_sub(1);
@@ -132,7 +134,7 @@ impl Streams {
         self.slots.remove(&stream);
     }
 
-    /// The header of a held stream, for an entity that fails before it is admitted.
+    /// Return the header of a held stream, for an entity that fails before it is admitted.
     pub(super) fn held_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         self.slots.values().find_map(|slot| match slot {
             Slot::Held { header, .. } | Slot::HeldWhole(Arrival { header, .. }) if names(header, key) => {
@@ -142,7 +144,7 @@ impl Streams {
         })
     }
 
-    /// The entities that are being received and whose payload has not come whole.
+    /// Return the entities that are being received and whose payload has not arrived completely.
     pub(super) fn unfinished(&self) -> HashSet<EntityKey> {
         let begun = self.slots.values().filter_map(|slot| match slot {
             Slot::Receiving { key, whole, .. } if !whole.load(Ordering::Acquire) => Some(*key),
@@ -159,7 +161,7 @@ impl Streams {
     }
 }
 
-/// Whether a header is about this entity.
+/// Return whether a header is about this entity.
 pub(super) fn names(header: &EntityHeader, key: EntityKey) -> bool {
     header.entity_id == key.entity && header.scope_id == u32::from(key.scope)
 }

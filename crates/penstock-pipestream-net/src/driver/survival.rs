@@ -1,14 +1,14 @@
-//! A session that goes on when its connection is lost (layer 2).
+//! A session that continues when its connection is lost (layer 2).
 //!
 //! ```text
 //!             the connection is lost               a client has dialled, a server was called again
 //!  attached ──────────────────────────► detached ──────────────────────────────────────────────► attached, by another
-//!      │                                   └─ nobody came in time, or the peer refuses: the session ends     `Link`
-//!      └─ the peer has closed it, or one of both ends does not go on: the session ends
+//!      │                                   └─ no connection in time, or the peer refuses: the session ends   `Link`
+//!      └─ the peer has closed it, or one end does not continue: the session ends
 //! ```
 //!
-//! At a server every connection begins with a session of its own. Where its client names one that waits, the
-//! connection is handed to that one's driver ([`Returning`]).
+//! At a server every connection begins with a new session. Where its client names one that waits, the connection is
+//! handed to that session's driver ([`Returning`]).
 
 use std::sync::Arc;
 
@@ -31,9 +31,10 @@ impl Driver {
     /// The connection is lost: the session waits for another one, or ends.
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
-        // A server that was too busy to hear in time who comes back has not said that the session is over.
+        // A client that returns to a server that was too busy to hear from it in time has not been told that the
+        // session is over.
         let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
-        // What the peer has closed is over, and so is what this end has.
+        // A session that the peer or this end has closed is over.
         let over = match error {
             ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON && !unheard,
             ConnectionError::LocallyClosed if self.durable.is_some() => {
@@ -53,7 +54,7 @@ impl Driver {
         }
     }
 
-    /// The server does not listen any more, which nobody says on the connection. Says whether the session waits.
+    /// Handle the server's disappearance, which no packet on the connection reports. Return whether the session waits.
     pub(super) fn handle_gone(&mut self, reason: Reason) -> bool {
         if self.session.is_suspended() {
             return true;
@@ -84,7 +85,7 @@ impl Driver {
             self.layer2.void(key);
             self.batches.sink(SinkEvent::AttemptFailed { key });
         }
-        // What was to be sent comes again; whoever waits for its ticket has it.
+        // What was to be sent is sent again; callers that wait for a ticket have it.
         self.outgoing.clear();
         self.answer_announced();
         self.pump.lose(&self.link.entity);
@@ -92,20 +93,20 @@ impl Driver {
         true
     }
 
-    /// Another connection may be there, or never come. Says whether the session is attached again.
+    /// Handle another connection, or that none is established. Return whether the session is attached again.
     pub(super) fn handle_met(&mut self, met: Met) -> bool {
         match met {
             Met::Dialled(dialled) => {
                 let (connection, control) = *dialled;
                 self.attach(connection, Control::new(Some(control)));
-                // Misuse alone, which it is not.
+                // Only misuse fails, which this is not.
                 self.session.reconnect(now()).is_ok()
             }
             Met::Returned(returning) => self.handle_returned(*returning),
             Met::Nobody(why) => {
                 let reason = Reason { code: ErrorCode::IdleTimeout, message: format!("the connection is lost: {why}") };
                 if let Some(durable) = self.durable.as_mut().filter(|_| self.link.shared.role == Role::Client) {
-                    // The next process may be luckier.
+                    // The next process may succeed.
                     durable.stays();
                 }
                 self.session.handle_connection_lost(now(), reason, false);
@@ -122,7 +123,7 @@ impl Driver {
             connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session is another client's");
             return is_up;
         }
-        // The old connection is gone, though nobody here has noticed.
+        // The old connection is gone, though this end has not noticed.
         if is_up && !self.detach("its client is back") {
             connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
             return true;
@@ -130,7 +131,7 @@ impl Driver {
         let old = self.link.connection.clone();
         self.attach(connection, control);
         old.close(quic_code(ErrorCode::NoError), b"the session goes on over another connection");
-        // What is wrong with it closes the session by itself.
+        // The session closes by itself if something is wrong with it.
         let _ = self.session.adopt(now(), fresh);
         true
     }
@@ -146,8 +147,8 @@ impl Driver {
         self.accepting = accept(&self.link);
     }
 
-    /// The peer of a fresh connection names a session that waits: its driver takes the connection. Gives the driver back
-    /// where there is none.
+    /// Hand a fresh connection whose peer names a session that waits to that session's driver. Return the driver where
+    /// there is none.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
         let (calls, waiting) = match &self.road {
             Road::Waits { returns, .. } => (returns.of(named), returns.take(named)),
@@ -170,8 +171,8 @@ impl Driver {
         None
     }
 
-    /// The session has its name: others may go on with it. False: at a server another session has that name, be it one that
-    /// waits for its client.
+    /// Register the session's name, so that it can be continued. Return false if, at a server, another session has that
+    /// name, even one that waits for its client.
     pub(super) fn register(&mut self, name: SessionId) -> bool {
         if self.link.shared.role == Role::Client {
             return true;
@@ -194,7 +195,7 @@ impl Driver {
     }
 }
 
-/// Whether both connections are of a client with the same certificate, or of some without.
+/// Return whether both connections belong to a client with the same certificate, or both have none.
 fn same_client(one: &Connection, other: &Connection) -> bool {
     certificate(one) == certificate(other)
 }

@@ -1,5 +1,5 @@
-//! `--events F`: what happens in the sessions, as JSON lines (interfaces of the command line). The driver hands over
-//! records; a thread of its own makes text of them and appends it.
+//! `--events F`: the events of the sessions, as JSON lines (interfaces of the command line). The driver hands over
+//! records; a dedicated thread turns them into text and appends it.
 
 mod record;
 
@@ -20,9 +20,9 @@ use crate::clock::now;
 use crate::counters::LogCounters;
 use crate::{Error, Result};
 
-/// Batches that wait for the disk; beyond it the drivers wait, so that nothing is lost.
+/// Number of batches that may wait for the disk; beyond it the drivers wait, so that nothing is lost.
 const WAITING_BATCHES: usize = 256;
-/// How much text is collected before it is written, while more is there.
+/// Amount of text that is collected before it is written, while more is available.
 const WRITE_SIZE: usize = 256 << 10;
 
 /// A log of events that any number of sessions may share. Lines of one session are in order.
@@ -39,7 +39,7 @@ enum Message {
 }
 
 impl EventLog {
-    /// Appends to a file, which is made if it is not there.
+    /// Append to a file, which is created if it does not exist.
     pub fn create(path: &Path) -> Result<Self> {
         let open = || OpenOptions::new().create(true).append(true).open(path);
         let file = open().map_err(|error| Error::file("cannot open the event log", path, error))?;
@@ -54,9 +54,9 @@ impl EventLog {
         Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path, counters })
     }
 
-    /// Hand events over. Waits only when the disk is far behind.
+    /// Hand events over. Wait only when the disk has fallen far behind.
     pub async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
-        // In a forked child there is no thread that would write it.
+        // In a forked child there is no thread to write it.
         let Ok(inbox) = self.inbox.get() else { return };
         // The thread ends with the process or by a panic; then there is no log.
         if let Err(mpsc::error::TrySendError::Full(batch)) = inbox.try_send(batch(session, events)) {
@@ -71,12 +71,12 @@ impl EventLog {
         let _ = inbox.blocking_send(batch(session, events));
     }
 
-    /// What it has counted.
+    /// Return its counters.
     pub(crate) fn counters(&self) -> &LogCounters {
         &self.counters
     }
 
-    /// Waits until all that was handed over is in the file.
+    /// Wait until everything that was handed over is in the file.
     pub async fn flush(&self) {
         let Ok(inbox) = self.inbox.get() else { return };
         let (done, written) = oneshot::channel();
@@ -117,13 +117,13 @@ impl Writer {
                     }
                     Message::Flush(done) => waiting.push(done),
                 }
-                // What is there by now goes out together; nothing waits for what is not.
+                // What is available by now is written together, without waiting for more.
                 next = if text.len() < WRITE_SIZE { messages.try_recv().ok() } else { None };
             }
             self.write(&text);
             text.clear();
             for done in waiting.drain(..) {
-                // Whoever waited may have given up.
+                // The caller may have stopped waiting.
                 let _ = done.send(());
             }
         }
@@ -137,7 +137,7 @@ impl Writer {
         }
         match written {
             Ok(()) => self.failed = false,
-            // Said once, until it works again: a full disk must not fill the log of the process as well.
+            // Logged once, until writing succeeds again: a full disk must not fill the log of the process as well.
             Err(error) if !self.failed => {
                 self.failed = true;
                 tracing::error!(path = %self.path.display(), %error, "events are lost");

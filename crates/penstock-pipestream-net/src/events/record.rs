@@ -73,7 +73,8 @@ struct Line<'a> {
 }
 
 impl LogEvent {
-    /// The line for an event, if it has one. The end has its own, because it is written after everything else.
+    /// Return the line for an event, if it has one. The end has a separate line, because it is written after everything
+    /// else.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         Some(Self(match event {
             Event::Agreed(agreement) => Record::Capabilities {
@@ -135,23 +136,24 @@ impl LogEvent {
         })
     }
 
-    /// The last line.
+    /// Return the last line.
     pub(crate) fn closed(reason: &Reason) -> Self {
         Self(Record::Closed { code: reason.code.code(), reason: reason.message.clone() })
     }
 
-    /// Appends the line to `text`.
+    /// Append the line to `text`.
     pub(super) fn append(&self, session: &str, time: &str, text: &mut Vec<u8>) {
         let start = text.len();
         match serde_json::to_writer(&mut *text, &Line { event: self, session, time }) {
             Ok(()) => text.push(b'\n'),
-            // Memory cannot fail and every key is a string, so this does not happen; half a line would be worse.
+            // Memory cannot fail and every key is a string, so this does not happen; half a line would be worse than
+            // none.
             Err(_) => text.truncate(start),
         }
     }
 }
 
-/// A moment in UTC with microseconds, as RFC 3339 writes it.
+/// Return a moment in UTC with microseconds, as RFC 3339 writes it.
 pub(super) fn rfc3339(unix_micros: u64) -> String {
     let (seconds, micros) = (unix_micros / 1_000_000, unix_micros % 1_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -160,7 +162,7 @@ pub(super) fn rfc3339(unix_micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// The Gregorian date of a day since 1970-01-01, counted in eras of 400 years that begin on 1 March.
+/// Return the Gregorian date of a day since 1970-01-01, counted in eras of 400 years that begin on 1 March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

@@ -1,4 +1,4 @@
-//! A stream from its first byte: its header, and a small payload if all of it is here already.
+//! A stream from its first byte: its header, and a small payload if all of it has already arrived.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,27 +12,27 @@ use crate::conceal::conceal;
 use crate::incoming::body::StreamEnd;
 use crate::transport::quic_code;
 
-/// Payloads up to here are collected before they are handed over.
+/// Payloads up to this length are collected before they are handed over.
 pub(super) const SMALL_PAYLOAD: u64 = 64 << 10;
-/// How many pieces are taken at a time; a piece is what one packet brought.
+/// Number of pieces taken at a time; a piece is the content of one packet.
 const PIECES: usize = 4;
 
-/// An entity stream whose header has come, and what it has brought besides.
+/// An entity stream whose header has arrived, with the bytes that arrived with it.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) stream: RecvStream,
     pub(super) header: EntityHeader,
     pub(super) rest: Bytes,
-    /// How the stream has ended, where it has.
+    /// The end of the stream, if it has ended.
     pub(super) end: Option<StreamEnd>,
 }
 
-/// What becomes of a header that was read.
+/// Result of reading a header.
 #[derive(Debug)]
 pub(super) enum Arrived {
-    /// Its payload is small and whole.
+    /// Its payload is small and complete.
     Whole(EntityHeader, Bytes),
-    /// Its payload is long, comes in chunks, or is not all here.
+    /// Its payload is long, arrives in chunks, or has not arrived completely.
     Begun(Begun),
 }
 
@@ -51,8 +51,8 @@ impl Arriving {
         self.stream.id()
     }
 
-    /// Reads the header, and the payload bytes that come in one go with it. It may be given up and called again.
-    /// `Err(None)`: reset or lost, and nobody knows which entity it was.
+    /// Read the header, and the payload bytes that arrive together with it. Safe to cancel and call again. `Err(None)`:
+    /// reset or lost, and the entity is unknown.
     pub(super) async fn head(&mut self) -> Result<(EntityHeader, Pieces), Option<core::Error>> {
         loop {
             let mut pieces = [const { Bytes::new() }; PIECES];
@@ -80,7 +80,7 @@ impl Arriving {
         error
     }
 
-    /// Takes what else is here of a small payload, without waiting for more.
+    /// Take the bytes of a small payload that have already arrived, without waiting for more.
     pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> Arrived {
         let mut end = None;
         let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
@@ -102,7 +102,7 @@ impl Arriving {
     }
 }
 
-/// What has come of a payload. Mostly one piece, which is not worth an allocation.
+/// The received part of a payload. Usually one piece, which is not worth an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     first: Bytes,
@@ -127,18 +127,18 @@ impl Pieces {
         self.more.iter().fold(self.first.len(), |sum, piece| sum.saturating_add(piece.len())) as u64
     }
 
-    /// All of them as one.
+    /// Return all of them as one.
     fn joined(self) -> Bytes {
         if self.more.is_empty() { self.first } else { Slab::default().copy(&self) }
     }
 }
 
-/// Where small payloads are copied to, because a piece keeps its packet alive, and all that came with it. Several share
-/// an allocation, which lives as long as one of them.
+/// Buffer to which small payloads are copied, because a piece keeps its whole packet alive. Several payloads share an
+/// allocation, which lives as long as one of them.
 #[derive(Debug, Default)]
 pub(super) struct Slab(BytesMut);
 
-/// Payloads up to a quarter of this share; beyond it the allocation costs little beside the copy.
+/// Payloads up to a quarter of this share an allocation; beyond it the allocation costs little compared with the copy.
 const SLAB: usize = 16 << 10;
 
 impl Slab {
@@ -157,7 +157,7 @@ impl Slab {
     }
 }
 
-/// What a future has to say now, without waiting for it.
+/// Poll a future once, without waiting for it.
 pub(super) async fn now<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {

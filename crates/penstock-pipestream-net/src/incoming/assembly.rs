@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex};
 use crate::incoming::body::Spool;
 use crate::outcomes::lock;
 
-/// A payload that comes in chunks, a stream each, in any order (decision 15). The driver makes it for the first chunk
-/// and lets go of it when the entity is resolved.
+/// A payload that arrives in chunks, each on its own stream, in any order (decision 15). The driver creates it for the
+/// first chunk and releases it when the entity is resolved.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
-    /// Made by the first chunk that has bytes, off the IO thread.
+    /// Created by the first chunk that has bytes, off the IO thread.
     spool: Mutex<Option<Arc<Spool>>>,
 }
 
 impl Assembly {
-    /// The file, opened where this is the first time. Blocks on the disk then.
+    /// Return the file; open it on the first call, which blocks on the disk.
     pub(crate) fn spool(&self, open: impl FnOnce() -> io::Result<Spool>) -> io::Result<Arc<Spool>> {
         let mut spool = lock(&self.spool);
         match &*spool {
@@ -22,7 +22,7 @@ impl Assembly {
         }
     }
 
-    /// The file, where a chunk has needed one.
+    /// Return the file, where a chunk has needed one.
     pub(crate) fn made(&self) -> Option<Arc<Spool>> {
         lock(&self.spool).clone()
     }

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use crate::outcomes::lock;
 use crate::transport::quic_code;
 
-/// How many pieces of a stream are taken at a time; a piece is what one packet brought.
+/// Number of pieces of a stream taken at a time; a piece is the content of one packet.
 const PIECES: usize = 128;
 
-/// Why a stream gave no more bytes.
+/// Why a stream has no more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
     /// The peer reset it.
@@ -43,14 +43,14 @@ impl From<ReadError> for StreamEnd {
 #[derive(Debug)]
 pub struct StreamBody {
     stream: RecvStream,
-    /// What came with the header.
+    /// Bytes that arrived with the header.
     first: Bytes,
-    /// How the stream ended while that was read, if it did.
+    /// The end of the stream, if it ended while the header was read.
     end: Option<StreamEnd>,
     stop: oneshot::Receiver<ErrorCode>,
-    /// What the stream is called in the session.
+    /// Number of the stream in the session.
     name: u64,
-    /// Set when all of it has come.
+    /// Set when all of it has arrived.
     whole: Arc<AtomicBool>,
 }
 
@@ -66,13 +66,13 @@ impl StreamBody {
         Self { stream, first, end, stop, name, whole }
     }
 
-    /// What the stream is called in the session.
+    /// Return the stream's number in the session.
     pub const fn name(&self) -> u64 {
         self.name
     }
 
-    /// What has come, in order, at least one byte; `None` when the stream has ended. Nothing is buffered here, so
-    /// whoever does not call this holds the peer back.
+    /// Return the bytes that have arrived, in order, at least one; `None` when the stream has ended. Nothing is
+    /// buffered here, so a caller that does not call this holds the peer back.
     pub async fn next(&mut self) -> Result<Option<VecDeque<Bytes>>, StreamEnd> {
         if let Some(end) = self.end {
             return Err(end);
@@ -83,7 +83,7 @@ impl StreamBody {
         let mut pieces = [const { Bytes::new() }; PIECES];
         let read = tokio::select! {
             biased;
-            // A session that is gone says nothing any more, and must not be asked twice.
+            // A session that is gone sends nothing any more, and its receiver must not be polled again.
             Ok(code) = &mut self.stop, if !self.stop.is_terminated() => {
                 self.stop(code);
                 return Err(StreamEnd::Stopped(code));
@@ -100,9 +100,9 @@ impl StreamBody {
         }
     }
 
-    /// STOP_SENDING.
+    /// Send STOP_SENDING.
     pub fn stop(&mut self, code: ErrorCode) {
-        // An error means that the stream has ended already.
+        // An error means that the stream has already ended.
         let _ = self.stream.stop(quic_code(code));
     }
 }
@@ -114,17 +114,17 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    /// Takes care of a file that was just made.
+    /// Take charge of a file that was just created.
     pub fn new(path: PathBuf) -> Self {
         Self { path: Some(path) }
     }
 
-    /// Return where it is.
+    /// Return its path.
     pub fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// It has been renamed and is nobody's temporary file any more.
+    /// Keep the file: it has been renamed and is no longer temporary.
     pub fn keep(mut self) {
         self.path = None;
     }
@@ -141,7 +141,7 @@ impl Drop for TempFile {
     }
 }
 
-/// Where the chunks of an entity are put together: an anonymous file, or one in the sink that becomes the entity's.
+/// Where the chunks of an entity are assembled: an anonymous file, or one in the sink that becomes the entity's.
 #[derive(Debug)]
 pub struct Spool {
     file: File,
@@ -154,7 +154,7 @@ impl Spool {
         Self { file, temp: Mutex::new(None) }
     }
 
-    /// Take a file in a sink, which goes with the spool unless its name is taken.
+    /// Take a file in a sink, which is deleted with the spool unless its name is taken over.
     pub fn named(file: File, temp: TempFile) -> Self {
         Self { file, temp: Mutex::new(Some(temp)) }
     }
@@ -164,17 +164,17 @@ impl Spool {
         &self.file
     }
 
-    /// The file's name, from now on the caller's to keep or to drop.
+    /// Return the file's name, which the caller now keeps or drops.
     pub fn take_temp(&self) -> Option<TempFile> {
         lock(&self.temp).take()
     }
 
-    /// Writes a chunk's bytes to their place. Blocks on the disk.
+    /// Write a chunk's bytes to their place. Blocks on the disk.
     pub fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         write_all_at(&self.file, bytes, offset)
     }
 
-    /// Reads from a place. Blocks on the disk.
+    /// Read from a place. Blocks on the disk.
     pub fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
         let mut buffer = vec![0; max];
         let count = read_at(&self.file, &mut buffer, offset)?;
@@ -183,14 +183,14 @@ impl Spool {
     }
 }
 
-/// Where an entity's bytes are when it is handed over.
+/// Location of an entity's bytes when it is handed over.
 #[derive(Debug)]
 pub enum Body {
     /// All in memory.
     Whole(Bytes),
-    /// Coming.
+    /// Still arriving.
     Stream(Box<StreamBody>),
-    /// In a file, put together from chunks.
+    /// In a file, assembled from chunks.
     Spooled(Arc<Spool>),
 }
 

@@ -25,7 +25,7 @@ impl From<StreamEnd> for Failure {
     }
 }
 
-/// One chunk's stream. Whoever brings the last one hands the entity over.
+/// Receive one chunk's stream. The task that receives the last chunk hands the entity over.
 pub(crate) async fn receive_chunk(
     mut body: StreamBody,
     entity: &Admitted,
@@ -48,7 +48,7 @@ pub(crate) async fn receive_chunk(
     }
 }
 
-/// Writes what comes to its place; the next pieces are read while the last ones are being written.
+/// Write the bytes of a chunk to their place; the next pieces are read while the last ones are being written.
 async fn write_chunk(
     body: &mut StreamBody,
     payload_length: u64,

@@ -1,4 +1,4 @@
-//! Entity streams of the peer: one task for each that is not here at once (sections 5.2 and 6.7).
+//! Entity streams of the peer: one task for each that has not arrived completely (sections 5.2 and 6.7).
 //!
 //! ```text
 //!  all of it here, up to 64 KiB ──► the driver admits it ──► handed over
@@ -8,7 +8,7 @@
 //!                  └► held: nothing is read until its PENDING or its scope is known (decisions 7 and 10)
 //! ```
 //!
-//! Nothing is hashed and no file is touched here: that is the consumer's part, off the IO thread.
+//! Nothing is hashed and no file is touched here: the consumer does that, off the IO thread.
 
 mod arriving;
 mod assembly;
@@ -37,11 +37,11 @@ use crate::counters::Counters;
 use crate::link::Link;
 use crate::transport::quic_code;
 
-/// Streams that came whole and are told to the driver together.
+/// Maximum number of complete streams that are reported to the driver together.
 const TOGETHER: usize = 256;
 
-/// Takes the peer's entity streams as they are opened, no more at a time than there are places. What is small and
-/// here already costs no task of its own.
+/// Accept the peer's entity streams as they are opened, no more at a time than there are places. A small entity that
+/// has already arrived costs no separate task.
 pub(crate) async fn accept_streams(link: Arc<Link>) {
     let (mut whole, mut slab) = (Vec::new(), Slab::default());
     while let Some((place, stream)) = next_stream(&link, &mut whole).await {
@@ -75,7 +75,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
     }
 }
 
-/// A place and the next stream. Before it waits for either, what has come is told.
+/// Return a place and the next stream. Before waiting for either, report the streams that have arrived.
 async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSemaphorePermit, RecvStream)> {
     let place = match Arc::clone(&link.places).try_acquire_owned() {
         Ok(place) => place,
@@ -90,7 +90,7 @@ async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSema
     let mut accepting = pin!(link.connection.accept_uni());
     let mut accepted = now(accepting.as_mut()).await;
     if accepted.is_none() && !whole.is_empty() {
-        // Packets that have come meanwhile first: each telling wakes the driver, and then the consumer.
+        // Packets that have arrived in the meantime first: each report wakes the driver, and then the consumer.
         tokio::task::yield_now().await;
         accepted = now(accepting.as_mut()).await;
     }
@@ -114,7 +114,7 @@ async fn tell_whole(link: &Link, whole: &mut Vec<Arrival>) -> bool {
     whole.is_empty() || link.commands.tell(Command::Arrived(std::mem::take(whole))).await
 }
 
-/// Takes whatever bidirectional streams the peer opens; the first one of a client is stream 0 (section 5.1).
+/// Accept the bidirectional streams that the peer opens; the first one of a client is stream 0 (section 5.1).
 pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
     while let Ok((send, receive)) = link.connection.accept_bi().await {
         let command = if u64::from(send.id()) == 0 { Command::Control(send, receive) } else { Command::Bidirectional };
@@ -124,7 +124,7 @@ pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
     }
 }
 
-/// One entity stream whose header is not here yet.
+/// Receive one entity stream whose header has not arrived yet.
 async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphorePermit) {
     match arriving.head().await {
         Err(error) => header_error(error, link).await,
@@ -147,7 +147,7 @@ async fn header_error(error: Option<core::Error>, link: &Link) {
     }
 }
 
-/// One entity stream whose header is here.
+/// Receive one entity stream whose header has arrived.
 async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePermit) {
     let Begun { mut stream, header, rest, end } = begun;
     let id = link.stream(stream.id());
@@ -167,7 +167,8 @@ async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePerm
     }
 }
 
-/// Asks the driver. Where the stream is held, nothing of it is read meanwhile, so a reset is seen later.
+/// Ask the driver to admit a header. Where the stream is held, nothing of it is read meanwhile, so a reset is seen
+/// later.
 async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict> {
     let (reply, answer) = oneshot::channel();
     if !link.commands.tell(Command::Header { stream, header: Box::new(header), reply }).await {
@@ -213,8 +214,8 @@ impl From<StreamEnd> for Collecting {
     }
 }
 
-/// Reads a small payload to the end of its stream. Copies it, because every piece would keep its packet alive. One
-/// that is too short is found by whoever checks it.
+/// Read a small payload to the end of its stream. Copy it, because every piece would keep its packet alive. A payload
+/// that is too short is detected by the code that checks it.
 async fn collect(body: &mut StreamBody, length: u64) -> Result<Bytes, Collecting> {
     let mut all = BytesMut::new();
     while let Some(pieces) = body.next().await? {

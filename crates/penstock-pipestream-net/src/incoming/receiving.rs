@@ -19,11 +19,11 @@ use crate::incoming::body::{Body, StreamEnd};
 use crate::types::{Attempt, Issued, Resumed};
 use crate::{Error, Result};
 
-/// How much of a spooled payload is read at a time.
+/// Amount of a spooled payload that is read at a time.
 const READ_SIZE: usize = 128 << 10;
 
-/// An entity's payload on its way to its consumer, and the way back to the session. It tells the session when it is
-/// dropped undecided.
+/// An entity's payload on its way to its consumer, and the connection back to the session. It notifies the session when
+/// it is dropped undecided.
 #[derive(Debug)]
 pub(super) struct Receiving {
     attempt: Attempt,
@@ -31,18 +31,18 @@ pub(super) struct Receiving {
     body: Option<Body>,
     pieces: VecDeque<Bytes>,
     offset: u64,
-    /// Made when the first bytes of a stream come.
+    /// Created when the first bytes of a stream arrive.
     check: Option<Box<PayloadCheck>>,
     /// The payload has been verified or has failed.
     checked: bool,
     sha256: Option<[u8; 32]>,
     link: Arc<EntityLink>,
     place: Option<OwnedSemaphorePermit>,
-    /// Bytes that came back from the consumer.
+    /// Bytes that the consumer has put back.
     unread: Bytes,
-    /// How many bytes the consumer has, less those.
+    /// Number of bytes that the consumer has, without those.
     processed: u64,
-    /// Only while it waits.
+    /// Set only while it waits.
     waiting: Option<Box<Waiting>>,
     decided: bool,
 }
@@ -51,24 +51,24 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 struct Waiting {
     state: Bytes,
-    /// How many bytes the consumer had.
+    /// Number of bytes that the consumer had.
     processed: u64,
-    /// Whether the session knows that it has more by now.
+    /// Whether the session has been told that the consumer has more by now.
     noted: bool,
-    /// Fires when its owner lets it go on.
+    /// Fires when its owner lets it continue.
     resumed: oneshot::Receiver<Resumed>,
 }
 
-/// What a consumer that does its own verification works with.
+/// Parts for a consumer that does its own verification.
 #[derive(Debug)]
 pub struct Parts {
-    /// Which entity, and which attempt at it.
+    /// The entity, and the attempt at it.
     pub attempt: Attempt,
     /// Whether it has children.
     pub dehydrated: bool,
     /// Its payload.
     pub body: Body,
-    /// What the payload is to be checked with.
+    /// The check for the payload.
     pub check: PayloadCheck,
     /// Its place among the streams of the peer: the peer may send another entity when it is dropped.
     pub place: Option<OwnedSemaphorePermit>,
@@ -100,7 +100,7 @@ impl Receiving {
         }
     }
 
-    /// The next bytes; `None` once they are known to be right.
+    /// Return the next bytes; `None` once they are verified.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         let next = match std::mem::take(&mut self.unread) {
             unread if unread.is_empty() => self.fresh_chunk().await?,
@@ -137,15 +137,15 @@ impl Receiving {
         Ok(None)
     }
 
-    /// A payload that came whole: it is known to be right before anybody sees it.
+    /// Return a payload that arrived completely: it is verified before any caller sees it.
     fn check_whole(&mut self) -> Option<Result<Bytes>> {
         let Some(Body::Whole(bytes)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
         let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &bytes);
         Some(self.verified(digest).map(|()| bytes))
     }
 
-    /// [`finish`](Self::finish) without waiting, where nothing has to be waited for. Gives the payload's length, which
-    /// whoever finishes many counts for all of them.
+    /// [`finish`](Self::finish) without waiting, where nothing has to be awaited. Return the payload's length, which a
+    /// caller that finishes many counts for all of them.
     pub(super) fn finish_now(&mut self) -> Option<Result<u64>> {
         if self.link.log.is_some() {
             return None;
@@ -163,14 +163,14 @@ impl Receiving {
         self.check.get_or_insert_with(|| Box::new(new_check(&self.header)))
     }
 
-    /// Reads what is left, then tells the session.
+    /// Read the remaining bytes, then notify the session.
     pub(super) async fn complete(self) -> Result<()> {
         let (attempt, link) = (self.attempt, Arc::clone(&self.link));
         self.finish().await?;
         if link.commands.urge(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
     }
 
-    /// Reads what is left; the session is still to be told.
+    /// Read the remaining bytes; the caller notifies the session.
     pub(super) async fn finish(mut self) -> Result<()> {
         while self.chunk().await?.is_some() {}
         self.decided = true;
@@ -187,7 +187,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Tells the session that the entity is rejected.
+    /// Notify the session that the entity is rejected.
     pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
@@ -198,7 +198,7 @@ impl Receiving {
         if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
     }
 
-    /// Whether a claim check would be kept.
+    /// Return whether a claim check would be kept.
     pub(super) fn check_claims(&self) -> Result<()> {
         self.link.claims.check_kept()
     }
@@ -207,20 +207,20 @@ impl Receiving {
         self.link.layer2().map(drop)
     }
 
-    /// Tells the session that the entity is left out.
+    /// Notify the session that the entity is skipped.
     pub(super) fn skip(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
         self.urge(Urgent::Skip { attempt: self.attempt, reason })
     }
 
-    /// These were the last bytes that the consumer got, and it has not looked at them: they are the next ones.
+    /// Put back the last bytes that the consumer got and has not looked at: they are the next ones.
     pub(super) fn unread(&mut self, bytes: Bytes) {
         self.processed = self.processed.saturating_sub(bytes.len() as u64);
         self.unread = bytes;
     }
 
-    /// Tells the owner that the entity waits.
+    /// Notify the owner that the entity waits.
     pub(super) async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
         let processed = self.processed;
         let validation = StoppingPointValidation {
@@ -237,8 +237,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Where the consumer of an entity that waits takes more bytes, its state is another one than its token's. Whoever has
-    /// the bytes can rely on that: no token is good after this.
+    /// Note that the consumer of an entity that waits takes more bytes, so its state differs from its token's. The
+    /// consumer of the bytes can rely on it: no token is valid after this.
     async fn note_progress(&mut self) {
         let (attempt, processed) = (self.attempt, self.processed);
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.noted) else { return };
@@ -250,11 +250,11 @@ impl Receiving {
         }
     }
 
-    /// Waits until it goes on.
+    /// Wait until it continues.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
         let Some(waiting) = &mut self.waiting else { return Err(Error::misuse("the entity does not wait".into())) };
         let resumed = (&mut waiting.resumed).await;
-        // The token may have come just before the consumer took more.
+        // The token may have arrived just before the consumer took more.
         let unchanged = waiting.processed == self.processed;
         self.waiting = None;
         match resumed {
@@ -264,16 +264,16 @@ impl Receiving {
         }
     }
 
-    /// Stores a claim check, then tells the session.
+    /// Store a claim check, then notify the session.
     pub(super) async fn defer(self, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
         let session = self.link.layer2()?;
-        // To its end, even if nobody waits for that: a claim check that is issued must be somebody's.
+        // It runs to its end, even if the caller has stopped waiting: a claim check that is issued must have an owner.
         let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
         deferring.await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
-    /// What a claim check says of the processing; the session adds what it knows of children and checkpoints. Whoever
-    /// redeems the claim check sends the entity again, so nothing goes on from there.
+    /// Return the state of the processing for a claim check; the session adds the state of children and checkpoints.
+    /// The peer that redeems the claim check sends the entity again, so nothing resumes from there.
     fn stopping_point(&self) -> StoppingPointValidation {
         let waiting = self.waiting.as_ref();
         StoppingPointValidation {
@@ -297,7 +297,7 @@ impl Receiving {
             Ok(claim) => claim,
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
-                // After the end of the session nobody needs to know.
+                // After the end of the session there is nothing to inform.
                 let _ = self.reject(Reason { code, message: error.to_string() });
                 return Err(error);
             }
@@ -314,7 +314,7 @@ impl Receiving {
         answer.inspect_err(|_| claims.void(claim.id)).map(|()| ClaimCheck::from(&claim))
     }
 
-    /// Leaves verification and decision to the caller.
+    /// Leave verification and decision to the caller.
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
         self.decided = true;
         let (body, check) = (self.body.take()?, new_check(&self.header));
@@ -400,7 +400,8 @@ impl Receiving {
     }
 }
 
-/// What a token is good for (section 9.6): the bytes that the consumer has, and what it has made of them.
+/// Return the checksum of the state for which a token is valid (section 9.6): the bytes that the consumer has, and its
+/// state.
 fn state_checksum(state: &[u8], processed: u64) -> Bytes {
     let sha256 = Sha256::new().chain_update(processed.to_be_bytes()).chain_update(state);
     Bytes::copy_from_slice(&sha256.finalize())

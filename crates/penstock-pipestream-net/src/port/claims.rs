@@ -15,92 +15,93 @@ use crate::clock::now;
 use crate::outcomes::lock;
 use crate::{Error, Result};
 
-/// The claim checks that an end has issued, over all its sessions (decision 20). Nobody hears of a change before it is
+/// The claim checks that an end has issued, over all its sessions (decision 20). A change is not reported before it is
 /// stored.
 pub trait ClaimChecks: fmt::Debug + Send + Sync {
-    /// Check whether entities may be set aside.
+    /// Check whether entities may be deferred.
     ///
     /// # Errors
     ///
-    /// Misuse where claim checks are kept nowhere.
+    /// Misuse where claim checks are not stored.
     fn check_kept(&self) -> Result<()>;
 
     /// Issue a claim check; it is stored when this returns.
     fn issue(self: Arc<Self>, terms: ClaimTerms, details: Details) -> BoxFuture<'static, Result<Claim>>;
 
-    /// Take a claim check back that nobody has heard of.
+    /// Revoke a claim check that has not been reported to a peer.
     fn void(&self, id: u64);
 
-    /// Return what is known of a claim check.
+    /// Return the state of a claim check.
     fn query(self: Arc<Self>, id: u64) -> BoxFuture<'static, Result<ClaimResponse>>;
 
-    /// Give a deferred entity of `session` to the session `by`, once; stored when this returns.
+    /// Transfer a deferred entity of `session` to the session `by`, once; stored when this returns.
     fn redeem(self: Arc<Self>, id: u64, session: SessionId, by: SessionId)
     -> BoxFuture<'static, Result<ClaimResponse>>;
 
-    /// Note what became of an entity in the session that had redeemed it.
+    /// Record the outcome of an entity in the session that had redeemed it.
     fn settle(&self, id: u64, by: SessionId, status: Status);
 
     /// Settle a claim check that no session has redeemed; stored when this returns.
     fn settle_here(self: Arc<Self>, id: u64, status: Status) -> BoxFuture<'static, Result<()>>;
 
-    /// Return those that a session has redeemed, and that nobody has settled.
+    /// Return the claim checks that a session has redeemed and that are not settled.
     fn redeemed_by(&self, session: SessionId) -> HashSet<u64>;
 
-    /// Settle what a session has redeemed, and nobody has settled: it has failed with the session.
+    /// Settle the claim checks that a session has redeemed and that are not settled: they have failed with the session.
     fn fail_redeemed(&self, by: SessionId) {
         for id in self.redeemed_by(by) {
             self.settle(id, by, Status::Failed);
         }
     }
 
-    /// Settle what sessions of an earlier process had redeemed and not sent, but for the sessions that go on.
+    /// Settle the claim checks that sessions of an earlier process had redeemed and not sent, except for the sessions
+    /// that continue.
     fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool);
 
-    /// Return how many are known.
+    /// Return how many claim checks are stored.
     fn count(&self) -> u64;
 
-    /// Return the first of those whose expiry and ID come after this, in that order.
+    /// Return the first claim checks whose expiry and ID follow this, in that order.
     fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow>;
 
-    /// Return those that may be redeemed, in the order in which they were issued.
+    /// Return the claim checks that may be redeemed, in the order in which they were issued.
     fn open_rows(&self) -> Vec<ClaimRow>;
 
-    /// Wait for claim checks that are open and have a higher number, and return the number of the last with them.
+    /// Wait for claim checks that are open and have a higher number, and return them with the number of the last one.
     fn fresh(self: Arc<Self>, after: u64) -> BoxFuture<'static, (Vec<ClaimRow>, u64)>;
 
-    /// Note that from now on a sink keeps what is settled without a session; return what was.
+    /// Note that from now on a sink stores what is settled without a session; return what was settled so far.
     fn note_in_sink(&self) -> Vec<ClaimRow>;
 
-    /// Return what a sink is to keep of a claim check that was settled without a session.
+    /// Return the row that a sink is to store for a claim check that was settled without a session.
     fn done_here(&self, id: u64) -> Option<ClaimRow>;
 
     /// Return how often a limit was exceeded.
     fn counters(&self) -> &ClaimCounters;
 
-    /// Write what is there and give the place back: nothing is issued or changed any more.
+    /// Write the remaining changes and release the store: nothing is issued or changed any more.
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// How often a limit of claim checks was exceeded.
 #[derive(Debug, Default)]
 pub struct ClaimCounters {
-    /// None could be issued: there were too many, or they stood for too much.
+    /// None could be issued: there were too many, or their entities took too much room.
     pub full: AtomicU64,
-    /// Redemptions that came too late.
+    /// Redemptions that were too late.
     pub expired: AtomicU64,
 }
 
 impl ClaimCounters {
-    /// Return them by the names of the limits.
+    /// Return the counters by the names of the limits.
     pub fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [("claims", read(&self.full)), ("claim_life", read(&self.expired))].into_iter()
     }
 }
 
-/// Return no claim checks: entities are not set aside, and no claim check is known. What is forgotten could be redeemed
-/// twice (section 10.8), so an end without a place for them issues none.
+/// Return a store without claim checks: entities are not deferred, and no claim check is found. A claim check that was
+/// forgotten could be redeemed twice (section 10.8), so an end without a store issues none.
 pub fn no_claim_checks() -> Arc<dyn ClaimChecks> {
     Arc::new(NoClaimChecks::default())
 }

@@ -1,16 +1,16 @@
-//! The ports of this driver: what it needs of others, as traits. Adapters implement them and know nothing else of the
-//! driver; the driver knows no adapter.
+//! The ports of this driver: its requirements on other crates, as traits. Adapters implement them and know nothing else
+//! of the driver; the driver knows no adapter.
 //!
 //! ```text
 //!  EntitySink ── open ──► SinkSession      where a server's sessions go, and where one session's entities go
-//!       ▲                     │ SessionControl: what a sink tells its session
-//!       └─ RecoveredSession ◄─┘ what a sink has of a session of an earlier process
+//!       ▲                     │ SessionControl: the notifications of a sink to its session
+//!       └─ RecoveredSession ◄─┘ the stored part of a session of an earlier process
 //!  ClaimChecks                             the claim checks that an end has issued
 //!  PortService                             another protocol on a server's port
 //! ```
 //!
-//! The other items here are what the traits speak of: payloads as they come ([`Body`], [`Parts`]), and where chunks are put
-//! together ([`Spool`]).
+//! The other items here are the types that the traits use: payloads as they arrive ([`Body`], [`Parts`]), and the place
+//! where chunks are assembled ([`Spool`]).
 
 mod claims;
 mod service;

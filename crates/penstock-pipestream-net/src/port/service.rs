@@ -7,7 +7,7 @@ use quinn::Connection;
 
 /// Another protocol on a server's port. Clients choose it by ALPN.
 pub trait PortService: fmt::Debug + Send + Sync {
-    /// Return what the protocol is called in the handshake.
+    /// Return the protocol's name in the handshake.
     fn alpn(&self) -> &'static [u8];
 
     /// Return whether its clients must have a certificate where those of sessions must.

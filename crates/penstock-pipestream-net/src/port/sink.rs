@@ -15,7 +15,7 @@ use crate::incoming::{IncomingEntity, Spool, Untaken};
 use crate::transport::Intake;
 use crate::types::Attempt;
 
-/// Where the entities of a server's sessions go.
+/// Destination of the entities of a server's sessions.
 pub trait EntitySink: fmt::Debug + Send + Sync {
     /// Open a place for a session.
     fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
@@ -25,17 +25,17 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
         Intake::Concurrent
     }
 
-    /// Return what finds the sessions of an earlier process; `None` where they do not go on.
+    /// Return the lookup of an earlier process's sessions; `None` where sessions do not continue.
     fn recovery(&self) -> Option<&dyn SessionRecovery> {
         None
     }
 
-    /// Return whether it keeps what was settled without a session.
+    /// Return whether it stores what was settled without a session.
     fn keeps_settled(&self) -> bool {
         false
     }
 
-    /// Keep what was settled without a session; what is kept already is not kept twice. Blocks on the disk.
+    /// Store what was settled without a session; rows that are already stored are not stored twice. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -61,10 +61,10 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
     }
 }
 
-/// What finds the sessions of an earlier process in a sink.
+/// Looks up the sessions of an earlier process in a sink.
 pub trait SessionRecovery {
-    /// Find what is there of a session, as far as it is about these entities. Without the name of its place it is the last
-    /// one that had its ID. Blocks on the disk.
+    /// Find the stored part of a session, as far as it concerns these entities. Without the name of its place it is the
+    /// last one that had its ID. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -72,9 +72,9 @@ pub trait SessionRecovery {
     fn find(&self, id: &str, place: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>>;
 }
 
-/// What a sink has of a session that an earlier process had open.
+/// The stored part of a session that an earlier process had open.
 pub trait RecoveredSession: fmt::Debug + Send {
-    /// Return whether an entity is stored, and its line says so.
+    /// Return whether an entity is stored, and has its line.
     fn has(&self, key: EntityKey) -> bool;
 
     /// Return the stored entities.
@@ -83,7 +83,7 @@ pub trait RecoveredSession: fmt::Debug + Send {
     /// Return whether its list has its last line.
     fn is_closed(&self) -> bool;
 
-    /// Close its list, of which nothing more can come. Blocks on the disk.
+    /// Close its list, to which nothing more can be added. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ pub struct NewSession {
     pub id: Arc<str>,
     /// The way back to it.
     pub control: Arc<dyn SessionControl>,
-    /// The types of entities that are stored and set aside, where there are any.
+    /// The types of entities that are stored and deferred, where there are any.
     pub defer: Option<Arc<DeferTypes>>,
     /// The SHA-256 of the client's certificate, if it has shown one.
     pub certificate: Option<[u8; 32]>,
@@ -110,68 +110,68 @@ pub struct NewSession {
 /// A session's place in a sink.
 #[derive(Debug)]
 pub struct OpenSession {
-    /// What takes its entities.
+    /// Receiver of its entities.
     pub sink: Arc<dyn SinkSession>,
-    /// Fires when the session's last line is written. Its sender goes where the sink could not write that.
+    /// Fires when the session's last line is written. Its sender is dropped where the sink could not write the line.
     pub done: oneshot::Receiver<()>,
 }
 
-/// What takes the entities of one session. When the driver and all that works for the session have dropped it, the session
-/// is over.
+/// Receiver of the entities of one session. The session is over when the driver and all tasks of the session have
+/// dropped it.
 pub trait SinkSession: fmt::Debug + Send + Sync {
-    /// Take entities that may be received: verify them, store them, and tell the session what became of each.
+    /// Take entities that may be received: verify them, store them, and notify the session of the outcome of each.
     fn deliver(&self, entities: EntityBatch<'_>);
 
-    /// Take what the driver has seen, in order. `Some`: the sink is far behind, and takes it when this is done; the driver
-    /// waits, and so holds the peer back.
+    /// Take the driver's events, in order. `Some`: the sink has fallen far behind, and takes them when the future is
+    /// done; the driver waits, and so holds the peer back.
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>>;
 
-    /// Make a place where the chunks of an entity are put together. Blocks on the disk.
+    /// Create a place where the chunks of an entity are assembled. Blocks on the disk.
     ///
     /// # Errors
     ///
     /// Those of the disk.
     fn spool(&self, attempt: Attempt) -> io::Result<Spool>;
 
-    /// Return what the session's place is called, if the next process can find it by that.
+    /// Return the name of the session's place, if the next process can find it by that.
     fn place(&self) -> Option<&str> {
         None
     }
 
-    /// Wait until the lines of what was observed are durable. False: the disk has refused some.
+    /// Wait until the lines of observed events are durable. Return false if the disk has refused some.
     fn flush(&self) -> BoxFuture<'_, bool> {
         ready(true).boxed()
     }
 
     /// Write the list's last line now, and make it durable: the client has ended its root scope, everything in it is
-    /// terminal, and the session's records say so.
+    /// terminal, and the session's records contain that.
     fn close_list(&self) -> BoxFuture<'_, ()> {
         ready(()).boxed()
     }
 }
 
-/// What a sink tells a session. After the session's end nobody hears it.
+/// Notifications from a sink to a session. After the session's end they have no effect.
 pub trait SessionControl: fmt::Debug + Send + Sync {
-    /// Say that entities are safely delivered.
+    /// Report that entities are safely delivered.
     fn complete(&self, attempts: Vec<Attempt>);
 
-    /// Say that an attempt at an entity has failed.
+    /// Report that an attempt at an entity has failed.
     fn fail(&self, attempt: Attempt, reason: Reason);
 
-    /// Say that an entity is stored and is to be set aside.
+    /// Report that an entity is stored and is to be deferred.
     fn set_aside(&self, attempt: Attempt, details: Details);
 
-    /// End the session: its list lacks what should be in it.
+    /// End the session: its list lacks entries.
     fn abort(&self, reason: Reason);
 
-    /// Count a payload that came whole and right.
+    /// Count a payload that arrived completely and verified.
     fn count(&self, bytes: u64);
 
-    /// Say that the peer has reset an entity's stream.
+    /// Report that the peer has reset an entity's stream.
     fn stream_reset(&self, stream: u64, attempt: Attempt, code: u64) -> BoxFuture<'_, ()>;
 }
 
-/// What a driver tells a sink.
+/// Notifications from a driver to a sink.
 #[derive(Debug)]
 pub enum SinkEvent {
     /// An attempt to bring an entity may be received.
@@ -184,10 +184,10 @@ pub enum SinkEvent {
         header: Arc<EntityHeader>,
         /// Whether it has children.
         dehydrated: bool,
-        /// Whether it is what the session has redeemed a claim check for.
+        /// Whether it is the entity for which the session has redeemed a claim check.
         redeems: bool,
     },
-    /// What has come of an entity is void; it may come again.
+    /// The received part of an entity is void; it may be sent again.
     AttemptFailed {
         /// The entity.
         key: EntityKey,
@@ -207,11 +207,11 @@ pub enum SinkEvent {
         parent_id: u32,
         /// Its terminal status.
         status: Status,
-        /// Why.
+        /// The reason.
         reason: Option<Reason>,
-        /// How many attempts have failed before.
+        /// Number of attempts that failed before.
         failures: u32,
-        /// The claim check under which it was set aside.
+        /// The claim check under which it was deferred.
         claim: Option<u64>,
         /// Its header, where it was not admitted.
         header: Option<Arc<EntityHeader>>,
@@ -225,12 +225,12 @@ pub enum SinkEvent {
 pub struct SinkLimits {
     /// The headers of open entities had too many bytes.
     pub headers: u64,
-    /// FAILED lines waited for too much room.
+    /// FAILED lines that waited took too much room.
     pub lines: u64,
 }
 
-/// Entities that are handed over together. What ties each to its session is added as it is taken: a count that two threads
-/// change in turn costs as much as a small entity's hash.
+/// Entities that are handed over together. The tie of each to its session is added when it is taken: a reference count
+/// that two threads change in turn costs as much as a small entity's hash.
 #[derive(Debug)]
 pub struct EntityBatch<'a> {
     entities: Vec<(Untaken, OwnedSemaphorePermit)>,

@@ -30,7 +30,7 @@ fn many_are_sent_taken_and_completed_together() {
     let (_pair, client, server) = both();
     let payload = |n: u32| Payload::bytes(n.to_be_bytes().repeat(1 + n as usize % 5_000));
     let mut items: Vec<_> = (0..600).map(|n| (draft("x/y"), payload(n))).collect();
-    // Refused before it is announced: it takes no ID, and the others keep their order.
+    // It is refused before it is announced: it takes no ID, and the others keep their order.
     items[300].0.layer = 9;
     let sending = spawn({
         let client = client.clone();
@@ -164,12 +164,12 @@ fn a_caller_that_takes_nothing_holds_the_sender_back_but_not_stream_0() {
     let payload = vec![5; 400_000];
     let mut sent = 0;
     let deadline = Instant::now() + Duration::from_secs(3);
-    // More than all windows and queues together take.
+    // More than all windows and queues together hold.
     while wait(client.send(draft("x/y"), Payload::bytes(payload.clone())), Some(deadline), &mut || Ok(())).is_ok() {
         sent += 1;
         assert!(sent < 500, "nothing held the sender back");
     }
-    // Control frames still go both ways.
+    // Control frames are still exchanged.
     let answer = block(client.checkpoint(0, 0, Some(Duration::from_millis(100)))).unwrap();
     assert!(!answer.satisfied);
     let mut taken = 0;
@@ -206,7 +206,7 @@ fn whoever_sees_an_entity_fail_with_its_session_can_see_that_it_was_the_session(
     let (_pair, client, server) = both();
     let tickets: Vec<_> = (0..50).map(|_| block(client.send(draft("x/y"), Payload::empty())).unwrap()).collect();
     let _entity = block(server.next_entity()).unwrap().unwrap();
-    // Not what penstock's server does with open entities, but what another's may.
+    // penstock's server does not do this with open entities, but another one may.
     server.abort(Reason { code: ErrorCode::NoError, message: String::new() }).unwrap();
     assert_eq!(block(client.wait_resolved(tickets[0].key)).unwrap().status, Status::Failed);
     assert_eq!(client.is_closed().unwrap().map(|reason| reason.code), Some(ErrorCode::NoError));

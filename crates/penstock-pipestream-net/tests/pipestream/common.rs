@@ -1,4 +1,4 @@
-//! What tests of the driver share, whatever takes their entities: a server, and a client that trusts it.
+//! Helpers that tests of the driver share, whatever takes their entities: a server, and a client that trusts it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream_net::{Client, Consumer, EntityDraft, Server, ServerOptions, SessionHandle, SessionOptions};
 use tempfile::TempDir;
 
-/// Longer than anything here takes, even on a busy machine.
+/// Longer than any test here takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits on the test's own thread, as Python does.
+/// Wait on the test's own thread, as Python does.
 pub(crate) fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + PATIENCE), &mut || Ok(())).expect("within a minute")
 }
@@ -29,7 +29,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A server in a folder of its own, which holds its certificate.
+    /// Create a server in its own folder, which contains its certificate.
     pub(crate) fn bind(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
         let mut options = ServerOptions::new(anywhere(), tls);
@@ -57,7 +57,7 @@ pub(crate) fn container() -> EntityDraft {
     EntityDraft { dehydrate: true, ..draft("application/zip") }
 }
 
-/// Waits until something is so.
+/// Wait until a condition is true.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {

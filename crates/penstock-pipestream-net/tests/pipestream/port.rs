@@ -1,4 +1,4 @@
-//! The port of sinks, with a sink of a few lines that keeps everything in memory.
+//! The port of sinks, with a sink of a few lines that stores everything in memory.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,11 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::common::{Pair, block, draft, eventually};
 
-/// A sink that notes what it is told, and refuses what it is to refuse.
+/// A sink that records its input, and refuses what it is configured to refuse.
 #[derive(Debug, Default)]
 struct Memory {
     told: Mutex<Vec<String>>,
-    /// It is far behind until this fires.
+    /// The sink is far behind until this fires.
     behind: Option<Arc<Notify>>,
 }
 

@@ -24,13 +24,13 @@ pub(crate) struct RawClient {
     endpoint: Endpoint,
 }
 
-/// Runs a raw peer on the test's own thread.
+/// Run a raw peer on the test's own thread.
 pub(crate) fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("within a minute") })
 }
 
-/// Waits until something is so, while the peer's tasks run.
+/// Wait until a condition is true, while the peer's tasks run.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -39,7 +39,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What trusts the server and speaks this protocol.
+/// Return a client configuration that trusts the server and speaks this protocol.
 pub(crate) fn client_config(pair: &Pair, alpn: &[u8]) -> quinn::ClientConfig {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(pair.dir.path().join("tls/ca.pem")).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn client_config(pair: &Pair, alpn: &[u8]) -> quinn::ClientConfig {
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
 }
 
-/// A connection without stream 0.
+/// Return a connection without stream 0.
 pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
     let endpoint = Endpoint::client(anywhere()).unwrap();
     let config = client_config(pair, alpn);
@@ -63,14 +63,14 @@ pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn
 }
 
 impl RawClient {
-    /// Stream 0 is open, nothing has been said.
+    /// Return a peer with stream 0 open that has sent nothing.
     pub(crate) async fn silent(pair: &Pair) -> Self {
         let (endpoint, connection) = connect(pair, b"pipestream/1").await.unwrap();
         let (send, receive) = connection.open_bi().await.unwrap();
         Self { connection, send, receive, decoder: FrameDecoder::new(), endpoint }
     }
 
-    /// Capabilities are agreed.
+    /// Return a peer that has agreed on capabilities.
     pub(crate) async fn agreed(pair: &Pair) -> Self {
         let mut client = Self::silent(pair).await;
         client.tell(&[Frame::Capabilities(capabilities())]).await;
@@ -84,7 +84,7 @@ impl RawClient {
         self.send.write_all(&bytes).await.unwrap();
     }
 
-    /// The next frame of the server, heartbeats excepted.
+    /// Return the next frame of the server, heartbeats excepted.
     pub(crate) async fn hear(&mut self) -> Frame {
         loop {
             match self.decoder.next_frame().unwrap() {
@@ -98,7 +98,7 @@ impl RawClient {
         }
     }
 
-    /// The next STATUS, and the ERROR frames before it.
+    /// Return the next STATUS, and the ERROR frames before it.
     pub(crate) async fn hear_status(&mut self) -> (StatusFrame, Vec<ErrorFrame>) {
         let mut errors = Vec::new();
         loop {
@@ -111,7 +111,7 @@ impl RawClient {
         }
     }
 
-    /// Expects an entity to fail with a code, said by ERROR and STATUS, and the connection to go on.
+    /// Expect an entity to fail with a code, reported by ERROR and STATUS, and the connection to continue.
     pub(crate) async fn expect_failed(&mut self, entity: u32, code: u32) {
         let (status, errors) = self.hear_status().await;
         assert_eq!((status.entity_id, status.status), (entity, Status::Failed), "{errors:?}");
@@ -126,11 +126,11 @@ impl RawClient {
     /// An entity stream with this on it, finished.
     pub(crate) async fn stream(&self, header: &EntityHeader, payload: &[u8]) {
         let mut stream = self.open(header, payload).await;
-        // The server may have stopped it already, which is what the test is about.
+        // The server may already have stopped it, which is what the test is about.
         let _ = stream.finish();
     }
 
-    /// An entity stream with this on it, left open.
+    /// Return an entity stream with this on it, left open.
     pub(crate) async fn open(&self, header: &EntityHeader, payload: &[u8]) -> SendStream {
         let mut stream = self.connection.open_uni().await.unwrap();
         stream.write_all(&header.encode()).await.unwrap();
@@ -138,7 +138,7 @@ impl RawClient {
         stream
     }
 
-    /// How the server closes the connection.
+    /// Return how the server closes the connection.
     pub(crate) async fn expect_closed(&self) -> (u64, String) {
         let closed = self.connection.closed().await;
         let ConnectionError::ApplicationClosed(close) = closed else { panic!("{closed}") };
@@ -151,7 +151,7 @@ impl RawClient {
         assert_eq!(self.connection.close_reason(), None);
     }
 
-    /// Closes as a client does that has nothing left to say.
+    /// Close as a client does that has nothing more to send.
     pub(crate) async fn close(self) {
         self.close_with(0).await;
     }
@@ -181,7 +181,7 @@ pub(crate) fn pending(entity_id: u32) -> Frame {
     status(entity_id, Status::Pending)
 }
 
-/// The right header for a payload in the root scope.
+/// Return the right header for a payload in the root scope.
 pub(crate) fn header(entity_id: u32, payload: &[u8]) -> EntityHeader {
     EntityHeader {
         entity_id,

@@ -1,6 +1,7 @@
-//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, what the work is that each
-//! stands for, and the file, or the objects of a store, that both are in before anybody hears of a change. An end that has
-//! neither issues none: what is forgotten could be redeemed twice (section 10.8).
+//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, a description of the
+//! entity behind each claim check, and the file, or the objects of a store, in which both are stored before a change is
+//! reported. An end without such a store issues none: a claim check that was forgotten could be redeemed twice (section
+//! 10.8).
 
 mod objects;
 mod state;
@@ -35,7 +36,7 @@ use crate::objects::ObjectSink;
 use crate::sync::lock;
 use crate::{Error, Result};
 
-/// What a file of claim checks says; whoever reads a sink's folder need not be its server. None where there is no file.
+/// Read a file of claim checks; a reader of a sink's folder need not be its server. Return none where there is no file.
 /// Blocks on the disk.
 pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
@@ -43,7 +44,7 @@ pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
     Ok(state.page((0, 0), usize::MAX))
 }
 
-/// What the servers of a sink in an object store say of their claim checks. Blocks on the store.
+/// Read the claim checks of the servers of a sink in an object store. Blocks on the store.
 pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
     let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
@@ -51,7 +52,7 @@ pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
     Ok(state.page((0, 0), usize::MAX))
 }
 
-/// Where claim checks are kept.
+/// Where claim checks are stored.
 #[derive(Debug)]
 enum Home {
     /// In a folder that belongs to one process at a time.
@@ -69,36 +70,36 @@ pub struct Claims {
     counters: ClaimCounters,
     store: OnceLock<Store>,
     opening: Mutex<()>,
-    /// Says that a claim check was issued.
+    /// Signals that a claim check was issued.
     issued: Notify,
-    /// A sink keeps which of them were settled without a session.
+    /// Whether a sink stores the ones that were settled without a session.
     noted: AtomicBool,
 }
 
-/// Fires when what was said before is on disk.
+/// Fires when all earlier changes are on disk.
 type Stored = Option<oneshot::Receiver<io::Result<()>>>;
 
 impl Claims {
-    /// A book in a folder, which is made if it is not there and belongs to one process at a time. Nobody hears of a
-    /// change before it is on disk.
+    /// Create a book in a folder, which is created if it does not exist and belongs to one process at a time. A change
+    /// is not reported before it is on disk.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
         Self::open_with(folder, ClaimLimits::default())
     }
 
-    /// The same, with limits.
+    /// Return the same, with limits.
     pub fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
         claims.open_now()?;
         Ok(claims)
     }
 
-    /// The book beside the sessions of a sink. Several servers may share a sink, and most have no claim checks: the first
-    /// that has takes the folder, and for another server of the same sink there is no claim check to be had.
+    /// Return the book next to the sessions of a sink. Several servers may share a sink, and most have no claim checks:
+    /// the first one that has some takes the folder, and other servers of the same sink cannot issue any.
     pub fn beside(sink: &Path) -> Arc<Self> {
         Self::beside_with(sink, ClaimLimits::default())
     }
 
-    /// The same, with limits.
+    /// Return the same, with limits.
     pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
         let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
@@ -110,8 +111,8 @@ impl Claims {
         claims
     }
 
-    /// The book of all servers of a sink in an object store, beside its sessions: what one of them has issued any of them
-    /// knows, and one redemption is good, whichever is asked. Blocks on the store.
+    /// Return the book of all servers of a sink in an object store, next to its sessions: each of them can find a claim
+    /// check that another one has issued, and one redemption is valid, whichever server is asked. Blocks on the store.
     pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
         claims.open_now()?;
@@ -119,8 +120,8 @@ impl Claims {
         Ok(claims)
     }
 
-    /// A server that was killed may have said COMPLETE of what redeemed a claim check, and not have settled it: the lists of
-    /// the sessions that redeemed say what became of that. Blocks on the disk.
+    /// Settle claim checks from the lists of the sessions that redeemed them: a server that was killed may have
+    /// reported COMPLETE for an entity that redeemed a claim check, and not have settled it. Blocks on the disk.
     pub fn settle_from(&self, sink: &Path) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
@@ -136,7 +137,7 @@ impl Claims {
             for (path, list) in lists.filter_map(|path| File::open(&path).ok().map(|list| (path, list))) {
                 for line in BufReader::new(list).split(b'\n') {
                     let line = line.map_err(|error| Error::file("cannot read", &path, error))?;
-                    // A list that was cut off ends with a line that is none.
+                    // A list that was cut off ends with an incomplete line.
                     let Ok(line) = Line::parse(&line) else { continue };
                     if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
                         // The last line of an entity counts.
@@ -153,8 +154,8 @@ impl Claims {
         Ok(())
     }
 
-    /// The same for a sink in an object store. A session that is not closed may still be going on, in another server:
-    /// only what its list says counts. Blocks on the store.
+    /// [`settle_from`](Self::settle_from) for a sink in an object store. A session that is not closed may still
+    /// continue in another server: only its list counts. Blocks on the store.
     pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
@@ -196,7 +197,7 @@ impl Claims {
         }
     }
 
-    /// Reads what is kept, once. Blocks on the disk or the store.
+    /// Read the stored claim checks, once. Blocks on the disk or the store.
     fn open_now(self: &Arc<Self>) -> Result<()> {
         let _opening = lock(&self.opening);
         if self.store.get().is_some() {
@@ -222,7 +223,7 @@ impl Claims {
         *lock(&self.state) = state;
         let this = Arc::downgrade(self);
         let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
-        // It was empty, and nobody else is here.
+        // It was empty, and only this call sets it.
         let _ = self.store.set(store);
         Ok(())
     }
@@ -236,7 +237,8 @@ impl Claims {
         opened.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
-    /// Reads what other servers of the sink have written, where there may be others. What has its end does not change.
+    /// Read what other servers of the sink have written, where there may be others. A claim check that has its final
+    /// state does not change.
     async fn read_others(&self, id: u64) -> Result<()> {
         let Home::Objects(sharing) = &self.home else { return Ok(()) };
         let known = lock(&self.state).book.get(id).map(|claim| claim.state);
@@ -253,7 +255,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives a deferred entity to a session, once; `Stored` fires when that stands.
+    /// Transfer a deferred entity to a session, once; `Stored` fires when that is durable.
     async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, Stored)> {
         if let Home::Objects(sharing) = &self.home {
             self.read_others(id).await?;
@@ -266,7 +268,7 @@ impl Claims {
             }
             let mut state = lock(&self.state);
             let claim = state.book.redeem(now(), id, session, by)?;
-            // The store has decided; the record is for those who read all of them.
+            // The store has decided; the record is for the readers of all records.
             drop(self.save(&mut state));
             return Ok((claim, None));
         }
@@ -276,25 +278,25 @@ impl Claims {
         Ok((claim, stored))
     }
 
-    /// A server begins: the sessions of the process before it are over, but for those that go on, and so is what they had
-    /// redeemed and not sent. Their lists have been read before. Claim checks that several servers share are the first one's
-    /// to settle.
+    /// Settle the claim checks of an earlier process when a server begins: that process's sessions are over, except for
+    /// those that continue, and so are the claim checks that they had redeemed and not sent. Their lists have been read
+    /// before. Claim checks that several servers share are settled by the first one.
     pub(crate) fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool) {
         let left = std::mem::take(&mut lock(&self.state).left);
         for (id, by) in left.into_iter().filter(|(_, by)| !goes_on(*by)) {
-            // What a list says of it stands.
+            // The state in a list takes precedence.
             self.settle(id, by, Status::Failed);
         }
     }
 
-    /// The first of those whose expiry and ID come after this.
+    /// Return the first claim checks whose expiry and ID follow this.
     pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
         let mut state = lock(&self.state);
         state.sweep();
         state.page(after, max)
     }
 
-    /// Waits for claim checks that are open and have a higher number, and gives the number of the last with them.
+    /// Wait for claim checks that are open and have a higher number, and return them with the number of the last one.
     pub(crate) async fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
         loop {
             let mut issued = pin!(self.issued.notified());
@@ -307,7 +309,7 @@ impl Claims {
         }
     }
 
-    /// Issues a claim check; it is stored when this returns.
+    /// Issue a claim check; it is stored when this returns.
     pub(crate) async fn issue(self: &Arc<Self>, terms: &ClaimTerms, details: Details) -> Result<Claim> {
         self.ready().await?;
         let (claim, stored) = {
@@ -337,21 +339,21 @@ impl Claims {
         self.counters.full.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a claim check back that nobody has heard of.
+    /// Revoke a claim check that has not been reported to a peer.
     pub(crate) fn void(&self, id: u64) {
         let mut state = lock(&self.state);
         state.book.void(id);
-        // Nobody waits for it: a claim check that comes back after a crash is one that nobody can name.
+        // This does not wait: a claim check that reappears after a crash is one whose ID is unknown to every peer.
         drop(self.save(&mut state));
         state.forget(id);
     }
 
-    /// What is known of a claim check.
+    /// Return the state of a claim check.
     pub(crate) async fn query(self: &Arc<Self>, id: u64) -> Result<ClaimResponse> {
         self.read_others(id).await?;
         let (response, stored) = {
             let mut state = lock(&self.state);
-            // What it tells may be on its way to the disk.
+            // The state that it reports may not be on the disk yet.
             let mut response = state.book.query(now(), id);
             if self.noted.load(Ordering::Relaxed) {
                 state.tell_place(&mut response);
@@ -361,7 +363,7 @@ impl Claims {
         written(stored).await.map(|()| response)
     }
 
-    /// Gives a deferred entity to a session, once; stored when this returns.
+    /// Transfer a deferred entity to a session, once; stored when this returns.
     pub(crate) async fn redeem(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<ClaimResponse> {
         let taken = self.take(id, session, by).await;
         if taken.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::ClaimExpired)) {
@@ -372,7 +374,7 @@ impl Claims {
         Ok(ClaimResponse { claim_id: id, found: Some(claim.found()) })
     }
 
-    /// What became of an entity in the session that had redeemed it.
+    /// Record the outcome of an entity in the session that had redeemed it.
     pub(crate) fn settle(&self, id: u64, by: SessionId, status: Status) {
         let mut state = lock(&self.state);
         if let Err(error) = state.book.settle(id, by, status) {
@@ -381,16 +383,16 @@ impl Claims {
         drop(self.save(&mut state));
     }
 
-    /// Settles a claim check that no session has redeemed; stored when this returns.
+    /// Settle a claim check that no session has redeemed; stored when this returns.
     pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
-        // Whoever sets it aside once more does that in a session, under a claim check of its own.
+        // To defer it again, a session issues a new claim check.
         if !status.is_terminal() || status == Status::Deferred {
             return Err(Error::misuse(format!("{status} settles no claim check")));
         }
         self.read_others(id).await?;
         let session = lock(&self.state).book.get(id).map(|claim| claim.session);
         let session = session.ok_or(core::Error::from(core::Violation::UnknownClaim { id }))?;
-        // What is redeemed already is settled by whoever has redeemed it, and that may be this.
+        // A claim check that is already redeemed is settled by the session that redeemed it, which may be this one.
         if let Err(error) = self.take(id, session, HERE).await
             && !lock(&self.state).book.get(id).is_some_and(|claim| claim.is_with(HERE))
         {
@@ -404,7 +406,7 @@ impl Claims {
         written(stored).await
     }
 
-    /// Hands what has changed to the store, in order.
+    /// Pass the changes to the store, in order.
     fn save(&self, state: &mut State) -> Stored {
         let mut records = Vec::new();
         while let Some(record) = state.book.poll_record() {
@@ -418,7 +420,7 @@ impl Claims {
         Some(store.save(&records))
     }
 
-    /// Fires when all that was handed to the store before is on disk.
+    /// Fire when everything that was passed to the store before is on disk.
     fn barrier(&self, state: &mut State) -> Stored {
         drop(self.save(state));
         self.store.get().map(|store| store.save(&[]))
@@ -514,7 +516,7 @@ impl ClaimChecks for Claims {
     }
 }
 
-/// All that the servers of a sink have written.
+/// Read everything that the servers of a sink have written.
 async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Result<()> {
     sharing.read_new(|(record, details)| state.restore(record, details)).await?;
     for id in sharing.redeemed().await? {

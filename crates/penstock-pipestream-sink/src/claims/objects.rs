@@ -6,10 +6,11 @@
 //!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
 //! ```
 //!
-//! An object appears whole or not at all, and a redemption is the store's to decide among all that try: the session whose server has put
-//! `redeemed/CLAIM` has the entity, in whatever process (section 10.8). A server reads what the others have written when
-//! a client asks about a claim check. Whatever order the records are read in, they say the same as long as those that
-//! issue come first. All of it is removed when no claim check that it is about can be known any more.
+//! An object appears whole or not at all, and the store decides a redemption among all that try: the session whose
+//! server has put `redeemed/CLAIM` has the entity, in whatever process (section 10.8). A server reads what the others
+//! have written when a client asks about a claim check. The order in which records are read does not change the result,
+//! as long as those that issue claim checks come first. All of them are removed when no claim check that they concern
+//! can be valid any more.
 
 use std::collections::HashSet;
 use std::io;
@@ -30,24 +31,26 @@ use crate::format::CLAIMS as FOLDER;
 
 const LOG: &str = "log";
 const REDEEMED: &str = "redeemed";
-/// Requests that are on their way at once.
+/// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
-/// So many batches, or so many bytes of them, are put together.
+/// Number of batches, or number of their bytes, at which they are merged.
 const BATCHES: usize = 64;
 const ROLL: usize = 4 << 20;
-/// No claim check is known for longer: a day, an hour that an expired one lingers, and an hour for clocks that differ.
+/// Time after which no claim check is valid any more: a day, an hour that an expired one is kept, and an hour for
+/// clocks that differ.
 const KEPT: Duration = Duration::from_secs(86_400 + 2 * 3_600);
-/// How often a server removes what is older.
+/// How often a server removes older objects.
 const SWEEP: Duration = Duration::from_secs(3_600);
-/// Times that a list of objects is read again because another server has put some of them together meanwhile.
+/// Number of times that a list of objects is read again because another server has merged some of them in the meantime.
 const ROUNDS: usize = 8;
 
-/// Who has redeemed a claim check.
+/// The session that has redeemed a claim check.
 #[derive(Debug, Serialize, Deserialize)]
 struct Marker {
     /// The session.
     by: String,
-    /// A store may have done what it says has failed; this tells our own attempt from another.
+    /// A store may have carried out a request that it reports as failed; this distinguishes our own attempt from
+    /// another.
     attempt: String,
 }
 
@@ -57,7 +60,7 @@ pub(super) struct Sharing {
     place: Place,
     /// The beginning of the names of our own objects.
     writer: String,
-    /// Objects of others that were read and are still there.
+    /// Objects of other servers that were read and still exist.
     seen: Mutex<Seen>,
     /// Calls of [`Sharing::read_new`].
     calls: AtomicU64,
@@ -76,7 +79,7 @@ impl Sharing {
         Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
     }
 
-    /// Where our own records go.
+    /// Return the log of our own records.
     pub(super) fn log(&self) -> ObjectLog {
         ObjectLog {
             place: self.place.clone(),
@@ -92,8 +95,8 @@ impl Sharing {
         &self.place
     }
 
-    /// What other servers have written since the last call, what issues claim checks first. One call asks the store for all
-    /// that wait.
+    /// Read what other servers have written since the last call, the records that issue claim checks first. One call
+    /// queries the store for all callers that wait.
     pub(super) async fn read_new(&self, each: impl FnMut(Change)) -> Result<()> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let mut seen = self.seen.lock().await;
@@ -107,19 +110,19 @@ impl Sharing {
         Ok(())
     }
 
-    /// The claim checks that were redeemed.
+    /// Return the claim checks that were redeemed.
     pub(super) async fn redeemed(&self) -> Result<Vec<u64>> {
         let found = list(&self.place, REDEEMED).await?;
         let names = found.iter().filter_map(|object| object.location.filename());
         Ok(names.filter_map(|name| u64::from_str_radix(name, 16).ok()).collect())
     }
 
-    /// The session that has redeemed a claim check, if there is one.
+    /// Return the session that has redeemed a claim check, if there is one.
     pub(super) async fn redeemer(&self, id: u64) -> Result<Option<SessionId>> {
         Ok(self.marker(id).await?.and_then(|marker| SessionId::parse(&marker.by).ok()))
     }
 
-    /// Redeems a claim check for a session, among all servers once; `Err`: the session that was faster.
+    /// Redeem a claim check for a session, once among all servers; `Err`: the session that was faster.
     pub(super) async fn redeem(&self, id: u64, by: SessionId) -> Result<std::result::Result<(), SessionId>> {
         let attempt = penstock_io::tls::random().map_err(|error| generic(io::Error::other(error.to_string())))?;
         let marker = Marker { by: by.to_string(), attempt: format!("{:016x}", u64::from_be_bytes(attempt)) };
@@ -155,11 +158,11 @@ impl Sharing {
     }
 }
 
-/// What all servers of a sink have written; a reader of a sink need not be a server of it.
+/// Read what all servers of a sink have written; a reader of a sink need not be a server of it.
 pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<()> {
     let (changes, _) = read(place, &HashSet::new(), "no writer").await?;
     in_order(changes).into_iter().for_each(&mut each);
-    // Those of a server that was killed before it had written so.
+    // Those of a server that was killed before it had written the record.
     for object in list(place, REDEEMED).await? {
         let Some(id) = object.location.filename().and_then(|name| u64::from_str_radix(name, 16).ok()) else { continue };
         let bytes = match place.store().get(&object.location).await {
@@ -175,7 +178,7 @@ pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<
     Ok(())
 }
 
-/// The records of objects that were not read before and are not this writer's, and the names of all of them.
+/// Return the records of objects that were not read before and are not this writer's, and the names of all of them.
 async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
     let (mut changes, mut read) = (Vec::new(), seen.clone());
     for _ in 0..ROUNDS {
@@ -211,7 +214,7 @@ async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Ve
     Err(generic(io::Error::other("other servers change their claim checks faster than they can be read")))
 }
 
-/// What issues claim checks comes before what is about them.
+/// Sort changes so that those that issue claim checks precede those that concern them.
 fn in_order(changes: Vec<Change>) -> Vec<Change> {
     let (mut issued, others): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|(record, _)| matches!(record, ClaimRecord::Issued(_)));
@@ -223,21 +226,21 @@ async fn list(place: &Place, below: &str) -> Result<Vec<ObjectMeta>> {
     place.store().list(Some(&place.path(&format!("{FOLDER}/{below}")))).try_collect().await
 }
 
-/// The objects of one server. Its names are never used again: each process has its own.
+/// The objects of one server. Its names are never used again: each process has different ones.
 #[derive(Debug)]
 pub(super) struct ObjectLog {
     place: Place,
     writer: String,
     next: u64,
-    /// Batches that are not put together yet.
+    /// Batches that are not merged yet.
     recent: Vec<(object_store::path::Path, Vec<u8>)>,
     bytes: usize,
-    /// When this server removed what is too old.
+    /// When this server last removed old objects.
     swept: Option<Instant>,
 }
 
 impl ObjectLog {
-    /// Stores records. Blocks on the store.
+    /// Store records. Blocks on the store.
     pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -259,20 +262,20 @@ impl ObjectLog {
 
     fn put(&mut self, records: &[u8]) -> io::Result<object_store::path::Path> {
         let path = self.place.path(&format!("{FOLDER}/{LOG}/{}-{:010}", self.writer, self.next));
-        // After an error the object may be there all the same, and another server may have read it: the name is used up.
+        // After an error the object may exist all the same, and another server may have read it: the name is used up.
         self.next = self.next.saturating_add(1);
         let bytes = [MAGIC, records].concat();
         wait(async { self.place.store().put(&path, PutPayload::from(bytes)).await.map(drop) })?;
         Ok(path)
     }
 
-    /// One object instead of many, so that a reader does not meet a hundred thousand of them.
+    /// Merge many objects into one, so that a reader does not have to read a hundred thousand of them.
     fn roll(&mut self) {
         let recent = std::mem::take(&mut self.recent);
         self.bytes = 0;
         let all: Vec<u8> = recent.iter().flat_map(|(_, records)| records.iter().copied()).collect();
         if let Err(error) = self.put(&all) {
-            // Nothing is lost: the small ones stay.
+            // Nothing is lost: the small ones remain.
             tracing::warn!(sink = self.place.uri(), %error, "batches of claim checks stay apart");
             return;
         }
@@ -283,7 +286,7 @@ impl ObjectLog {
     }
 }
 
-/// Removes what is about claim checks that are forgotten.
+/// Remove the objects of claim checks that are forgotten.
 async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
         let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);

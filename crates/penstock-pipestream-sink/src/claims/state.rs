@@ -1,4 +1,4 @@
-//! The book, what its claim checks stand for, and the order in which they were issued.
+//! The book, the descriptions of its claim checks' entities, and the order in which they were issued.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use penstock_wire::FastMap;
 
 use crate::Result;
 
-/// Who settles what no session has redeemed.
+/// The settler of claim checks that no session has redeemed.
 pub(super) const HERE: SessionId = SessionId::new([0; 16]);
 
-/// The most that `fresh` gives at a time.
+/// Maximum number of claim checks that `fresh` returns at a time.
 const FRESH: usize = 4_096;
-/// What all claim checks stand for together, in bytes.
+/// Maximum size of the details of all claim checks together, in bytes.
 const MAX_DETAILS: usize = 512 << 20;
-/// Details of claim checks that the book has forgotten are swept when there are so many more of them.
+/// Number of surplus details, of claim checks that the book has forgotten, at which they are swept.
 const SWEPT: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct State {
     /// Claim checks that are stored, by their number, in the order in which they were issued.
     pub(super) order: BTreeMap<u64, u64>,
     pub(super) last: u64,
-    /// What sessions of an earlier process had redeemed, and nobody has settled.
+    /// Claim checks that sessions of an earlier process had redeemed, and that are not settled.
     pub(super) left: Vec<(u64, SessionId)>,
 }
 
@@ -51,13 +51,13 @@ impl State {
         }
     }
 
-    /// Whether the work was done without a session, and the payload is in the sink.
+    /// Return whether the work was done without a session, and the payload is in the sink.
     pub(super) fn is_done_here(&self, claim: &Claim) -> bool {
         claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
             && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
     }
 
-    /// Whoever asks for what was done without a session hears where its payload lies.
+    /// Add the place of the payload to the answer about a claim check whose work was done without a session.
     pub(super) fn tell_place(&self, response: &mut ClaimResponse) {
         let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
         let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
@@ -109,7 +109,7 @@ impl State {
         self.order.insert(self.last, id);
     }
 
-    /// What was read from disk; those that expire first were issued first, mostly.
+    /// Number the claim checks that were read from disk; those that expire first were mostly issued first.
     pub(super) fn number_all(&mut self) {
         let mut found: Vec<_> = self.book.iter().map(|claim| (claim.expiry_micros, claim.id)).collect();
         found.sort_unstable();
@@ -131,7 +131,7 @@ impl State {
         (rows, last)
     }
 
-    /// Forgets what expired long ago.
+    /// Forget claim checks that expired long ago.
     pub(super) fn sweep(&mut self) {
         self.book.handle_timeout(now());
         if self.details.len() > 2 * self.book.len() + SWEPT {
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// All that is known, if it is no more than so many.
+    /// Return all claim checks, if there are no more than `most`.
     pub(super) fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
         self.sweep();
         if self.book.len() > most {

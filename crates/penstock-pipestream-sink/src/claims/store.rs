@@ -6,8 +6,9 @@
 //!  lock          held by the process that writes
 //! ```
 //!
-//! One thread writes: all that came while it was busy goes to disk together. When most of the file is about claim checks that
-//! are not known any more it is started anew. A record that a crash has cut off is one that nobody has heard of.
+//! One thread writes: all changes that arrived while it was busy go to disk together. When most of the file concerns
+//! claim checks that are forgotten, it is rewritten. A record that a crash has cut off is one that was not reported to
+//! any peer.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -28,16 +29,16 @@ use crate::{Error, Result};
 
 pub(super) const MAGIC: &[u8] = b"penstock claims 1\n";
 pub(super) const NAME: &str = "claims.log";
-/// No record is longer: a claim check's state is in a token of at most 16 MiB.
+/// Maximum length of a record: a claim check's state is in a token of at most 16 MiB.
 const MAX_RECORD: usize = 32 << 20;
-/// Messages that go to disk together.
+/// Maximum number of messages that go to disk together.
 const BATCH: usize = 4_096;
-/// A file with fewer records than this is never started anew.
+/// A file with fewer records than this is never rewritten.
 const MANY: usize = 4_096;
 
 pub(super) type Change = (ClaimRecord, Option<Details>);
 
-/// What the thread is told: records and how many, and whom to tell.
+/// Message to the thread: records, their number, and the sender that reports the result.
 #[derive(Debug)]
 struct Message {
     bytes: Vec<u8>,
@@ -52,10 +53,10 @@ pub(super) struct Store {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// Appends records where they become durable. Blocks until they are.
+/// Appends records to durable storage. Blocks until they are durable.
 type Append = dyn FnMut(&[u8]) -> io::Result<()> + Send;
 
-/// What was read, and is now written to.
+/// The opened store, whose records were read and to which changes are now written.
 pub(super) enum Opened {
     /// A file in a folder that belongs to this process, as long as the lock is held.
     File { file: Log, _lock: FolderLock },
@@ -71,7 +72,7 @@ pub(super) struct Log {
 }
 
 impl Store {
-    /// Takes a folder and reads what is in it.
+    /// Take a folder and read what is in it.
     pub(super) fn open(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Details>)) -> Result<Opened> {
         fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
         sync_folder(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
@@ -81,30 +82,31 @@ impl Store {
         Ok(Opened::File { file, _lock: lock })
     }
 
-    /// Hands changes over; the answer comes when they, and all before them, are on disk.
+    /// Pass changes on; the answer arrives when they, and all before them, are on disk.
     pub(super) fn save(&self, changes: &[Change]) -> oneshot::Receiver<io::Result<()>> {
         let mut bytes = Vec::new();
         changes.iter().for_each(|change| append(change, &mut bytes));
         let (done, answer) = oneshot::channel();
         if let Some(inbox) = &*lock(&self.inbox) {
-            // Without the thread nobody answers, which is an error of whoever waits.
+            // Without the thread there is no answer, which is an error for the caller that waits.
             let _ = inbox.send(Message { bytes, records: changes.len(), done });
         }
         answer
     }
 
-    /// Writes what it has and gives the folder back. Blocks on the disk.
+    /// Write the remaining changes and release the folder. Blocks on the disk.
     pub(super) fn close(&self) {
         lock(&self.inbox).take();
         if let Some(thread) = lock(&self.thread).take() {
-            // It ends by itself, and a panic has been told.
+            // It ends by itself, and a panic has been reported.
             let _ = thread.join();
         }
     }
 }
 
 impl Opened {
-    /// Starts the thread, which ends with the last sender. `snapshot`: all that is known, if it is no more than so many.
+    /// Start the thread, which ends with the last sender. `snapshot` returns all claim checks, if there are no more
+    /// than its argument.
     pub(super) fn start(self, snapshot: impl Fn(usize) -> Option<Vec<Change>> + Send + 'static) -> Result<Store> {
         let (inbox, mut messages) = mpsc::unbounded_channel::<Message>();
         let mut log = self;
@@ -120,10 +122,10 @@ impl Opened {
                 if saved.is_ok() {
                     unsaved = (Vec::new(), 0);
                 }
-                // What could not be written stays and goes before what comes next, so that the order holds.
+                // Changes that could not be written stay and precede the next ones, so that the order is preserved.
                 for message in batch.drain(..) {
                     let again = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
-                    // Whoever waited may have given up.
+                    // The caller may have stopped waiting.
                     let _ = message.done.send(saved.as_ref().copied().map_err(again));
                 }
                 if saved.is_ok() {
@@ -152,7 +154,7 @@ impl Opened {
                     tracing::warn!(path = %file.path.display(), %error, "the file of claim checks stays as long as it is");
                 }
             }
-            // They are put together as they come, and go when they are old.
+            // They are merged as they arrive, and removed when they are old.
             Self::Objects(_) => {}
         }
     }
@@ -186,7 +188,7 @@ impl Log {
         if bytes.is_empty() {
             return Ok(());
         }
-        // What a write that failed has left is written over.
+        // The remains of a failed write are overwritten.
         self.file.seek(SeekFrom::Start(self.length))?;
         self.file.write_all(bytes)?;
         self.file.sync_data()?;
@@ -195,7 +197,7 @@ impl Log {
         Ok(())
     }
 
-    /// Starts the file anew, if that makes it much shorter.
+    /// Rewrite the file, if that makes it much shorter.
     fn compact(&mut self, snapshot: &impl Fn(usize) -> Option<Vec<Change>>) -> io::Result<()> {
         let Some(changes) = snapshot(self.records / 4) else { return Ok(()) };
         let mut bytes = MAGIC.to_vec();
@@ -220,7 +222,7 @@ fn append((record, details): &Change, bytes: &mut Vec<u8>) {
     records::append(&body, bytes);
 }
 
-/// Reads the file of a folder, where there is one, and leaves it as it is.
+/// Read the file of a folder, where there is one, without changing it.
 pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Details>)) -> Result<()> {
     let path = folder.join(NAME);
     match fs::read(&path) {
@@ -232,7 +234,7 @@ pub(super) fn look(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Detai
     }
 }
 
-/// Reads all records, and gives how many there are and where the last one ends.
+/// Read all records, and return how many there are and where the last one ends.
 pub(super) fn read_all(bytes: &[u8], each: &mut impl FnMut(ClaimRecord, Option<Details>)) -> io::Result<(usize, u64)> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(records::damaged("it is no file of claim checks".to_owned()));

@@ -19,7 +19,7 @@ use crate::format::{LOG, encode};
 use crate::transactions::{Act, Ending, GIVEN_UP, Order, Standing, Transaction};
 use crate::{Error, Result};
 
-/// How many messages one commit takes together.
+/// Maximum number of messages that one commit takes together.
 const BATCH: usize = 4_096;
 
 /// The thread that makes everything durable, for all sessions of a sink.
@@ -29,14 +29,14 @@ pub(super) struct Committer {
     room: Arc<Semaphore>,
     events: Option<EventLog>,
     folders: HashMap<u64, SessionFolder>,
-    /// Entities to be looked at by the next commit, in the order in which they came.
+    /// Entities that the next commit handles, in the order in which they arrived.
     due: Vec<(u64, EntityKey)>,
     /// Sessions with FAILED lines.
     changed: HashSet<u64>,
-    /// Sessions of which nothing more can come.
+    /// Sessions that cannot change any more.
     whole: Vec<u64>,
     ended: Vec<u64>,
-    /// Who waits for the next commit, of which session.
+    /// Callers that wait for the next commit, with their session.
     flushes: Vec<(u64, oneshot::Sender<bool>)>,
     counters: Arc<SinkCounters>,
 }
@@ -60,7 +60,7 @@ impl Committer {
         })
     }
 
-    /// Runs until sink and sessions are gone.
+    /// Run until sink and sessions are gone.
     pub(super) fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
@@ -72,7 +72,7 @@ impl Committer {
             self.commit();
             for (session, done) in self.flushes.drain(..) {
                 let durable = self.folders.get(&session).is_some_and(|folder| folder.entries.has_all_lines());
-                // Whoever waited may have given up.
+                // The caller may have stopped waiting.
                 let _ = done.send(durable);
             }
             self.room.add_permits(drivers);
@@ -97,7 +97,7 @@ impl Committer {
             Message::Whole { session } => self.whole.push(session),
             Message::Ended { session } => self.ended.push(session),
             Message::Flush { session, done } => {
-                // Lines that were refused before are tried again.
+                // Lines that were refused before are retried.
                 self.changed.insert(session);
                 self.flushes.push((session, done));
             }
@@ -117,14 +117,14 @@ impl Committer {
         for session in std::mem::take(&mut self.ended) {
             self.end(session);
         }
-        // They are about sessions that have ended by now.
+        // They concern sessions that have ended by now.
         let obeyed: Vec<_> = Vec::into_iter(orders).filter(|(session, key)| self.obey(*session, *key)).collect();
         if !obeyed.is_empty() {
             self.write(obeyed);
         }
     }
 
-    /// Payloads durable, then names, then lines durable, then COMPLETE.
+    /// Make payloads durable, then name them, then make lines durable, then report COMPLETE.
     fn write(&mut self, due: Vec<(u64, EntityKey)>) {
         let begun = Instant::now();
         let due = self.make_payloads_durable(due);
@@ -149,7 +149,7 @@ impl Committer {
         }
     }
 
-    /// Carries out an order, or fails it.
+    /// Carry out an order, or fail it.
     fn obey(&mut self, session: u64, key: EntityKey) -> bool {
         let Some(order) = self.folders.get(&session).and_then(|folder| folder.order(key)) else { return false };
         let done = order.and_then(|order| self.carry_out(&order));
@@ -166,7 +166,7 @@ impl Committer {
     fn carry_out(&mut self, order: &Order) -> std::result::Result<(), Reason> {
         let Order { of, act } = order;
         let named = order.sessions();
-        // All of their entities are there; that their clients have gone need not be waited for.
+        // All of their entities are stored; there is no need to wait until their clients have disconnected.
         let is_prepared = |folder: &SessionFolder| {
             folder.entries.prepared().as_ref() == Some(of)
                 && named.is_none_or(|named| named.iter().any(|session| **session == *folder.id))
@@ -188,7 +188,7 @@ impl Committer {
         done.map_err(|refusal| refusal.reason(&of.key))
     }
 
-    /// Gives those that may be placed.
+    /// Make the payloads of entities durable. Return the entities that may be placed.
     fn make_payloads_durable(&mut self, due: Vec<(u64, EntityKey)>) -> Vec<(u64, EntityKey)> {
         let unsynced = |(session, key): &(u64, EntityKey)| self.folders.get(session)?.unsynced(*key);
         let (paths, waiting): (Vec<PathBuf>, Vec<_>) =
@@ -223,7 +223,7 @@ impl Committer {
                         self.give_up(session, delivery.key, error);
                     }
                     tracing::error!(session, %error, "the list of a session cannot be made durable: the session ends");
-                    // Nobody knows which lines have reached the disk, and a later sync that succeeds does not tell.
+                    // It is unknown which lines have reached the disk, and a later sync that succeeds does not show it.
                     if let Some(folder) = self.folders.get_mut(&session) {
                         folder.entries.mark_incomplete(format!("{LOG} cannot be made durable: {error}"));
                     }
@@ -249,7 +249,7 @@ impl Committer {
         }
     }
 
-    /// Nothing more can come of the session: its last line, if it can be written now.
+    /// Write the last line of a session that cannot change any more, if it can be written now.
     fn close_list(&mut self, session: u64) {
         let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.is_whole()) else { return };
         let closed = folder.close_list(&self.disk);
@@ -269,8 +269,8 @@ impl Committer {
         }
     }
 
-    /// Nobody works for the session any more: its last line. Dropping the folder unlocks it, and tells the driver where there
-    /// is no last line.
+    /// End a session that no task works for any more: write its last line. Dropping the folder unlocks it, and notifies
+    /// the driver if there is no last line.
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
         if folder.entries.is_incomplete() {
@@ -290,7 +290,7 @@ impl Committer {
         }
     }
 
-    /// A session without a last line: nobody reads it before its transaction is committed.
+    /// Prepare a session: it has no last line, because it is not read before its transaction is committed.
     fn prepare(&mut self, folder: &mut SessionFolder, of: &Transaction) -> io::Result<()> {
         self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
         match self.records.prepare(of, &folder.name)? {
@@ -300,10 +300,11 @@ impl Committer {
     }
 }
 
-/// Names and lines of one session; gives what is to be told once that is durable.
+/// Name the payloads and write the lines of one session; return what is to be reported once that is durable.
 fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<Delivery> {
     if folder.entries.is_incomplete() {
-        // The session has been told to end; until it does, nothing more of it is COMPLETE in a list that nobody reads.
+        // The session has been told to end; until it does, none of its other entities becomes COMPLETE in a list that
+        // is never read.
         return Vec::new();
     }
     let mut lines = Vec::new();
@@ -317,7 +318,7 @@ fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) 
     match folder.append(&lines, disk) {
         Ok(()) => deliveries,
         Err(error) => {
-            // Without its line an entity is not complete; containers that failed have none.
+            // An entity is not complete without its line; containers that failed have none.
             let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
             lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key, &error));
             rest

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::counters::SinkCounters;
 
-/// A step at which a disk may fail. Tests make it fail; in a server nothing does but the disk.
+/// A step at which a disk may fail. Tests inject failures; in a server only the disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Create,
@@ -42,22 +42,22 @@ impl fmt::Debug for Faults {
 
 /// Makes files durable, a batch at a time.
 ///
-/// One `fdatasync` a file costs about 0.13 ms, whatever its size; one `syncfs` for the whole file system costs about
-/// 0.4 ms and serves a thousand files, but it also waits for what others have written. So both are measured as they
-/// go, and the cheaper one is taken.
+/// One `fdatasync` for a file costs about 0.13 ms, whatever its size; one `syncfs` for the whole file system costs
+/// about 0.4 ms and serves a thousand files, but it also waits for what other processes have written. So both are
+/// measured continuously, and the cheaper one is used.
 #[derive(Debug)]
 pub(super) struct Disk {
     root: File,
     faults: Faults,
     counters: Arc<SinkCounters>,
-    /// Microseconds, as lately seen: of one file, and of the file system.
+    /// Latest measurements in microseconds: of one file, and of the file system.
     one: f64,
     all: f64,
 }
 
 /// Weight of the latest measurement.
 const NEWEST: f64 = 0.2;
-/// How fast a dear `syncfs` is forgotten, so that it is tried again.
+/// Rate at which an expensive `syncfs` is forgotten, so that it is tried again.
 const FORGET: f64 = 0.98;
 
 impl Disk {
@@ -65,7 +65,7 @@ impl Disk {
         Ok(Self { root: File::open(dir)?, faults, counters, one: 130.0, all: 400.0 })
     }
 
-    /// Makes files and folders durable. Says for each what became of it.
+    /// Make files and folders durable. Return the result for each.
     pub(super) fn sync(&mut self, paths: &[PathBuf]) -> Vec<io::Result<()>> {
         let started = Instant::now();
         let count = u32::try_from(paths.len()).map_or(f64::from(u32::MAX), f64::from);
@@ -107,7 +107,7 @@ impl Disk {
         self.root.sync_all()
     }
 
-    /// Renames a file to a name that nothing has.
+    /// Rename a file to a name that is not in use.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.faults.check(Step::Rename, to)?;
         std::fs::rename(from, to)

@@ -1,4 +1,4 @@
-//! What a folder has of a session that an earlier process had open.
+//! The stored part of a session that an earlier process had open.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,37 +18,37 @@ use crate::format::line::Line;
 use crate::format::{LOG, OWNER};
 use crate::transactions::Membership;
 
-/// Where the list is put together again, beside it; hidden, so that it goes if nobody finishes it.
+/// Name under which the list is rebuilt, next to it; hidden, so that it is removed if the rebuild is not finished.
 const NEW: &str = ".tmp-list";
 
-/// What is found of a session.
+/// The stored part of a session that was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// What its folder is called.
+    /// The name of its folder.
     pub(super) folder: String,
     entities: HashMap<EntityKey, StoredEntity>,
     pub(super) membership: Membership,
-    /// Bytes of its list, without half a line at the end.
+    /// Length of its list in bytes, without half a line at the end.
     length: u64,
     closed: bool,
-    /// Where the lines of entities that are looked for are, each with its end.
+    /// Positions of the lines of entities that are looked for, each with its end.
     lines: HashMap<EntityKey, Vec<Range<u64>>>,
-    /// Lines that do not hold, in ascending order.
+    /// Lines that are void, in ascending order.
     void: Vec<Range<u64>>,
 }
 
 impl Found {
-    /// Whether an entity is stored, and its line says so.
+    /// Return whether an entity is stored, and has its line.
     pub(super) fn has(&self, key: EntityKey) -> bool {
         self.entities.contains_key(&key)
     }
 
-    /// Whether its list has its last line.
+    /// Return whether its list has its last line.
     pub(super) const fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The stored entities.
+    /// Return the stored entities.
     pub(super) fn entities(&self) -> impl Iterator<Item = &StoredEntity> {
         self.entities.values()
     }
@@ -57,8 +57,8 @@ impl Found {
         self.entities.into_values()
     }
 
-    /// Reads the list in a session's folder for these entities, of which nobody has heard that they are terminal: the last line
-    /// of each counts, if its payload is there.
+    /// Read the list in a session's folder for these entities, which have not been reported as terminal: the last line
+    /// of each counts, if its payload exists.
     pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
         let path = sink.join(&folder).join(LOG);
         let mut found = Self { folder, ..Self::default() };
@@ -94,8 +94,9 @@ impl Found {
         }
     }
 
-    /// A payload is as long as its line says, or its entity comes again: the file of an entity that has failed goes before the line
-    /// that says so is written, and a disk that fails may lose it. What others have said of these entities does not hold.
+    /// Compare the length of each payload with its line; if it differs, its entity has to be sent again: the file of a
+    /// failed entity is removed before its FAILED line is written, and a disk that fails may lose that line. All
+    /// other lines of these entities are void.
     fn look_at_payloads(&mut self, sink: &Path) {
         for (key, mut lines) in std::mem::take(&mut self.lines) {
             if let Some(found) = self.entities.get(&key) {
@@ -112,8 +113,8 @@ impl Found {
         self.void.sort_unstable_by_key(|line| line.start);
     }
 
-    /// Takes from the list half a line at its end, and the lines that do not hold: readers would see an entity twice, or one
-    /// whose payload is not there. Gives what is to be written to.
+    /// Remove half a line at the list's end, and the lines that are void: readers would see an entity twice, or one
+    /// whose payload is missing. Return the file to write to.
     pub(super) fn mend(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
         list.set_len(self.length)?;
         // Readers may have a closed list, and keep positions in it.
@@ -139,7 +140,7 @@ impl Found {
         Ok(mended)
     }
 
-    /// Closes the list of a session of which nothing more can come, unless a transaction has to be waited for.
+    /// Close the list of a session that cannot change any more, unless a transaction has to be waited for.
     pub(super) fn close(&mut self, sink: &Path) -> io::Result<()> {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -147,7 +148,7 @@ impl Found {
         };
         let path = sink.join(&self.folder).join(LOG);
         if self.closed {
-            // Whoever wrote it may have died before it was durable.
+            // The process that wrote it may have died before it was durable.
             return File::open(&path)?.sync_all();
         }
         if !is_alone {
@@ -163,7 +164,7 @@ impl Found {
         Ok(())
     }
 
-    /// Takes an entity's line in. Gives the entity, if that is looked for.
+    /// Add an entity's line. Return the entity, if it is looked for.
     fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
@@ -177,7 +178,7 @@ impl Found {
             ..EntityHeader::default()
         };
         if line.layer.is_some() {
-            // It was admitted then; what does not fit has failed since.
+            // It was admitted then; an entity that does not fit has failed since.
             let _ = self.membership.admit(key, &header);
         }
         if !keys.contains(&key) {
@@ -192,7 +193,7 @@ impl Found {
                 let found = StoredEntity { key, header: Arc::new(header), placed, failures };
                 self.entities.insert(key, found);
             }
-            // It failed, and nobody has heard of that yet: it comes again.
+            // It failed, and that has not been reported yet: it is sent again.
             (_, _) => drop(self.entities.remove(&key)),
         }
         Some(key)
@@ -224,7 +225,7 @@ mod tests {
         encode::failed(key(entity), &end, None, None)
     }
 
-    /// A session's folder with these payloads of 6 bytes and these lines.
+    /// Return a session's folder with these payloads of 6 bytes and these lines.
     fn sink(payloads: &[u32], lines: &[Vec<u8>]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
@@ -243,7 +244,8 @@ mod tests {
         String::from_utf8(lines.concat()).unwrap()
     }
 
-    /// What an earlier process has left: 1 is right, 2 is gone, 3 is too short, 4 has failed; 5 is terminal, so nobody looks.
+    /// Return the remains of an earlier process: 1 is correct, 2 is missing, 3 is too short, 4 has failed; 5 is
+    /// terminal, so it is not looked for.
     fn left() -> (tempfile::TempDir, HashSet<EntityKey>) {
         let lines = [
             complete(1, 6),
@@ -264,7 +266,7 @@ mod tests {
         let (dir, keys) = left();
         let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
         assert_eq!((1..=5).filter(|entity| found.has(key(*entity))).collect::<Vec<_>>(), [1]);
-        // Looking changes nothing.
+        // Reading changes nothing.
         assert!(list(dir.path()).ends_with("\"ent"));
     }
 
@@ -276,7 +278,7 @@ mod tests {
         let new = NewSession { id: ID.into(), control: Arc::new(Told::default()), defer: None, certificate: None };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
-        // The list is this process's as before: locked, and appended to.
+        // The list belongs to this process as before: it is locked, and appended to.
         let log = File::open(dir.path().join(ID).join(LOG)).unwrap();
         assert!(log.try_lock().is_err());
         let names: Vec<_> =

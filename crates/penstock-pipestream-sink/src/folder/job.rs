@@ -13,11 +13,11 @@ use crate::folder::session::FolderSession;
 use crate::folder::stored::Stored;
 use crate::references::{Check, referring};
 
-/// Larger files are made durable by the worker that writes them, so that no batch waits for them.
+/// Files larger than this are made durable by the worker that writes them, so that no batch waits for them.
 const SYNC_ALONE: u64 = 1 << 20;
 const READ_SIZE: usize = 128 << 10;
 
-/// Takes an entity. Called on the IO thread; hashing and writing happen elsewhere.
+/// Take an entity. Called on the IO thread; hashing and writing happen elsewhere.
 pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
     let referring = referring(entity.header());
     let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
@@ -47,7 +47,7 @@ pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
 
 /// Why a payload was not stored.
 pub(super) enum Failure {
-    /// It is not what its header says.
+    /// It does not match its header.
     Wrong(core::Error),
     /// The disk.
     Disk(io::Error),
@@ -83,7 +83,7 @@ impl FolderSession {
         self.control.fail(attempt, failure.reason());
     }
 
-    /// What the disk refused is counted; what is wrong with a payload is counted by its code.
+    /// Count a failure: those of the disk by their kind, those of a payload by their code.
     fn count(&self, failure: &Failure) {
         if let Failure::Disk(error) = failure {
             self.guard.shared.counters.failed(error);
@@ -91,7 +91,7 @@ impl FolderSession {
     }
 }
 
-/// One entity's payload on its way to its temporary file. Dropping it removes the file.
+/// The transfer of one entity's payload to its temporary file. Dropping it removes the file.
 pub(super) struct Job {
     pub(super) session: FolderSession,
     pub(super) attempt: Attempt,
@@ -107,7 +107,7 @@ impl Job {
         self.conclude(stored);
     }
 
-    /// Verifies what the chunks have put together, in order.
+    /// Verify the payload that the chunks were assembled to, in order.
     fn store_spooled(mut self, spool: &Spool) {
         let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
             spool.file().sync_data()?;
@@ -126,7 +126,7 @@ impl Job {
         }
     }
 
-    /// Reads on while a worker hashes and writes what came before.
+    /// Continue to read while a worker hashes and writes the bytes before.
     async fn store_stream(self, mut stream: StreamBody) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         let mut idle = Some(self);
@@ -200,7 +200,7 @@ impl Job {
 
     pub(super) fn finish(&mut self) -> Result<Stored, Failure> {
         let sha256 = self.verify()?;
-        // A leaf without bytes has an empty file; a container without bytes of its own has none.
+        // A leaf without bytes has an empty file; a container without any bytes has none.
         if self.target.is_none() && !self.dehydrated {
             self.target = Some(self.session.create(self.attempt)?);
         }
@@ -226,7 +226,7 @@ impl Job {
     }
 }
 
-/// Waits for the worker, if there is one, and takes the job back from it.
+/// Wait for the worker, if there is one, and take the job back from it.
 async fn finished(worker: &mut Option<JoinHandle<Result<Job, Failure>>>) -> Result<Job, Failure> {
     let done = match worker {
         Some(worker) => worker.await,

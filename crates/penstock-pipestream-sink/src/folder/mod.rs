@@ -1,23 +1,24 @@
-//! The folder sink: every whole entity becomes a file, every session a list of its entities.
+//! The folder sink: every complete entity becomes a file, every session a list of its entities.
 //!
 //! ```text
 //! DIR/SESSION/SCOPE/ENTITY       an entity's payload, once its checksum holds; ".1", ".2" ... when an ID is used again
 //! DIR/SESSION.1/...              a session whose ID was used before; ".2" ... when it is used again
 //! DIR/SESSION/.tmp-...           being received; gone when the session is over
 //! DIR/SESSION/entities.jsonl     a line for each entity, then {"closed": CODE}
-//! DIR/SESSION/settled.jsonl      what was set aside there and a worker has done since, if anything
+//! DIR/SESSION/settled.jsonl      deferred work that a worker has done since, if any
 //! ```
 //!
-//! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have
-//! written meanwhile, makes it durable together, gives the files their names, appends the lines, makes those durable,
-//! and only then says COMPLETE. FAILED lines follow the session's word.
+//! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have written
+//! in the meantime, makes it durable together, names the files, appends the lines, makes those durable, and only then
+//! reports COMPLETE. FAILED lines are written after the session has reported FAILED.
 //!
-//! A session whose entities name a transaction is not closed at its end but prepared: its list has no last line, so nobody
-//! reads it, until the transaction is committed ([`transaction`], [`records`]).
+//! A session whose entities name a transaction is not closed at its end but prepared: its list has no last line, so it
+//! is not read, until the transaction is committed ([`transaction`], [`records`]).
 //!
-//! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, comes between
-//! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, takes the first one's
-//! place. So does the line of another attempt, where the parent's policy has retries. So the last line of an entity counts. A log that could not be kept whole is never closed.
+//! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, arrives between
+//! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, replaces the first one.
+//! The line of another attempt does so too, where the parent's policy has retries. So the last line of an entity
+//! counts. A log that is incomplete is never closed.
 
 mod committer;
 mod disk;
@@ -70,7 +71,7 @@ use crate::folder::transactions::Records;
 use crate::references::References;
 use crate::{Error, Result};
 
-/// Batches of events from drivers that may wait for the committing thread; beyond it the drivers wait.
+/// Number of batches of events from drivers that may wait for the committing thread; beyond it the drivers wait.
 const WAITING_BATCHES: usize = 64;
 
 /// A folder that takes entities; shared by all sessions of a server.
@@ -80,13 +81,13 @@ pub struct FolderSink {
 }
 
 impl FolderSink {
-    /// Takes a folder, which is made if it is not there. What a server that crashed has left half-done in it is
-    /// removed first; sessions of other servers that run now are left alone.
+    /// Take a folder, which is created if it does not exist. Unfinished files of a server that crashed are removed from
+    /// it first; sessions of other servers that are running are not touched.
     pub fn open(dir: &Path, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(dir, events, References::keep())
     }
 
-    /// The same, for entities that refer to objects.
+    /// Return the same, for entities that refer to objects.
     pub fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::with_faults(dir, events, references, Faults::default())
     }
@@ -117,18 +118,19 @@ impl FolderSink {
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
     }
 
-    /// The sessions that a transaction of a folder was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction of a folder was committed with, by each owner that has committed it.
     pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Vec<Vec<String>>> {
         Records::new(dir, Faults::default()).committed(transaction)
     }
 
-    /// Those that are prepared and not closed yet.
+    /// Return the sessions that are prepared and not closed yet.
     pub(crate) fn prepared(dir: &Path, transaction: &str) -> io::Result<Vec<String>> {
         Records::new(dir, Faults::default()).prepared(transaction)
     }
 }
 
-/// A session's place in the folder: a new one, or that of an earlier process where something was `found`. Blocks on the disk.
+/// Open a session's place in the folder: a new one, or that of an earlier process where something was `found`. Blocks
+/// on the disk.
 fn open(
     shared: &Arc<Shared>,
     session: NewSession,
@@ -149,7 +151,7 @@ fn open(
     Ok((FolderSession { guard, path: path.into(), control }, ended))
 }
 
-/// The same, off the IO thread.
+/// Return the same, off the IO thread.
 fn open_apart(
     shared: Result<Arc<Shared>>,
     session: NewSession,
@@ -210,7 +212,7 @@ impl SessionRecovery for FolderSink {
     }
 }
 
-/// What the folder has of a session of an earlier process.
+/// The stored part of a session of an earlier process.
 #[derive(Debug)]
 struct Recovered {
     shared: Arc<Shared>,
@@ -257,7 +259,7 @@ impl SinkSession for FolderSession {
         }
         SinkCounters::add(&shared.counters.waits, 1);
         let waiting = async move {
-            // Nobody closes it.
+            // The semaphore is never closed.
             if let Ok(room) = shared.room.acquire().await {
                 room.forget();
                 shared.tell(Message::Events { session, events });
@@ -278,13 +280,13 @@ impl SinkSession for FolderSession {
     fn flush(&self) -> BoxFuture<'_, bool> {
         let (done, flushed) = oneshot::channel();
         self.guard.shared.tell(Message::Flush { session: self.guard.session, done });
-        // The thread ends by a panic only.
+        // The thread ends only by a panic.
         async move { flushed.await.unwrap_or(false) }.boxed()
     }
 
     fn close_list(&self) -> BoxFuture<'_, ()> {
         self.guard.shared.tell(Message::Whole { session: self.guard.session });
-        // Where the disk refuses it, it is tried again at the session's end.
+        // Where the disk refuses it, it is retried at the session's end.
         self.flush().map(drop).boxed()
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::format::{LOG, encode};
 
-/// No last line is longer: it has one small number in it.
+/// Maximum length of the last line: it contains one small number.
 pub(super) const TAIL: i64 = 64;
 
-/// Removes what a server that crashed was receiving: the dot-names of sessions that are neither closed nor open.
+/// Remove what a server that crashed was receiving: the hidden names of sessions that are neither closed nor open.
 pub(super) fn clean(dir: &Path) -> io::Result<()> {
     for session in fs::read_dir(dir)? {
         let session = session?;
@@ -19,7 +19,7 @@ pub(super) fn clean(dir: &Path) -> io::Result<()> {
 }
 
 fn clean_session(session: &Path) -> io::Result<()> {
-    // Whoever has a session open holds its log's lock. A folder without a log is none of ours.
+    // A process that has a session open holds its log's lock. A folder without a log is not a session's.
     let Ok(mut log) = File::open(session.join(LOG)) else { return Ok(()) };
     if log.try_lock().is_err() || is_closed(&mut log)? {
         return Ok(());
@@ -27,7 +27,7 @@ fn clean_session(session: &Path) -> io::Result<()> {
     remove_hidden(session)
 }
 
-/// Removes the dot-names of a session that nobody has open.
+/// Remove the hidden names of a session that is not open in any process.
 pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     for entry in fs::read_dir(session)? {
         let entry = entry?;
@@ -39,12 +39,12 @@ pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the log's last line closes it.
+/// Return whether the log's last line closes it.
 fn is_closed(log: &mut File) -> io::Result<bool> {
     closed_with(log).map(|code| code.is_some())
 }
 
-/// The code with which the log's last line closes it.
+/// Return the code with which the log's last line closes it.
 pub(super) fn closed_with(log: &mut File) -> io::Result<Option<u64>> {
     let length = i64::try_from(log.metadata()?.len()).unwrap_or(i64::MAX);
     log.seek(SeekFrom::End(-length.min(TAIL)))?;

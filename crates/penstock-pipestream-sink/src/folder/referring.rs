@@ -1,4 +1,4 @@
-//! Entities that refer to an object, on their way into the folder: [`references`](crate::references).
+//! Storage of entities that refer to an object in the folder: [`references`](crate::references).
 
 use bytes::Bytes;
 use penstock_pipestream::{self as core, ErrorCode, reference::MAX_MESSAGE};
@@ -10,7 +10,7 @@ use crate::folder::job::{Failure, Job};
 use crate::folder::stored::Stored;
 
 impl Job {
-    /// Stores the message, or the object. `allowed`: whether its header is right.
+    /// Store the message, or the object. `allowed` is the result of the check of its header.
     pub(super) async fn store_reference(self, body: Body, allowed: core::Result<()>) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         if let Err(failure) = self.refer(body, allowed).await {
@@ -28,7 +28,7 @@ impl Job {
         let references = self.session.references();
         let (referred, object) = references.take(message.clone()).await?;
         match object {
-            // Its checksum holds; it is counted and hashed once more for the line.
+            // Its checksum is verified; it is counted and hashed once more for the line.
             None => {
                 self.check = Some(crate::references::Check::kept(&message));
                 self = self.write_apart(message).await?;
@@ -48,7 +48,7 @@ impl Job {
         .await
     }
 
-    /// Writes off the IO thread.
+    /// Write off the IO thread.
     async fn write_apart(mut self, piece: Bytes) -> Result<Self, Failure> {
         apart(move || self.write([piece].into()).map(|()| self)).await
     }
@@ -58,12 +58,12 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Se
     spawn_blocking(work).await.unwrap_or_else(|died| Err(std::io::Error::other(died).into()))
 }
 
-/// The bytes of a message, which are few.
+/// Return the bytes of a message, which are few.
 async fn message(body: Body) -> Result<Bytes, Failure> {
     let bytes = match body {
         Body::Whole(bytes) => bytes,
         Body::Spooled(spool) => apart(move || Ok(spool.read(MAX_MESSAGE + 1, 0)?)).await?,
-        // What comes as a stream is longer than any message may be.
+        // A payload that arrives as a stream is longer than any message may be.
         Body::Stream(mut stream) => {
             stream.stop(ErrorCode::EntityTooLarge);
             return Err(too_long());

@@ -10,7 +10,7 @@ use crate::folder::shared::{Message, Shared};
 use crate::folder::stored::Stored;
 use crate::references::References;
 
-/// Says when nobody works for a session any more.
+/// Signals that no task works for a session any more.
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) session: u64,
@@ -23,7 +23,7 @@ impl Drop for Guard {
     }
 }
 
-/// A session's way into the sink, for its driver and for every job.
+/// A session's handle of the sink, for its driver and for every job.
 #[derive(Debug, Clone)]
 pub(super) struct FolderSession {
     pub(super) guard: Arc<Guard>,
@@ -32,15 +32,15 @@ pub(super) struct FolderSession {
 }
 
 impl FolderSession {
-    /// What becomes of entities that refer to objects.
+    /// Return the handling of entities that refer to objects.
     pub(super) fn references(&self) -> References {
         self.guard.shared.references.clone()
     }
 
-    /// A temporary file for an entity's payload. Blocks on the disk.
+    /// Return a temporary file for an entity's payload. Blocks on the disk.
     pub(super) fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
         let Attempt { key: EntityKey { scope, scope_use, entity, entity_use }, number } = attempt;
-        // What an earlier attempt has written may still be there.
+        // The file of an earlier attempt may still exist.
         let again = if number == 0 { String::new() } else { format!("-{number}") };
         let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}{again}"));
         self.guard.shared.faults.check(Step::Create, &path)?;

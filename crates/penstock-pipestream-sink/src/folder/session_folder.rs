@@ -19,23 +19,23 @@ use crate::format::encode::{self, Placed};
 use crate::format::names::{payload_names, session_folders, used_up};
 use crate::transactions::{MAX_ORDER, Order};
 
-/// A session's folder, and what is not committed in it yet.
+/// A session's folder, and its entities that are not committed yet.
 #[derive(Debug)]
 pub(super) struct SessionFolder {
     pub(super) id: Arc<str>,
-    /// What the folder is called: the session's ID, and behind it, where the ID was used before, how often.
+    /// The name of the folder: the session's ID, followed by the number of earlier uses where the ID was used before.
     pub(super) name: String,
     pub(super) entries: Entries<Stored>,
     path: PathBuf,
     log: File,
-    /// Folders of scopes that are there.
+    /// Folders of scopes that exist.
     scopes: HashSet<ScopeKey>,
     /// Folders whose names changed since the last sync.
     touched: HashSet<PathBuf>,
     done: oneshot::Sender<()>,
 }
 
-/// What was appended to a list and is not durable.
+/// The part of a list that was appended and is not durable.
 pub(super) struct Unsynced {
     /// The list's length without it.
     length: u64,
@@ -54,7 +54,7 @@ impl Verified for Stored {
 }
 
 impl SessionFolder {
-    /// Makes the folder and its log, and locks the log as long as the session is open.
+    /// Make the folder and its log, and lock the log as long as the session is open.
     pub(super) fn create(
         sink: &Path,
         faults: &Faults,
@@ -80,7 +80,7 @@ impl SessionFolder {
         })
     }
 
-    /// The folder of a session that an earlier process had open. What it was receiving comes again.
+    /// Open the folder of a session that an earlier process had open. Entities that it was receiving are sent again.
     pub(super) fn reopen(
         sink: &Path,
         faults: &Faults,
@@ -102,7 +102,7 @@ impl SessionFolder {
         Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
 
-    /// Takes what the driver has seen. Gives the entities that have something to be committed now.
+    /// Apply an event of the driver. Return the entity that now has something to be committed.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         let due = self.entries.apply(event);
         for file in self.entries.take_discarded() {
@@ -118,7 +118,7 @@ impl SessionFolder {
         }
     }
 
-    /// The temporary file that has to be made durable before this entity can be placed.
+    /// Return the temporary file that has to be made durable before this entity can be placed.
     pub(super) fn unsynced(&self, key: EntityKey) -> Option<PathBuf> {
         match self.entries.waiting(key)? {
             Stored { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
@@ -126,7 +126,7 @@ impl SessionFolder {
         }
     }
 
-    /// The order that an entity is, if it is one.
+    /// Return the order that an entity is, if it is one.
     pub(super) fn order(&self, key: EntityKey) -> Option<Result<Order, Reason>> {
         let header = self.entries.order(key)?;
         let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
@@ -144,7 +144,7 @@ impl SessionFolder {
         })
     }
 
-    /// Gives a stored payload its name.
+    /// Rename a stored payload to its name.
     pub(super) fn place(&mut self, key: EntityKey, disk: &Disk) -> io::Result<()> {
         let Some(stored) = self.entries.take_waiting(key) else { return Ok(()) };
         let mut placed = stored.unnamed();
@@ -170,7 +170,7 @@ impl SessionFolder {
         Ok(())
     }
 
-    /// Appends these lines and the FAILED ones, all or nothing.
+    /// Append these lines and the FAILED ones, all or nothing.
     pub(super) fn append(&mut self, complete: &[u8], disk: &Disk) -> io::Result<()> {
         let failed = self.entries.failed_lines();
         if failed.is_empty() && complete.is_empty() {
@@ -192,21 +192,22 @@ impl SessionFolder {
         Ok(())
     }
 
-    /// FAILED lines that wait and the last line of a session of which nothing more can come. Gives what is to be written again
-    /// where they cannot be made durable.
+    /// Write the waiting FAILED lines and the last line of a session that cannot change any more. Return what has to be
+    /// written again if they cannot be made durable.
     pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<Unsynced> {
         let unsynced = Unsynced { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
         self.append(&encode::closed(ErrorCode::NoError), disk)?;
         Ok(unsynced)
     }
 
-    /// The last line and those before it may be lost, and no later sync would tell: they are written anew.
+    /// Schedule the last line and those before it to be written again: they may be lost, and no later sync would show
+    /// it.
     pub(super) fn open_list_again(&mut self, unsynced: Unsynced) {
         self.take_back(unsynced.length);
         self.entries.put_back(unsynced.lines);
     }
 
-    /// Removes half a line.
+    /// Remove half a line.
     fn take_back(&mut self, length: u64) {
         if let Err(error) = self.log.set_len(length) {
             tracing::error!(session = %self.id, %error, "{LOG} cannot be mended");
@@ -214,22 +215,23 @@ impl SessionFolder {
         }
     }
 
-    /// All is written that the list gets from this process; tells the driver.
+    /// Finish the list, to which this process appends nothing more; notify the driver.
     pub(super) fn finish(self) {
         let Self { done, log, entries, .. } = self;
-        // Whoever hears of it may take the session over: its temporary files and its lock go first.
+        // The recipient of the notification may take the session over: its temporary files and its lock are released
+        // first.
         drop((entries, log));
-        // Whoever waited may have given up.
+        // The caller may have stopped waiting.
         let _ = done.send(());
     }
 
-    /// What has to be made durable before anybody is told.
+    /// Return what has to be made durable before anything is reported.
     pub(super) fn take_touched(&mut self) -> Vec<PathBuf> {
         self.touched.drain().collect()
     }
 }
 
-/// Makes a folder for a session: the next one of its ID, where that was used before.
+/// Create a folder for a session: the next one of its ID, where that was used before.
 fn make_session(sink: &Path, faults: &Faults, id: &str) -> io::Result<(String, PathBuf)> {
     for name in session_folders(id) {
         let path = sink.join(&name);

@@ -1,5 +1,5 @@
-//! What workers have done of what was set aside: `SESSION/settled.jsonl`, beside the list, which may have been closed long
-//! ago. A line for each claim check that was settled COMPLETE without a session; one may be there twice.
+//! The deferred work that workers have done: `SESSION/settled.jsonl`, next to the list, which may have been closed long
+//! ago. It has a line for each claim check that was settled COMPLETE without a session; a line may appear twice.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, OpenOptions};
@@ -41,14 +41,14 @@ impl From<&ClaimRow> for Line {
     }
 }
 
-/// Keeps what was settled without a session, beside the lists of the sessions in which it was set aside; what is there
-/// already is not written again. Blocks on the disk.
+/// Store what was settled without a session, next to the lists of the sessions in which it was deferred; lines that
+/// exist already are not written again. Blocks on the disk.
 pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
     let _settling = lock(&shared.settling);
     let mut by_session: HashMap<String, Vec<Line>> = HashMap::new();
     for row in rows {
         if let Some(session) = row.check.session {
-            // Its file says which, where the session's ID was used more than once.
+            // Its file names the folder, where the session's ID was used more than once.
             let folder = row.details.file.as_deref().and_then(|file| file.split('/').next());
             let folder = folder.map_or_else(|| session.to_string(), str::to_owned);
             by_session.entry(folder).or_default().push(row.into());
@@ -56,7 +56,7 @@ pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
     }
     for (session, lines) in by_session {
         let folder = shared.dir.join(session);
-        // Whoever has removed a session needs nothing of it.
+        // Nothing is needed for a session that was removed.
         if folder.is_dir() {
             note(&folder.join(SETTLED), lines, &shared.faults)?;
         }
@@ -83,7 +83,7 @@ fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
         return Ok(());
     }
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    // What a process has left that was killed while it wrote.
+    // Half a line of a process that was killed while it wrote.
     file.set_len(whole as u64)?;
     let written = file
         .write_all(&text)
@@ -91,7 +91,7 @@ fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
         .and_then(|()| file.sync_all())
         .and_then(|()| sync_folder(path));
     if written.is_err() {
-        // What may not be durable must not look as if it were there when it is said again.
+        // A line that may not be durable must not look as if it existed when it is written again.
         file.set_len(whole as u64)?;
     }
     written

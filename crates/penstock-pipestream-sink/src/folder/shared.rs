@@ -1,4 +1,4 @@
-//! What the sessions, the workers and the committing thread of a sink have in common.
+//! The state that the sessions, the workers and the committing thread of a sink share.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use crate::folder::session_folder::SessionFolder;
 use crate::folder::stored::Stored;
 use crate::references::References;
 
-/// What sessions, workers and the committing thread have in common.
+/// State that sessions, workers and the committing thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) dir: PathBuf,
@@ -25,30 +25,30 @@ pub(super) struct Shared {
     pub(super) sessions: AtomicU64,
     pub(super) counters: Arc<SinkCounters>,
     pub(super) references: References,
-    /// Whoever writes what was settled without a session.
+    /// Held while settled claim checks are written.
     pub(super) settling: Mutex<()>,
 }
 
-/// What the committing thread is told.
+/// Messages to the committing thread.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A session's folder is there.
     Opened { session: u64, folder: Box<SessionFolder> },
-    /// What its driver has seen, in order.
+    /// Events of its driver, in order.
     Events { session: u64, events: Vec<SinkEvent> },
     /// A payload is whole, right, and in its temporary file.
     Stored { session: u64, attempt: Attempt, stored: Stored },
-    /// Nothing more can come of the session: its last line need not wait for its end.
+    /// The session cannot change any more: its last line need not wait for its end.
     Whole { session: u64 },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
-    /// Fires once what was told before was to be made durable: whether all lines of the session are.
+    /// Fires once everything before it was to be made durable, with whether all lines of the session are.
     Flush { session: u64, done: oneshot::Sender<bool> },
 }
 
 impl Shared {
     pub(super) fn tell(&self, message: Message) {
-        // The thread ends by a panic only; what it has not confirmed is not complete.
+        // The thread ends only by a panic; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);
     }
 }

@@ -7,12 +7,12 @@ use crate::references::Referred;
 /// A verified payload.
 #[derive(Debug)]
 pub(super) struct Stored {
-    /// Its file; none for a container without bytes of its own.
+    /// Its file; none for a container without any bytes.
     pub(super) temp: Option<TempFile>,
     pub(super) bytes: u64,
     pub(super) sha256: [u8; 32],
-    /// Whether the file's bytes are on disk for good.
+    /// Whether the file's bytes are durable.
     pub(super) synced: bool,
-    /// What it refers to, if it does.
+    /// The object that it refers to, if it refers to one.
     pub(super) reference: Option<Arc<Referred>>,
 }

@@ -72,13 +72,13 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Closes a session and waits until the server has written all of it.
+    /// Close a session and wait until the server has written all of it.
     fn close(&self, session: &SessionHandle) {
         close_gracefully(session);
         self.settled();
     }
 
-    /// Waits until nobody is connected and all is written.
+    /// Wait until no client is connected and everything is written.
     fn settled(&self) {
         let since = Instant::now();
         while self.server.counters().unwrap().connections_open > 0 {
@@ -87,7 +87,7 @@ impl Broken {
         }
     }
 
-    /// A line of the metrics.
+    /// Return a line of the metrics.
     fn metric(&self, series: &str) -> u64 {
         let mut stream = TcpStream::connect(self.server.metrics_addr().unwrap().unwrap()).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -103,7 +103,7 @@ impl Broken {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// What is in a session's folder, without the log.
+    /// Return the content of a session's folder, without the log.
     fn payloads(&self, session: &SessionHandle) -> Vec<String> {
         let folder = self.dir.path().join("sink").join(&*session.id().unwrap());
         let mut found: Vec<_> = [folder.clone(), folder.join("0")]
@@ -230,7 +230,7 @@ fn a_session_whose_lines_wait_for_too_much_room_is_ended_and_counted() {
     let metadata = [("m".to_owned(), "m".repeat(1_000_000))].into();
     let draft = EntityDraft { metadata, ..EntityDraft::default() };
     let mut failed = 0;
-    // The one that is too many may never hear of its end.
+    // The one that is too many may not be notified of its end.
     while let Ok(ticket) = block(session.send(draft.clone(), Payload::empty()))
         && let Ok(resolution) = block(session.wait_resolved(ticket.key))
     {
@@ -244,7 +244,7 @@ fn a_session_whose_lines_wait_for_too_much_room_is_ended_and_counted() {
     assert_eq!(disk.metric("penstock_pipestream_limit_exceeded_total{limit=\"sink_lines\"}"), 1);
     assert!(disk.metric("penstock_sink_errors_total{kind=\"no_space\"}") >= 16);
     disk.set(false);
-    // Its list lacks lines, so nobody may take it for whole.
+    // Its list lacks lines, so it must not be mistaken for a complete one.
     assert_eq!(last(&disk, &session), None);
 }
 
@@ -311,7 +311,7 @@ fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
 
 const KEY: &str = "penstock.transaction";
 
-/// Sends an entity of a transaction.
+/// Send an entity of a transaction.
 fn send_in(
     session: &SessionHandle,
     key: Option<&str>,
@@ -325,7 +325,7 @@ fn send_in(
     (resolution.status, resolution.reason)
 }
 
-/// What the driver of a job says at its end.
+/// Send the order of a job's driver at its end.
 fn order(disk: &Broken, kind: &str, key: &str, sessions: &[&SessionHandle]) -> (Status, Option<Reason>) {
     let sessions: Vec<_> = sessions.iter().map(|session| session.id().unwrap().to_string()).collect();
     let session = disk.connect();
@@ -351,7 +351,7 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [None; 3]);
     assert_eq!(order(&disk, "commit", "k", &[&one, &two]).0, Status::Complete);
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [Some(0), Some(0), Some(0x41)]);
-    // Another attempt of the same comes too late: its commit is refused, and the one that is said again changes nothing.
+    // Another attempt of the same job is too late: its commit is refused, and repeating the first one changes nothing.
     let late = disk.connect();
     assert_eq!(send_in(&late, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     close_gracefully(&late);
@@ -366,7 +366,7 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
 const TOKEN: &str = "penstock.transaction-token";
 const OWNER: &str = "penstock.transaction-owner";
 
-/// Sends an entity with more metadata than the transaction's name.
+/// Send an entity with more metadata than the transaction's name.
 fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)], payload: Vec<u8>) -> Status {
     let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let draft = EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() };
@@ -384,7 +384,7 @@ fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
     assert_eq!(order(&disk, "abort", "k", &[]).0, Status::Complete, "of no session");
     let honest = disk.connect();
     assert_eq!(send_with(&honest, "a/b", &says, b"row".to_vec()), Status::Complete);
-    // What comes later need not say it again.
+    // Later entities need not name the owner again.
     assert_eq!(send_in(&honest, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     block(honest.end_root()).unwrap();
     for kind in ["commit", "abort"] {
@@ -408,7 +408,7 @@ fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
         }
         close_gracefully(&attacker);
     }
-    // Nor does a transaction of another client under the same name stand in the way.
+    // A transaction of another client under the same name does not interfere either.
     let stranger = disk.connect();
     assert_eq!(send_in(&stranger, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     close_gracefully(&stranger);
@@ -438,7 +438,7 @@ fn sha(bytes: &[u8]) -> Vec<u8> {
     sha2::Sha256::digest(bytes).to_vec()
 }
 
-/// All files below a folder, but payloads, which are short.
+/// Return all files below a folder, but payloads, which are short.
 fn everything(dir: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -452,7 +452,7 @@ fn everything(dir: &Path) -> String {
     text
 }
 
-/// Ends a session gracefully.
+/// End a session gracefully.
 fn close_gracefully(session: &SessionHandle) {
     assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
 }
@@ -529,7 +529,8 @@ fn a_disk_that_fails_during_a_commit_fails_the_commit_which_may_be_said_again() 
 
 #[test]
 fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
-    // The disk takes no line before it is told to; then the session waits for the sink, and admits no stream.
+    // The disk refuses every line until it is told otherwise; then the session waits for the sink, and admits no
+    // stream.
     let broken = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&broken);
     let disk = Broken::with(broken, move |step, _| {

@@ -6,17 +6,18 @@
 //! DIR/.transactions/.old-SHA256(KEY)-OWNER            a record that is being removed
 //! ```
 //!
-//! What is anyone's (`owner.rs`) lies in `SHA256(KEY)` itself, as everything did before there were owners.
+//! Files of transactions without an owner (`owner.rs`) are in `SHA256(KEY)` itself, as all files were before there were
+//! owners.
 //!
-//! A session's marker is made once all lines of its list are durable. The record is linked into place, whole or not at
-//! all, and only once for a key, whoever else works in the same folder: from then on the transaction is committed.
-//! What follows (last lines for the lists, then the markers go) is done again by whoever finds a record beside markers:
-//! the next order, or the next start.
+//! A session's marker is created once all lines of its list are durable. The record is linked into place, whole or not
+//! at all, and only once for a key, whatever other servers work in the same folder: from then on the transaction is
+//! committed. The following steps (last lines for the lists, then removal of the markers) are repeated by each server
+//! that finds a record next to markers: at the next order, or the next start.
 //!
 //! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
-//! looks at its sessions once more when its record is there: where one was given up, none of them is read.
+//! looks at its sessions once more when its record exists: where one was given up, none of them is read.
 //!
-//! Records go at a start and now and then where the transaction cannot be run again ([`origin`]).
+//! Records are removed at a start and from time to time where the transaction cannot be run again ([`origin`]).
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -41,9 +42,9 @@ use crate::transactions::{
     prepared_by_another, resolve,
 };
 
-/// What is being removed begins so.
+/// Prefix of the name of a folder that is being removed.
 const OLD: &str = ".old-";
-/// Commits between two looks for records that may go.
+/// Number of commits between two searches for records that may be removed.
 const LOOK_EVERY: u64 = 1_000;
 
 /// The transactions of a sink.
@@ -59,7 +60,7 @@ impl Records {
         Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
     }
 
-    /// A session has ended as it should, and all of its list is durable. `session`: its folder.
+    /// Prepare a session that has ended properly and whose list is entirely durable. `session` is its folder.
     pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<Standing> {
         let folder = self.folder(of);
         self.make_folder(&folder)?;
@@ -81,8 +82,8 @@ impl Records {
         Ok(Standing::TooLate)
     }
 
-    /// Closes these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Said again, it is the same;
-    /// where the transaction is committed with others, nothing is done.
+    /// Close these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Idempotent; where the
+    /// transaction is committed with other sessions, nothing is done.
     pub(super) fn commit(&self, of: &Transaction, sessions: &[String], exclusive: bool) -> Result<(), Refusal> {
         let folder = self.folder(of);
         match read_record(&folder)? {
@@ -109,7 +110,7 @@ impl Records {
         Ok(())
     }
 
-    /// Closes prepared sessions with [`GIVEN_UP`]: these, or all. A commit stays.
+    /// Close prepared sessions with [`GIVEN_UP`]: these, or all. A commit is not undone.
     pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
         let folder = self.folder(of);
         if read_record(&folder)?.is_some() {
@@ -123,7 +124,7 @@ impl Records {
                 for session in sessions {
                     match prepared.folders(session) {
                         Some(folders) => named.extend(folders),
-                        // What has not ended is not prepared, and ends by itself.
+                        // A session that has not ended is not prepared, and ends by itself.
                         None => self.check_not_foreign(of, session)?,
                     }
                 }
@@ -131,13 +132,13 @@ impl Records {
             }
         };
         self.give_up(of, &folder, named)?;
-        // They stay where sessions are left.
+        // The folder stays where sessions remain in it.
         let _ = fs::remove_dir(&folder);
         let _ = fs::remove_dir(self.name_folder(&of.key));
         Ok(())
     }
 
-    /// Closes prepared sessions that no commit may have any more; where one came meanwhile, it has them.
+    /// Close prepared sessions that a commit can no longer include; if one was made in the meantime, it has them.
     fn give_up(&self, of: &Transaction, folder: &Path, sessions: Vec<String>) -> Result<(), Refusal> {
         let mut ours = Vec::new();
         for session in sessions {
@@ -145,7 +146,7 @@ impl Records {
             self.faults.check(Step::Rename, &marker)?;
             match fs::remove_file(marker) {
                 Ok(()) => ours.push(session),
-                // Another order is at it.
+                // Another order is handling it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
@@ -160,7 +161,7 @@ impl Records {
         }
         for (at, session) in ours.iter().enumerate() {
             if let Err(refusal) = self.close_list(session, GIVEN_UP) {
-                // They are prepared as before, so that the abort can be said again.
+                // They are prepared as before, so that the abort can be repeated.
                 self.mark(of, folder, ours.get(at..).unwrap_or_default())?;
                 return Err(refusal);
             }
@@ -175,7 +176,8 @@ impl Records {
         self.sync(folder)
     }
 
-    /// An abort of what is committed changes nothing, and one of what was given up has what it wants.
+    /// Settle an abort against a record: one of a committed transaction changes nothing, and one of a transaction that
+    /// was given up has already succeeded.
     fn settle_for_abort(&self, folder: &Path) -> Result<(), Refusal> {
         match self.settle(folder) {
             Err(Refusal::GivenUp) => Ok(()),
@@ -183,7 +185,7 @@ impl Records {
         }
     }
 
-    /// The sessions that a transaction was committed with, by each of its owners that has.
+    /// Return the sessions that a transaction was committed with, by each of its owners that has committed.
     pub(super) fn committed(&self, key: &str) -> io::Result<Vec<Vec<String>>> {
         let mut committed = Vec::new();
         for folder in owners(&self.name_folder(key))? {
@@ -192,7 +194,7 @@ impl Records {
         Ok(committed)
     }
 
-    /// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+    /// Return the sessions of a transaction that are prepared and not closed yet, of all owners.
     pub(super) fn prepared(&self, key: &str) -> io::Result<Vec<String>> {
         let mut prepared = Vec::new();
         for folder in owners(&self.name_folder(key))? {
@@ -201,7 +203,7 @@ impl Records {
         Ok(prepared)
     }
 
-    /// Refuses a first commit where another owner's says that the rows may be there already.
+    /// Refuse a first commit if the record of another owner shows that the rows may already exist.
     fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
         for folder in owners(&self.name_folder(&of.key))? {
             let Some(record) = read_record(&folder)? else { continue };
@@ -212,7 +214,7 @@ impl Records {
         Ok(())
     }
 
-    /// The folders of these sessions, all of which are prepared.
+    /// Return the folders of these sessions, all of which are prepared.
     fn check_prepared(&self, of: &Transaction, sessions: &[String]) -> Result<Vec<String>, Refusal> {
         let missing = match resolve(sessions, &markers(&self.folder(of))?) {
             Ok(folders) => return Ok(folders),
@@ -231,7 +233,7 @@ impl Records {
         Err(Refusal::Unknown(missing))
     }
 
-    /// Refuses a session that is prepared by another owner.
+    /// Refuse a session that is prepared by another owner.
     fn check_not_foreign(&self, of: &Transaction, session: &str) -> Result<(), Refusal> {
         let own = self.folder(of);
         for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
@@ -242,14 +244,14 @@ impl Records {
         Ok(())
     }
 
-    /// Brings to its end what a server that crashed had committed.
+    /// Complete what a server that crashed had committed.
     pub(super) fn redo(&self) -> io::Result<()> {
         for name in folders(&self.sink.join(TRANSACTIONS))? {
             for folder in owners(&name)? {
                 match read_record(&folder) {
                     Ok(Some(_)) => {}
                     Ok(None) => continue,
-                    // It is one transaction's; whoever asks for that hears of it.
+                    // The error concerns one transaction, and is reported to clients that ask for it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         tracing::error!(%error, "a transaction cannot be finished");
                         continue;
@@ -258,7 +260,7 @@ impl Records {
                 }
                 match self.settle(&folder) {
                     Ok(()) => {}
-                    // Another server is at it.
+                    // Another server is handling it.
                     Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
                         tracing::info!(session, "a committed session is in use; it is closed later");
                     }
@@ -271,11 +273,11 @@ impl Records {
         self.prune(SystemTime::now())
     }
 
-    /// Removes the records of transactions that cannot be run again.
+    /// Remove the records of transactions that cannot be run again.
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(TRANSACTIONS);
         let (mut batches, mut over) = (Vec::new(), Vec::new());
-        // By owner and query: no owner's commit ends another's record.
+        // By owner and query: no owner's commit removes another's record.
         let mut newest: HashMap<(Option<String>, String), u64> = HashMap::new();
         for name in folders(&top)? {
             if is_old_name(&name) {
@@ -309,7 +311,7 @@ impl Records {
             batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
         );
         for folder in over {
-            // One with markers is not settled: somebody has to close those sessions first.
+            // A record with markers is not settled: those sessions have to be closed first.
             if markers(&folder)?.is_empty() {
                 self.remove(&top, &folder)?;
             }
@@ -317,10 +319,11 @@ impl Records {
         Ok(())
     }
 
-    /// At once as far as anybody sees: a folder without its record would look like a transaction that is not committed.
+    /// Remove a record atomically as far as others can see: a folder without its record would look like a transaction
+    /// that is not committed.
     fn remove(&self, top: &Path, folder: &Path) -> io::Result<()> {
         if folder.parent() == Some(top) && owners(folder)?.len() > 1 {
-            // Those of owners stay.
+            // Folders of owners stay.
             self.faults.check(Step::Rename, folder)?;
             return gone(fs::remove_file(folder.join(RECORD)));
         }
@@ -334,7 +337,7 @@ impl Records {
         Ok(())
     }
 
-    /// Last lines for the sessions of a transaction that is committed.
+    /// Write the last lines of the sessions of a transaction that is committed.
     fn settle(&self, folder: &Path) -> Result<(), Refusal> {
         let Some(record) = read_record(folder)? else { return Ok(()) };
         let markers = markers(folder)?;
@@ -350,8 +353,8 @@ impl Records {
         if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
     }
 
-    /// Whether an abort has closed a session of a record before it could see the record. It has to be asked again while
-    /// an abort is about to see it, or to close the session.
+    /// Return whether an abort has closed a session of a record before it could see the record. The check has to be
+    /// repeated while an abort is about to see it, or to close the session.
     fn is_given_up(&self, record: &Record, markers: &[String]) -> Result<bool, Refusal> {
         let mut undecided = None;
         for session in &record.sessions {
@@ -371,7 +374,7 @@ impl Records {
         undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
     }
 
-    /// The last line of a prepared session, durable.
+    /// Return the last line of a prepared session, durable.
     fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
         let path = self.sink.join(session).join(LOG);
         match OpenOptions::new().read(true).append(true).open(&path) {
@@ -396,7 +399,8 @@ impl Records {
                 };
                 let synced = self.faults.check(Step::Sync, &path).and_then(|()| log.sync_data());
                 if let (Err(_), Some(length)) = (&synced, open) {
-                    // It must not look closed when the order is said again: a later sync does not tell of this one.
+                    // It must not look closed when the order is repeated: a later sync does not report the failure of
+                    // this one.
                     log.set_len(length)?;
                 }
                 synced?;
@@ -434,14 +438,14 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record into place, unless there is one. Gives whether it has.
+    /// Put the record into place, unless there is one. Return whether this put it.
     fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
         let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
         let _ = fs::remove_file(&new);
         let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
             self.faults.check(Step::Rename, &path)?;
             match fs::hard_link(&new, &path) {
-                // Another server was faster: its word counts.
+                // Another server was faster: its record counts.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 linked => linked.map(|()| true),
             }
@@ -486,7 +490,7 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     }
 }
 
-/// What lies in a folder; nothing if it is not there.
+/// Return the entries of a folder; none if it does not exist.
 fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(top) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -494,7 +498,7 @@ fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The folders of a transaction's owners, that of anyone first.
+/// Return the folders of a transaction's owners, that without an owner first.
 fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     let is_owner = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(is_owner_folder);
     let mut owners = vec![name.to_owned()];
@@ -502,7 +506,8 @@ fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(owners)
 }
 
-/// Removes the folder of a name whose owner's folder was removed under the name `old`, unless others have something in it.
+/// Remove the folder of a name whose owner's folder was removed under the name `old`, unless it contains something
+/// else.
 fn remove_if_empty(top: &Path, old: &Path) {
     let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
     if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
@@ -510,12 +515,12 @@ fn remove_if_empty(top: &Path, old: &Path) {
     }
 }
 
-/// Whether it is being removed.
+/// Return whether it is being removed.
 fn is_old_name(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
 }
 
-/// Whether a transaction was committed so long ago that its job is over.
+/// Return whether a transaction was committed so long ago that its job is over.
 fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
         Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= FINISHED),
@@ -524,7 +529,7 @@ fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     }
 }
 
-/// Whatever another server has removed meanwhile is gone as well.
+/// Ignore that another server has already removed something.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -532,7 +537,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The folders of the sessions that are prepared.
+/// Return the folders of the sessions that are prepared.
 fn markers(folder: &Path) -> io::Result<Vec<String>> {
     let names = folders(folder)?.into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let mut found: Vec<String> = names.filter(|name| is_session_folder(name)).collect();
@@ -540,10 +545,10 @@ fn markers(folder: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// What a server that crashed has left behind the last whole line.
+/// Remove what a server that crashed has left after the last whole line.
 fn remove_half_a_line(log: &mut File) -> io::Result<()> {
     let length = log.metadata()?.len();
-    // Only a last line can be half there: the others were durable before the session was prepared.
+    // Only a last line can be incomplete: the others were durable before the session was prepared.
     let from = length.saturating_sub(u64::try_from(encode::closed(GIVEN_UP).len()).unwrap_or(0));
     log.seek(SeekFrom::Start(from))?;
     let mut tail = Vec::new();

@@ -21,7 +21,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     scope_use: u32,
     entity: u32,
-    /// How often the entity's was.
+    /// How often the entity's ID was used before, if it was.
     #[serde(skip_serializing_if = "is_zero")]
     entity_use: u32,
     parent: Option<u32>,
@@ -37,23 +37,23 @@ struct Line<'a> {
     /// How many attempts there were, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
-    /// The claim check under which it was set aside.
+    /// The claim check under which it was deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<ReferenceField<'a>>,
-    /// The hash by which the owner of the session's transaction is known, for a server that is started again.
+    /// Hash that identifies the owner of the session's transaction, for a server that is restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     transaction_owner: Option<&'a str>,
-    /// Which document it is, where its header says so (section 7.1).
+    /// The document that it is, where its header names one (section 7.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     doc_id: Option<String>,
-    /// And whose.
+    /// The document's owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerField>,
 }
 
-/// What readers see of metadata: not what a transaction's owner is known by.
+/// Write the metadata that readers see: without the key that identifies a transaction's owner.
 fn visible<S: Serializer>(metadata: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(metadata.iter().filter(|(key, _)| !matches!(key.as_str(), OWNER | PROOF)))
 }
@@ -62,7 +62,7 @@ fn transaction_owner(header: &EntityHeader) -> Option<&str> {
     header.metadata.get(OWNER).map(String::as_str)
 }
 
-/// Whose document an entity is.
+/// The owner of an entity's document.
 #[derive(Serialize)]
 struct OwnerField {
     owner_id: Option<String>,
@@ -76,13 +76,13 @@ impl From<OwnershipContext> for OwnerField {
     }
 }
 
-/// Which document an entity is, and whose. A header that says it wrongly has failed its entity.
+/// Return the document that an entity is, and its owner. An entity whose header names them wrongly has failed.
 fn document(header: Option<&EntityHeader>) -> (Option<String>, Option<OwnerField>) {
     let doc = header.and_then(|header| header.document().ok().flatten());
     doc.map_or((None, None), |doc| (Some(doc.doc_id), doc.ownership.map(Into::into)))
 }
 
-/// What the entity refers to, and where its message is, if it is not its file.
+/// The object that the entity refers to, and where its message is, if that is not its file.
 #[derive(Serialize)]
 struct ReferenceField<'a> {
     #[serde(flatten)]
@@ -96,25 +96,25 @@ pub(crate) struct ClosedLine {
     pub(crate) closed: u64,
 }
 
-/// What is known of a payload.
+/// Properties of a stored payload.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     /// Its name below the sink's folder.
     pub(crate) file: Option<String>,
     pub(crate) bytes: u64,
     pub(crate) sha256: [u8; 32],
-    /// What it refers to, if it does.
+    /// The object that it refers to, if it refers to one.
     pub(crate) reference: Option<Arc<Referred>>,
 }
 
 impl Placed {
-    /// What there is of it below the sink's folder: its bytes, and a message beside them.
+    /// Return the files of the payload below the sink's folder: its bytes, and a message next to them.
     pub(crate) fn files(&self) -> impl Iterator<Item = String> + use<> {
         let message = self.reference().and_then(|reference| reference.message);
         self.file.clone().into_iter().chain(message)
     }
 
-    /// Whether its bytes are below the sink's folder, as many as there should be.
+    /// Return whether its bytes are below the sink's folder, with the expected length.
     pub(crate) fn check(&self, sink: &Path) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let found = fs::symlink_metadata(sink.join(file)).map_err(|error| {
@@ -134,13 +134,13 @@ impl Placed {
         Some(ReferenceField { referred, message })
     }
 
-    /// The content type of its bytes.
+    /// Return the content type of its bytes.
     fn content_type<'a>(&'a self, header: &'a EntityHeader) -> &'a str {
         self.reference.as_ref().and_then(|referred| referred.content_type()).unwrap_or(&header.content_type)
     }
 }
 
-/// How an entity that is not complete has ended.
+/// The end of an entity that is not complete.
 #[derive(Debug)]
 pub(crate) struct End<'a> {
     pub(crate) parent_id: u32,
@@ -160,7 +160,7 @@ fn attempts(failures: u32) -> Option<u32> {
     (failures > 0).then(|| failures.saturating_add(1))
 }
 
-/// The line of an entity that is complete, after so many attempts that failed.
+/// Return the line of an entity that is complete, after so many attempts that failed.
 pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
     let (doc_id, owner) = document(Some(header));
     encode(&Line {
@@ -186,7 +186,7 @@ pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
     })
 }
 
-/// The line of an entity that is not, with what is known of it: `payload` where it was verified.
+/// Return the line of an entity that is not complete, with the known properties: `payload` where it was verified.
 pub(crate) fn failed(
     key: EntityKey,
     end: &End<'_>,
@@ -219,7 +219,7 @@ pub(crate) fn failed(
     })
 }
 
-/// The last line.
+/// Return the last line.
 pub(crate) fn closed(code: ErrorCode) -> Vec<u8> {
     encode(&ClosedLine { closed: code.code() })
 }
@@ -231,7 +231,7 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// The code of the last line of a list that ends so; none where it is not closed.
+/// Return the code of the last line of a list with this end; none where it is not closed.
 pub(crate) fn code_of(tail: &[u8]) -> Option<u64> {
     let last = tail.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').next()?;
     serde_json::from_slice::<ClosedLine>(last).ok().map(|line| line.closed)

@@ -25,9 +25,9 @@ pub struct Line<'a> {
     pub entity_use: u32,
     /// Its parent; none for a root.
     pub parent: Option<u32>,
-    /// Its layer; none where no header came.
+    /// Its layer; none where no header arrived.
     pub layer: Option<u32>,
-    /// Its content type; none where no header came.
+    /// Its content type; none where no header arrived.
     #[serde(borrow)]
     pub content_type: Option<Text<'a>>,
     /// The payload's bytes, where it was verified.
@@ -35,36 +35,36 @@ pub struct Line<'a> {
     /// The payload's SHA-256, where it was verified.
     #[serde(borrow)]
     pub sha256: Option<Text<'a>>,
-    /// What the sender said of it.
+    /// The metadata of its sender.
     #[serde(borrow)]
     pub metadata: Metadata<'a>,
     /// Its terminal status.
     #[serde(borrow)]
     pub status: Cow<'a, str>,
-    /// Why it is not COMPLETE.
+    /// The reason for which it is not COMPLETE.
     #[serde(borrow)]
     pub reason: Option<Text<'a>>,
     /// Its payload's name below the sink.
     #[serde(borrow)]
     pub file: Option<Text<'a>>,
-    /// How often it was sent, where that was more than once.
+    /// Number of attempts, where there was more than one.
     #[serde(default)]
     pub attempts: Option<u32>,
-    /// The claim check under which it was set aside.
+    /// The claim check under which it was deferred.
     #[serde(borrow, default)]
     pub claim: Option<Text<'a>>,
-    /// The hash by which the owner of the session's transaction is known.
+    /// Hash that identifies the owner of the session's transaction.
     #[serde(borrow, default)]
     pub(crate) transaction_owner: Option<Text<'a>>,
-    /// Which document it is, where its header says so.
+    /// The document that it is, where its header names one.
     #[serde(borrow, default)]
     pub doc_id: Option<Text<'a>>,
-    /// And whose.
+    /// The document's owner.
     #[serde(default)]
     pub owner: Option<LineOwner>,
 }
 
-/// Whose document an entity is.
+/// The owner of an entity's document.
 #[derive(Debug, Deserialize)]
 pub struct LineOwner {
     owner_id: Option<String>,
@@ -78,7 +78,7 @@ impl From<&LineOwner> for OwnershipContext {
     }
 }
 
-/// A text that stays where it is, unless it has escapes.
+/// A text that borrows from the line, unless it has escapes.
 #[derive(Debug, Deserialize)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -93,12 +93,12 @@ impl AsRef<str> for Text<'_> {
 pub struct Metadata<'a>(Vec<(Text<'a>, Text<'a>)>);
 
 impl Metadata<'_> {
-    /// The keys and values.
+    /// Return the keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 
-    /// A key's value.
+    /// Return a key's value.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
@@ -129,24 +129,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line, without its end.
+    /// Read a line, without its end.
     pub fn parse(bytes: &'a [u8]) -> std::result::Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// The entity's key; `None` where no scope has such an ID.
+    /// Return the entity's key; `None` where no scope has such an ID.
     pub(crate) fn key(&self) -> Option<EntityKey> {
         let scope = u16::try_from(self.scope).ok()?;
         Some(EntityKey { scope, scope_use: self.scope_use, entity: self.entity, entity_use: self.entity_use })
     }
 
-    /// Whether it is a row: neither the end of a transaction, nor an entity that stands for nothing.
+    /// Return whether it is a row: neither the end of a transaction nor padding.
     pub fn is_row(&self) -> bool {
         let is_order = self.content_type.as_ref().is_some_and(|kind| matches!(kind.as_ref(), COMMIT | ABORT));
         !is_order && self.metadata.get(PADDING).is_none()
     }
 
-    /// What names it in receipts: its file, else its place.
+    /// Return its name in receipts: its file, otherwise its place.
     pub fn name(&self, session: &str) -> String {
         match &self.file {
             Some(file) => file.as_ref().to_owned(),

@@ -1,9 +1,9 @@
-//! The format of a sink, in one place: what its files, folders and media types are called, and the lines of its lists.
+//! The format of a sink, in one place: the names of its files, folders and media types, and the lines of its lists.
 //!
 //! ```text
 //! SESSION/SCOPE/ENTITY       a payload; `ID.USES` where an ID was used before, `ENTITY-ATTEMPT` for a later attempt in a store
 //! SESSION/entities.jsonl     a line for each entity ([`encode`], [`line`]), then {"closed": CODE}
-//! .transactions/...          what is known of transactions
+//! .transactions/...          records of transactions
 //! .claims/...                claim checks
 //! ```
 
@@ -13,16 +13,16 @@ pub(crate) mod names;
 
 /// The list of a session's entities.
 pub(crate) const LOG: &str = "entities.jsonl";
-/// Where claim checks are, beside the sessions.
+/// Folder of claim checks, next to the sessions.
 pub(crate) const CLAIMS: &str = ".claims";
-/// Where transactions are, beside the sessions. No session has such a name.
+/// Folder of transactions, next to the sessions. No session has such a name.
 pub(crate) const TRANSACTIONS: &str = ".transactions";
-/// What is known of a transaction that was committed.
+/// Record of a transaction that was committed.
 pub(crate) const RECORD: &str = "committed.json";
 
 /// The metadata that names the transaction of an entity's session.
 pub(crate) const TRANSACTION: &str = "penstock.transaction";
-/// What the entities of a transaction's sessions say of their owner.
+/// Metadata key by which the entities of a transaction's sessions identify their owner.
 pub(crate) const OWNER: &str = "penstock.transaction-owner";
 /// The content types of entities that end a transaction.
 pub(crate) const COMMIT: &str = "application/vnd.penstock.commit+json";

@@ -1,24 +1,25 @@
-//! What sessions, their folders and their payloads are called.
+//! The names of sessions, their folders and their payloads.
 
 use std::io;
 
 use penstock_pipestream::EntityKey;
 
-/// How often a session's ID may be used: each use looks for the one before.
+/// Maximum number of uses of a session's ID: each use looks for the one before.
 const MOST_USES: u32 = 1_000;
 
-/// Whether this is a session's ID: 32 hex digits (decision 18).
+/// Return whether this is a session's ID: 32 hex digits (decision 18).
 pub(crate) fn is_session_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Whether a name is that of a session's folder: its ID, and behind it, where the ID was used before, how often.
+/// Return whether a name is that of a session's folder: its ID, followed by the number of earlier uses where the ID was
+/// used before.
 pub(crate) fn is_session_folder(name: &str) -> bool {
     is_session(name) && is_session_id(id_of(name))
 }
 
-/// Whether a name may be that of a session's folder, whatever gave the session its ID: no path and no hidden file. Readers
-/// take what they find.
+/// Return whether a name may be that of a session's folder, whatever chose the session's ID: no path and no hidden
+/// file. Readers take every such name.
 pub(crate) fn is_session(name: &str) -> bool {
     let (id, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
     (1..=128).contains(&id.len())
@@ -26,38 +27,38 @@ pub(crate) fn is_session(name: &str) -> bool {
         && is_number(uses)
 }
 
-/// The ID of the session that has a folder.
+/// Return the ID of the session that has a folder.
 pub(crate) fn id_of(folder: &str) -> &str {
     folder.split_once('.').map_or(folder, |(id, _)| id)
 }
 
-/// How often an ID was used before, by what stands behind it in a folder's name.
+/// Return how often an ID was used before, from what follows it in a folder's name.
 pub(crate) fn uses_of(rest: &str) -> Option<u32> {
     if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse().ok() }
 }
 
-/// What the folders of the sessions of an ID are called: `ID`, `ID.1`, `ID.2` ...
+/// Return the names of the folders of the sessions of an ID: `ID`, `ID.1`, `ID.2` ...
 pub(crate) fn session_folders(id: &str) -> impl Iterator<Item = String> {
     (0..MOST_USES).map(move |before| reused(id, before))
 }
 
-/// An ID that was used too often.
+/// Return the error for an ID that was used too often.
 pub(crate) fn used_up(id: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MOST_USES} times"))
 }
 
-/// The names of an entity's scope and of its payload, below its session.
+/// Return the names of an entity's scope and of its payload, below its session.
 pub(crate) fn payload_names(key: EntityKey) -> (String, String) {
     (reused(key.scope, key.scope_use), reused(key.entity, key.entity_use))
 }
 
-/// An ID with the number of its earlier uses.
+/// Return an ID with the number of its earlier uses.
 fn reused(id: impl std::fmt::Display, uses: u32) -> String {
     if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
 }
 
-/// The session, scope and entity in the name of a payload, `SESSION/SCOPE/ENTITY`; `None` for any other name, such as
-/// one that leads out of the sink.
+/// Return the session, scope and entity in the name of a payload, `SESSION/SCOPE/ENTITY`; `None` for any other name,
+/// such as one that leads out of the sink.
 pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
     let mut parts = file.split('/');
     let session = parts.next()?;
@@ -67,7 +68,7 @@ pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
     fits.then_some((session, scope, entity))
 }
 
-/// An ID, how often it was used before, and which attempt at it this is, if not the first.
+/// Return whether a name is an ID, with the number of its earlier uses and of its attempt, if that is not the first.
 fn is_id(name: &str) -> bool {
     let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
     is_number(attempt)

@@ -6,10 +6,10 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::objects::session::Message;
 use crate::objects::shared::Shared;
 
-/// A session's way into the sink, for its driver and for every upload. When the last one goes, the session ends.
+/// A session's handle of the sink, for its driver and for every upload. When the last one is dropped, the session ends.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectSession {
-    /// What it is called in the store.
+    /// Its name in the store.
     pub(super) name: Arc<str>,
     pub(super) shared: Arc<Shared>,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
@@ -19,7 +19,7 @@ pub(super) struct ObjectSession {
 
 impl ObjectSession {
     pub(super) fn tell(&self, message: Message) {
-        // The session's task ends by a panic only; what it has not confirmed is not complete.
+        // The session's task ends only by a panic; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);
     }
 }

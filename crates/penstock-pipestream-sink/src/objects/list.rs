@@ -11,13 +11,13 @@ use penstock_io::storage::{Place, plain};
 use crate::format::LOG;
 use crate::format::names::session_folders;
 
-/// Where the pieces of lists lie that are not closed yet.
+/// Prefix of the pieces of lists that are not closed yet.
 pub(super) const OPEN: &str = ".open";
-/// Pieces of so many bytes together are put into one.
+/// Number of bytes at which pieces are merged into one.
 const ROLL: usize = 4 << 20;
-/// Beyond this a list is uploaded in parts of this size; every store takes them.
+/// Size above which a list is uploaded in parts of this size; every store accepts them.
 const PART: usize = 8 << 20;
-/// Requests that a session's end makes at once.
+/// Maximum number of concurrent requests at a session's end.
 const CONCURRENT: usize = 16;
 
 /// The list of an open session.
@@ -37,7 +37,7 @@ pub(super) struct List {
     touched: Instant,
 }
 
-/// Commits `first` to `last`.
+/// The lines of the commits `first` to `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: u64,
@@ -49,7 +49,7 @@ impl Piece {
         format!("{:010}-{:010}.jsonl", self.first, self.last)
     }
 
-    /// `None`: no piece of a list has such a name.
+    /// Parse the name of a piece; `None`: no piece of a list has such a name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (first, last) = name.strip_suffix(".jsonl")?.split_once('-')?;
         Some(Self { first: first.parse().ok()?, last: last.parse().ok()? })
@@ -61,13 +61,13 @@ impl List {
         Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
     }
 
-    /// What its session is called in the store.
+    /// Return the name of its session in the store.
     pub(super) fn session(&self) -> &Arc<str> {
         &self.session
     }
 
-    /// Takes the first name of a session's ID that nothing in the store has, by putting the first piece of its list, which
-    /// is empty. Another session of the ID may lie there, ended, open at another server or prepared.
+    /// Claim the first name of a session's ID that nothing in the store has, by putting the first piece of its list,
+    /// which is empty. Another session of the ID may exist there, ended, open at another server or prepared.
     pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
         for name in session_folders(id) {
             if is_open(&self.place, &name).await? || is_there(&self.place, &format!("{name}/{LOG}")).await? {
@@ -90,13 +90,13 @@ impl List {
         Ok(false)
     }
 
-    /// For how long nothing was put.
+    /// Return how long ago the last piece was put.
     pub(super) fn untouched(&self) -> Duration {
         self.touched.elapsed()
     }
 
-    /// Makes lines durable, all or nothing. After an error nobody knows whether they are there; they are never part
-    /// of the whole list.
+    /// Make lines durable, all or nothing. After an error it is unknown whether they are stored; they are never part of
+    /// the whole list.
     pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
         let piece = Piece { first: self.next, last: self.next };
         self.next = self.next.saturating_add(1);
@@ -116,7 +116,7 @@ impl List {
         self.place.store().put(&path, PutPayload::from_bytes(lines)).await.map(drop)
     }
 
-    /// One piece instead of many, so that a long session does not end with a hundred thousand of them.
+    /// Merge many pieces into one, so that a long session does not end with a hundred thousand of them.
     async fn roll(&mut self) -> Result<()> {
         let small = self.pieces.split_off(self.pieces.len().saturating_sub(self.small));
         self.small = 0;
@@ -128,7 +128,7 @@ impl List {
                 self.pieces.push(large);
                 remove(&self.place, &self.session, small).await;
             }
-            // Nothing is lost: the small ones stay.
+            // Nothing is lost: the small ones remain.
             Err(error) => {
                 tracing::warn!(session = %self.session, error = plain(&error), "pieces of the list stay apart");
                 self.pieces.extend(small);
@@ -137,7 +137,7 @@ impl List {
         Ok(())
     }
 
-    /// The whole list, then the pieces go.
+    /// Return the whole list, then the pieces go.
     pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
         whole(&self.place, &self.session, &self.pieces, last_line).await?;
         remove(&self.place, &self.session, self.pieces).await;
@@ -145,7 +145,7 @@ impl List {
     }
 }
 
-/// Puts a session's list together.
+/// Assemble a session's list.
 pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
     let read = pieces
         .iter()
@@ -170,7 +170,7 @@ pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_l
     place.store().put(&path, PutPayload::from(all)).await.map(drop)
 }
 
-/// Removes pieces. They are nobody's any more, so a failure costs room and nothing else.
+/// Remove pieces. They are not used any more, so a failure only costs space.
 pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
     let paths: Vec<_> =
         pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
@@ -183,19 +183,19 @@ pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
     }
 }
 
-/// What a store has of a session's list.
+/// The extent of a session's list in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// No session has had the name.
     Nothing,
-    /// Pieces: the session may still be going on.
+    /// Pieces: the session may still continue.
     Pieces,
     /// All of it.
     Whole,
 }
 
-/// Reads the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces where
-/// a list is not whole yet. Gives whether all of them are over.
+/// Read the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces
+/// where a list is not whole yet. Return whether all of them are over.
 pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
     let mut over = true;
     for name in session_folders(id) {
@@ -215,7 +215,7 @@ async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) ->
     let mut found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     if found.is_empty() {
-        // Its server may have closed the list between the two looks.
+        // Its server may have closed the list between the two requests.
         let whole = whole_lines(place, session, each).await?;
         return Ok(if whole { Extent::Whole } else { Extent::Nothing });
     }
@@ -223,7 +223,7 @@ async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) ->
     for piece in &found {
         match place.store().get(&piece.location).await {
             Ok(piece) => each_line(piece.into_stream(), each).await?,
-            // Put together with others meanwhile, by the server that has the session open.
+            // Merged with others in the meantime, by the server that has the session open.
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -231,7 +231,7 @@ async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) ->
     Ok(Extent::Pieces)
 }
 
-/// Reads the lines of a whole list. Gives whether there is one.
+/// Read the lines of a whole list. Return whether there is one.
 async fn whole_lines(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
@@ -250,7 +250,7 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
     Ok(())
 }
 
-/// Whether a session of an ID may still be going on.
+/// Return whether a session of an ID may still continue.
 pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
     for name in session_folders(id) {
         if is_open(place, &name).await? {
@@ -263,7 +263,7 @@ pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a session has pieces.
+/// Return whether a session has pieces.
 async fn is_open(place: &Place, session: &str) -> Result<bool> {
     let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
     Ok(pieces.try_next().await?.is_some())
@@ -277,13 +277,13 @@ async fn is_there(place: &Place, name: &str) -> Result<bool> {
     }
 }
 
-/// Puts the list of a session together that nobody works for any more, whoever received it.
+/// Assemble the list of a session that no server works for any more, whichever received it.
 pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
     let all = pieces.clone();
-    // A large piece comes before the small ones that it has taken the place of.
+    // A large piece precedes the small ones that it has replaced.
     pieces.sort_by_key(|piece| (piece.first, std::cmp::Reverse(piece.last)));
     let mut next = 0;
     pieces.retain(|piece| {
@@ -293,7 +293,7 @@ pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>)
     });
     let list = place.path(&format!("{session}/{LOG}"));
     match place.store().head(&list).await {
-        // Somebody was faster.
+        // Another server was faster.
         Ok(_) => {}
         Err(object_store::Error::NotFound { .. }) if pieces.is_empty() => {
             tracing::warn!(session, "a session that is to be closed is not there any more");
@@ -317,12 +317,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A sink in memory.
+    /// Return a sink in memory.
     pub(crate) fn place() -> Place {
         Place::of(Arc::new(InMemory::new()), "sink")
     }
 
-    /// All objects of its store.
+    /// Return all objects of its store.
     pub(crate) async fn names(place: &Place) -> Vec<String> {
         let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();

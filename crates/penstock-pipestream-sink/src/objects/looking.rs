@@ -4,16 +4,16 @@ use futures_util::stream::{StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectMeta, Result};
 use penstock_io::storage::Place;
 
-/// Objects that one look sees.
+/// Maximum number of objects that one call lists.
 const LOOKED_AT: usize = 1_000;
 
-/// Some of what lies below a prefix, from anywhere on.
+/// Return some of the objects below a prefix, starting at a random position.
 pub(super) async fn some(place: &Place, prefix: &str) -> Result<Vec<ObjectMeta>> {
     let from = place.path(&format!("{prefix}/{:04x}", fastrand::u16(..)));
     place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
 }
 
-/// How long an object has not been touched.
+/// Return how long an object has not been touched.
 pub(super) fn age(object: &ObjectMeta, now: SystemTime) -> Duration {
     now.duration_since(object.last_modified.into()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The object sink: what the folder sink does, in an object store.
+//! The object sink: the equivalent of the folder sink in an object store.
 //!
 //! ```text
 //! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds; SESSION.1 ... where its ID was used before
@@ -6,13 +6,14 @@
 //! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: what the commits FIRST to LAST have written
 //! ```
 //!
-//! A store has neither renames nor appending, but an object appears whole or not at all. So a payload is verified on
-//! its way: a small one before it is put, the last part of a large one before its upload is completed. Its line is an
-//! object of its own together with those of the entities that came meanwhile; once that is there, COMPLETE is said.
+//! A store has neither renames nor appending, but an object appears whole or not at all. So a payload is verified
+//! during its upload: a small one before it is put, the last part of a large one before its upload is completed. Its
+//! line is written as one object together with those of the entities that arrived in the meantime; once that object is
+//! stored, COMPLETE is reported.
 //!
-//! Nothing has to be mended after a crash: whatever was acknowledged is in the store, payload and line, and readers pass
-//! over the session, which has no list. What is left behind is swept up when it is old (`sweep.rs`). All of a sink's
-//! requests are made on a thread of their own.
+//! Nothing has to be repaired after a crash: everything that was acknowledged is in the store, payload and line, and
+//! readers skip the session, which has no list. Leftovers are removed when they are old (`sweep.rs`). All of a sink's
+//! requests are made on a dedicated thread.
 
 mod handle;
 mod list;
@@ -53,26 +54,26 @@ use crate::objects::shared::{IN_FLIGHT, REQUEST, Shared};
 use crate::references::References;
 use crate::{Error, Result};
 
-/// Batches of events from a driver that may wait for their commit; beyond it the driver waits.
+/// Number of batches of events from a driver that may wait for their commit; beyond it the driver waits.
 const WAITING_BATCHES: usize = 64;
-/// A prefix in an object store that takes entities; shared by all sessions of a server.
+/// A prefix in an object store that stores entities; shared by all sessions of a server.
 #[derive(Debug)]
 pub struct ObjectSink {
     shared: PerProcess<Arc<Shared>>,
 }
 
 impl ObjectSink {
-    /// Takes a prefix, and asks the store for what is there, so that a wrong address or credential shows at once.
+    /// Take a prefix, and query the store, so that a wrong address or credential is reported immediately.
     pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(place, events, References::keep())
     }
 
-    /// The same, for entities that refer to objects.
+    /// Return the same, for entities that refer to objects.
     pub fn open_with(place: Place, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::touching(place, events, references, sweep::TOUCH)
     }
 
-    /// The same; sessions that are open show so every `touch`.
+    /// Return the same; sessions that are open show so every `touch`.
     fn touching(place: Place, events: Option<EventLog>, references: References, touch: Duration) -> Result<Arc<Self>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -101,24 +102,24 @@ impl ObjectSink {
         }
     }
 
-    /// The sessions that a transaction of a prefix was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction of a prefix was committed with, by each owner that has committed it.
     pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
         transactions::committed(place, transaction).await
     }
 
-    /// Those that are prepared and not closed yet.
+    /// Return the sessions that are prepared and not closed yet.
     pub(crate) async fn prepared(place: &Place, transaction: &str) -> object_store::Result<Vec<String>> {
         transactions::prepared(place, transaction).await
     }
 
-    /// Reads the lines of the lists of all sessions that had an ID as far as they are there, in order, and says whether all
-    /// are over: no server has one open any more, or the sink has nothing of the ID.
+    /// Read the existing lines of the lists of all sessions that had an ID, in order, and return whether all are over:
+    /// no server has one open any more, or the sink has nothing of the ID.
     pub(crate) async fn lines(place: &Place, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
         list::lines(place, id, each).await
     }
 }
 
-/// A session's list in the store. The receiver fires when it is closed.
+/// Open a session's list in the store. The receiver fires when it is closed.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate } = session;
     let (inbox, messages) = mpsc::unbounded_channel();
@@ -166,7 +167,7 @@ impl SinkSession for ObjectSession {
         }
         SinkCounters::add(&self.shared.counters.waits, 1);
         let waiting = async move {
-            // Nobody closes it.
+            // The semaphore is never closed.
             if let Ok(room) = self.room.acquire().await {
                 room.forget();
                 self.tell(Message::Events(events));
@@ -180,13 +181,13 @@ impl SinkSession for ObjectSession {
     }
 }
 
-/// Brings to their ends what servers that were killed had begun to end.
+/// Complete what servers that were killed had begun to end.
 async fn start(place: &Place) -> object_store::Result<()> {
     transactions::redo(place, SystemTime::now()).await?;
     sweep::sweep(place, SystemTime::now()).await
 }
 
-/// What others leave behind while this server runs. It ends with the sink's thread.
+/// Remove what others leave behind while this server runs. It ends with the sink's thread.
 async fn look_now_and_then(place: Place) {
     loop {
         tokio::time::sleep(sweep::EVERY).await;

@@ -18,15 +18,15 @@ use crate::objects::shared::Shared;
 use crate::objects::transactions;
 use crate::transactions::{Ending, GIVEN_UP, MAX_ORDER, Order, Standing};
 
-/// How many messages one commit takes together.
+/// Maximum number of messages that one commit takes together.
 const BATCH: usize = 4_096;
-/// Objects of failed entities that are removed at once.
+/// Maximum number of objects of failed entities that are removed concurrently.
 const REMOVALS: usize = 16;
 
-/// What a session's task is told.
+/// Messages to a session's task.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// What its driver has seen, in order.
+    /// Events of its driver, in order.
     Events(Vec<SinkEvent>),
     /// A payload is whole, right, and in the store.
     Stored { attempt: Attempt, stored: Placed },
@@ -42,14 +42,15 @@ impl Verified for Placed {
     }
 }
 
-/// The task that makes one session's entities durable. It takes together what came while the store was busy.
+/// The task that makes one session's entities durable. It handles everything that arrived while the store was busy
+/// together.
 pub(super) struct Session {
     shared: Arc<Shared>,
     id: Arc<str>,
     entries: Entries<Placed>,
     list: List,
     room: Arc<Semaphore>,
-    /// Entities to be looked at by the next commit, in the order in which they came.
+    /// Entities that the next commit handles, in the order in which they arrived.
     due: Vec<EntityKey>,
     /// Objects of entities that have failed.
     unwanted: Vec<String>,
@@ -69,7 +70,8 @@ impl Session {
         Self { shared, id, entries, list, room, due, unwanted, _done: done }
     }
 
-    /// The list's first piece, which is empty: a store that takes nothing refuses the session, not each entity.
+    /// Put the list's first piece, which is empty: a store that refuses everything refuses the session, not each
+    /// entity.
     pub(super) async fn open(mut self) -> io::Result<Self> {
         let _permit = self.shared.admit(0).await;
         match self.list.claim(&self.id).await {
@@ -80,12 +82,12 @@ impl Session {
         Ok(self)
     }
 
-    /// What it is called in the store.
+    /// Return its name in the store.
     pub(super) fn name(&self) -> &Arc<str> {
         self.list.session()
     }
 
-    /// Runs until the driver and all uploads are gone.
+    /// Run until the driver and all uploads are gone.
     pub(super) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while timeout(self.shared.touch, messages.recv_many(&mut batch, BATCH)).await != Ok(0) {
@@ -101,7 +103,7 @@ impl Session {
         self.close().await;
     }
 
-    /// Shows that the session has a server, where nothing was written for long.
+    /// Mark the session as open at a server, where nothing was written for a long time.
     async fn touch(&mut self) {
         if self.list.untouched() >= self.shared.touch
             && let Err(error) = self.append(Vec::new()).await
@@ -125,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Payloads are there; then lines, then COMPLETE.
+    /// Commit: payloads are stored; write lines, then report COMPLETE.
     async fn commit(&mut self) {
         let started = Instant::now();
         self.remove_unwanted().await;
@@ -145,7 +147,7 @@ impl Session {
             Ok(()) => self.entries.clear_failed_lines(),
             Err(error) => {
                 self.shared.counters.failed(&error);
-                // Without its line an entity is not complete; containers that failed have none.
+                // An entity is not complete without its line; containers that failed have none.
                 let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
                 lined.iter().for_each(|delivery| self.entries.give_up(delivery.key, &error));
                 deliveries = rest;
@@ -157,7 +159,7 @@ impl Session {
         self.tell(deliveries).await;
     }
 
-    /// Carries out the order that an entity is, if it is one. False: it has failed.
+    /// Carry out the order that an entity is, if it is one. Return false if it has failed.
     async fn obeyed(&self, key: EntityKey) -> bool {
         let Some(header) = self.entries.order(key) else { return true };
         let place = &self.shared.place;
@@ -168,7 +170,7 @@ impl Session {
         done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
     }
 
-    /// An order that has arrived. It is read where it lies by now.
+    /// Read an order that has arrived, from where it is stored by now.
     async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<Order, Reason> {
         let failed = |code, message| Reason { code, message };
         let stored = self.entries.waiting(key);
@@ -216,7 +218,7 @@ impl Session {
         stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
     }
 
-    /// Nobody works for the session any more: its whole list. Dropping this tells the driver.
+    /// End a session that no task works for any more: write its whole list. Dropping this notifies the driver.
     async fn close(mut self) {
         // FAILED lines that the store refused come first; without them the list must stay open.
         self.commit().await;

@@ -10,12 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::counters::SinkCounters;
 use crate::references::References;
 
-/// How much may be on its way to the store at once, for all sessions.
+/// Maximum number of bytes of concurrent requests to the store, for all sessions.
 pub(super) const IN_FLIGHT: usize = 128 << 20;
-/// What one request counts at least, so that there are never more than 128.
+/// Minimum weight of one request, so that there are never more than 128.
 pub(super) const REQUEST: usize = 1 << 20;
 
-/// What the sessions have in common.
+/// State that the sessions share.
 pub(super) struct Shared {
     pub(super) place: Place,
     pub(super) events: Option<EventLog>,
@@ -35,13 +35,13 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Waits until a request of so many bytes may be on its way.
+    /// Wait until a request of so many bytes may be sent.
     pub(super) async fn admit(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = bytes.div_ceil(REQUEST).clamp(1, IN_FLIGHT / REQUEST);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         match Arc::clone(&self.requests).acquire_many_owned(units).await {
             Ok(permit) => permit,
-            // Nobody closes it.
+            // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! What killed servers and drivers have left behind in a store.
+//! Removal of what killed servers and drivers have left behind in a store.
 //!
 //! ```text
 //!  pieces of a list ── the list is whole ───────────────────────► they go after [`LEFT`]
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A server touches each session that it has open once in [`TOUCH`], so one that is untouched for longer has no server.
-//! What was acknowledged of it stays, with a list that says so: it looks like any session that was cut off. Each look
-//! takes some of what lies there, from anywhere on, and so all looks together see everything.
+//! What was acknowledged of it remains, with a list that contains it: it looks like any session that was cut off. Each
+//! call handles some of the objects, starting at a random position, so all calls together handle everything.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -22,18 +22,19 @@ use crate::format::{LOG, TRANSACTIONS, encode};
 use crate::objects::list::{self, OPEN, Piece};
 use crate::objects::looking::{age, some};
 
-/// What a session's end has left behind is removed when it is so old; it may still be at it otherwise.
+/// Age at which leftovers of a session's end are removed; before that, the session may still be ending.
 const LEFT: Duration = Duration::from_secs(600);
-/// How often an open session puts a piece, if only an empty one.
+/// How often an open session puts a piece, even an empty one.
 pub(super) const TOUCH: Duration = Duration::from_secs(24 * 3_600);
-/// Nobody has a session open that was not touched for so long: a week of a store that does not answer is not to be feared.
+/// A session that was not touched for so long is not open at any server: a store is not expected to be unreachable for
+/// a week.
 pub(super) const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// How often a server looks.
+/// Interval between a server's sweeps.
 pub(super) const EVERY: Duration = Duration::from_secs(6 * 3_600);
-/// Sessions that one look brings to their ends.
+/// Maximum number of sessions that one sweep closes.
 const CLOSED: usize = 16;
 
-/// Looks once.
+/// Sweep once.
 pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     let mut abandoned = Vec::new();
     for Left { session, pieces, untouched } in left(place, now).await? {
@@ -48,7 +49,7 @@ pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     abandoned.truncate(CLOSED);
     let prepared = prepared(place, &abandoned).await?;
     for session in abandoned.into_iter().filter(|session| !prepared.contains(session)) {
-        // The look may have seen a part of its pieces only.
+        // The listing may have contained only a part of its pieces.
         let pieces: Vec<_> = place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
         if pieces.iter().all(|piece| age(piece, now) >= ABANDONED) {
             tracing::info!(session, "no server has it open any more; its list is closed");
@@ -58,7 +59,7 @@ pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     Ok(())
 }
 
-/// Old pieces of a session, as far as a look sees them, and for how long none of them was touched.
+/// Old pieces of a session, as far as a listing shows them, and for how long none of them was touched.
 struct Left {
     session: String,
     pieces: Vec<Piece>,
@@ -87,7 +88,7 @@ async fn left(place: &Place, now: SystemTime) -> Result<Vec<Left>> {
     Ok(sessions)
 }
 
-/// Which of these sessions wait for their transaction.
+/// Return which of these sessions wait for their transaction.
 async fn prepared(place: &Place, sessions: &[String]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     if sessions.is_empty() {
@@ -116,14 +117,14 @@ mod tests {
     const ONE: &str = "11111111111111111111111111111111";
     const TWO: &str = "22222222222222222222222222222222";
 
-    /// Each look begins anywhere; so many of them see everything.
+    /// Sweep so often that everything is handled, because each sweep starts at a random position.
     async fn look_everywhere(place: &Place, later: Duration) {
         for _ in 0..100 {
             sweep(place, SystemTime::now() + later).await.unwrap();
         }
     }
 
-    /// Sessions whose servers were killed.
+    /// Create sessions whose servers were killed.
     async fn killed(place: &Place, sessions: &[&str]) {
         for session in sessions {
             let mut list = list::List::new(place.clone(), (*session).into());

@@ -26,7 +26,7 @@ use crate::References;
 use crate::objects::ObjectSink;
 use crate::read::{ClosedSession, Journal, ObjectReader, Store, Wanted, closed_sessions};
 
-/// What a store is asked for.
+/// The kind of a request to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Put,
@@ -37,7 +37,7 @@ enum Request {
 
 type Fault = dyn Fn(Request, &str) -> bool + Send + Sync;
 
-/// A store in memory that refuses what the fault says.
+/// A store in memory that refuses the requests which the fault selects.
 #[derive(Clone)]
 struct Faulty {
     inner: Arc<InMemory>,
@@ -168,7 +168,7 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Closes a session, and the server once all of it is written.
+    /// Close a session, and the server once all of it is written.
     fn close(&self, session: &SessionHandle) {
         assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
         block(self.server.shutdown(Duration::from_secs(30))).unwrap();
@@ -180,7 +180,7 @@ impl Broken {
         Some(list.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect())
     }
 
-    /// What lies below a session, and how many pieces of lists there are.
+    /// Return the objects of a session, and how many pieces of lists there are.
     fn objects(&self, session: &SessionHandle) -> (Vec<(String, u64)>, usize) {
         let found: Vec<ObjectMeta> = block(self.store.list(None).try_collect()).unwrap();
         let below = format!("sink/{}/", session.id().unwrap());
@@ -206,7 +206,7 @@ fn statuses(log: &[Value]) -> Vec<&str> {
 fn payloads_of_every_size_lie_where_a_folder_has_them() {
     let sink = Broken::at(|_, _| false);
     let session = sink.connect();
-    // In memory; a stream; a spool on disk; exactly one part; two whole parts; parts and a rest.
+    // In memory; a stream; a spool on disk; exactly one part; two whole parts; parts and a remainder.
     let sizes = [0, 10, 300_000, 2_000_000, 8 << 20, 16 << 20, (16 << 20) + 5];
     for size in sizes {
         assert_eq!(send(&session, size).0, Status::Complete, "{size}");
@@ -281,7 +281,7 @@ fn a_store_that_takes_nothing_refuses_the_session() {
     sink.set(true);
     let refused = block(sink.client.connect(sink.address, "localhost", SessionOptions::default())).unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::InternalError));
-    // What the store said is in the log; it may name what is nothing to a peer.
+    // The store's message is in the log; it may contain details that a peer must not see.
     assert!(refused.to_string().ends_with("the sink cannot take the session"), "{refused}");
     sink.set(false);
     sink.close(&sink.connect());
@@ -313,7 +313,7 @@ fn deliver(session: &SessionHandle, draft: EntityDraft, data: Vec<u8>) -> (Statu
 }
 
 impl Broken {
-    /// A session of the transaction, ended.
+    /// Return a session of the transaction, ended.
     fn prepared(&self) -> SessionHandle {
         let session = self.connect();
         assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, Status::Complete);
@@ -328,7 +328,7 @@ impl Broken {
         session
     }
 
-    /// Orders the commit of sessions, again as long as one of them has not ended.
+    /// Order the commit of sessions, again as long as one of them has not ended.
     fn commit(&self, sessions: &[&SessionHandle]) -> (Status, Option<Reason>) {
         let ids: Vec<_> = sessions.iter().map(|session| session.id().unwrap().to_string()).collect();
         let order = serde_json::to_vec(&serde_json::json!({ "sessions": ids })).unwrap();
@@ -353,7 +353,7 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
     let (first, second, stray) = (sink.prepared(), sink.prepared(), sink.prepared());
     assert_eq!(sink.log(&first), None, "nobody reads it before the commit");
 
-    // The record is there, then the store fails: the transaction is committed, and the next order brings it to its end.
+    // The record exists, then the store fails: the transaction is committed, and the next order completes it.
     sink.set(true);
     let (status, reason) = sink.commit(&[&first, &second]);
     assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::InternalError));
@@ -365,7 +365,7 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
     }
     assert_eq!(sink.last_line(&stray).unwrap()["closed"], 0x41);
 
-    // A commit of other sessions is refused; a session that comes later is never read.
+    // A commit of other sessions is refused; a session that arrives later is never read.
     let late = sink.prepared();
     let (status, reason) = sink.commit(&[&first, &late]);
     assert_eq!((status, reason.unwrap().code), (Status::Failed, ErrorCode::Other(0x43)));
@@ -424,7 +424,7 @@ fn a_start_brings_to_its_end_what_was_committed() {
     let session = sink.prepared();
     sink.set(true);
     assert_eq!(sink.commit(&[&session]).0, Status::Failed);
-    // Each start looks from anywhere on; so many of them see everything.
+    // Each start begins at a random position; so many of them handle everything.
     for _ in 0..100 {
         ObjectSink::open(Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink"), None).unwrap();
     }
@@ -471,7 +471,7 @@ fn what_a_sink_has_written_can_be_read_and_followed() {
     assert_eq!(payloads, vec![7; 20]);
     assert!(store.has(&format!("{id}/0/1")).unwrap() && !store.has(&format!("{id}/0/9")).unwrap());
 
-    // Two who follow the same sink see the same order, whoever wrote it down.
+    // Two readers that follow the same sink see the same order, whichever wrote it.
     let (one, two) = (Journal::new(Arc::clone(&store)).unwrap(), Journal::new(Arc::clone(&store)).unwrap());
     let followed = one.follow(0, 10).unwrap();
     assert_eq!(followed.sessions.iter().map(|session| &session.id).collect::<Vec<_>>(), [&id]);

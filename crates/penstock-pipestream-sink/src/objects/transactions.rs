@@ -6,16 +6,19 @@
 //!                                                          {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}
 //! ```
 //!
-//! What is anyone's lies in `SHA256(KEY)` itself (`owner.rs`). The commit of an earlier version is `committed.json`.
+//! Files of transactions without an owner are in `SHA256(KEY)` itself (`owner.rs`). The commit of an earlier version is
+//! `committed.json`.
 //!
-//! A session's marker is put once all pieces of its list are there. Commits and aborts are decisions in one order,
-//! whatever servers take them: each is put under the next number only where there is none, which stores decide among all
-//! who try, and who is too late reads the decision that was put and decides anew. So a commit never has a session that an
-//! abort before it has given up, and nothing is given up behind a commit. What follows from the decisions (whole lists,
-//! then the markers go) is done again by whoever finds them beside markers: the next order, or a start.
+//! A session's marker is put once all pieces of its list are stored. Commits and aborts are decisions in one order,
+//! whichever servers take them: each is put under the next number only if that number is free, which the store decides
+//! among all servers that try, and a server that is too late reads the decision that was put and decides again. So a
+//! commit never includes a session that an earlier abort has given up, and nothing is given up after a commit. The
+//! consequences of the decisions (whole lists, then removal of the markers) are repeated by each server that finds
+//! decisions next to markers: at the next order, or a start.
 //!
-//! Decisions go where the transaction cannot be run again ([`origin`]): those of a micro-batch when a later one is
-//! committed, those of a job when a start finds them and they are old; old aborts go without a commit too.
+//! Decisions are removed where the transaction cannot be run again ([`origin`]): those of a micro-batch when a later
+//! one is committed, those of a job when a start finds them and they are old; old aborts are also removed without a
+//! commit.
 
 #[cfg(test)]
 mod tests;
@@ -43,12 +46,13 @@ use crate::transactions::{
     others_have_committed, prepared_by_another, resolve,
 };
 
-/// Micro-batches whose records a commit looks for. Those without rows have none, so that one look may miss some.
+/// Number of earlier micro-batches whose records a commit looks for. Those without rows have none, so one search may
+/// miss some.
 const LOOKED_BACK: u64 = 8;
-/// Transactions with old decisions that one start reads.
+/// Maximum number of transactions with old decisions that one start reads.
 const READ: usize = 16;
 
-/// What became of sessions.
+/// The decision about sessions.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Decision {
@@ -70,7 +74,7 @@ impl Decisions {
         Self::among(place, own, &Found::below(place, own).await?).await
     }
 
-    /// Reads those that lie in a transaction's own folder.
+    /// Read those that are in a transaction's own folder.
     async fn among(place: &Place, own: &Path, found: &Found) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
@@ -78,14 +82,14 @@ impl Decisions {
             match read(place, path).await? {
                 Some(Decision::Committed(record)) => decisions.record = Some(record),
                 Some(Decision::GivenUp { given_up }) => decisions.given_up.extend(given_up),
-                // An old one, which another server has removed.
+                // An old decision, which another server has removed.
                 None => {}
             }
         }
         Ok(decisions)
     }
 
-    /// Tells what a prepared session is to be closed with; `None` while nothing is decided.
+    /// Return the code with which a prepared session is to be closed; `None` while nothing is decided.
     fn codes(&self) -> impl Fn(&str) -> Option<ErrorCode> {
         let record = self.record.as_ref();
         let committed: Option<HashSet<&str>> =
@@ -97,7 +101,7 @@ impl Decisions {
         }
     }
 
-    /// Takes the next decision; false where another one was faster.
+    /// Take the next decision; return false where another one was faster.
     async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
         let bytes = serde_json::to_vec(decision).map_err(io::Error::from)?;
         let path = own.clone().join(format!("decision-{:06}.json", self.next));
@@ -110,7 +114,7 @@ impl Decisions {
     }
 }
 
-/// The number in the name of a decision.
+/// Return the number in the name of a decision.
 fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix("decision-")?.strip_suffix(".json")?.parse().ok()
 }
@@ -128,7 +132,7 @@ pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> R
     Ok(Standing::TooLate)
 }
 
-/// The sessions that a transaction was committed with, by each of its owners that has.
+/// Return the sessions that a transaction was committed with, by each of its owners that has committed.
 pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
     let found = Found::list(place, key).await?;
     let read = found.decisions().map(|path| read(place, path));
@@ -139,17 +143,17 @@ pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String
     Ok(commits.collect())
 }
 
-/// The sessions of a transaction that are prepared and not closed yet, whose ever they are.
+/// Return the sessions of a transaction that are prepared and not closed yet, of all owners.
 pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
     Ok(Found::list(place, key).await?.sessions(|_| true))
 }
 
-/// Makes the sessions of a commit readable, all or none, and those of an abort unreadable for ever.
+/// Make the sessions of a commit readable, all or none, and those of an abort unreadable forever.
 pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
     order.check()?;
     let Order { of, act } = order;
     let own = place.path(&folder(of));
-    // Who was too late looks again: each round is a decision of somebody else's, and a commit is the last one.
+    // A server that was too late looks again: each round is a decision of another server, and a commit is the last one.
     while !decided(place, of, &own, act).await? {}
     settle(place, &own).await.map_err(refusal)?;
     if let Act::Commit { .. } = act
@@ -161,7 +165,8 @@ pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Resu
     Ok(())
 }
 
-/// Decides as an order wants it, unless that was done before; false where another decision came between.
+/// Take the decision that an order asks for, unless that was done before; return false where another decision was
+/// faster.
 async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std::result::Result<bool, Refusal> {
     let found = Found::list(place, &of.key).await.map_err(refusal)?;
     let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
@@ -187,7 +192,7 @@ async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std:
     decisions.decide(place, own, &decision).await
 }
 
-/// Removes the records of micro-batches that cannot be run again, now that this one is committed.
+/// Remove the records of micro-batches that cannot be run again, now that this one is committed.
 async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
     let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
     let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
@@ -199,20 +204,20 @@ async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
     try_join_all(forgotten).await.map(drop)
 }
 
-/// Removes the decisions of a transaction, unless there are sessions that have to be closed first.
+/// Remove the decisions of a transaction, unless there are sessions that have to be closed first.
 async fn forget(place: &Place, own: &Path) -> Result<()> {
     let found = Found::below(place, own).await?;
     if !found.sessions(|path| is_in(own, path)).is_empty() {
         return Ok(());
     }
-    // In their order: the commit stays as long as there is any.
+    // In their order: the commit stays as long as there is any other.
     for path in found.decisions().filter(|path| is_in(own, path)) {
         gone(place.store().delete(path).await)?;
     }
     Ok(())
 }
 
-/// All objects of a transaction's name, whose ever they are.
+/// All objects of a transaction's name, of all owners.
 struct Found(Vec<ObjectMeta>);
 
 impl Found {
@@ -230,7 +235,7 @@ impl Found {
         self.0.iter().map(|object| &object.location).filter(|path| path.filename().is_some_and(is_decision))
     }
 
-    /// The folders of the sessions whose markers are wanted.
+    /// Return the folders of the sessions whose markers are wanted.
     fn sessions(&self, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
         let markers = self.0.iter().map(|object| &object.location).filter(|path| wanted(path));
         let names = markers.filter_map(Path::filename).filter(|name| is_session_folder(name));
@@ -238,7 +243,7 @@ impl Found {
     }
 }
 
-/// The folders of the sessions that a commit names, if it may have them.
+/// Return the folders of the sessions that a commit names, if it may have them.
 async fn to_commit(
     place: &Place,
     found: &Found,
@@ -259,7 +264,7 @@ async fn to_commit(
     }
 }
 
-/// Why a commit cannot have a session.
+/// Return why a commit cannot have a session.
 async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
@@ -271,7 +276,7 @@ async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) 
     }
 }
 
-/// The folders of the prepared sessions that an abort names, or of all of the owner's.
+/// Return the folders of the prepared sessions that an abort names, or of all of the owner's.
 fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
     let prepared = found.sessions(|path| is_in(own, path));
     let Some(sessions) = sessions else { return Ok(prepared) };
@@ -282,22 +287,22 @@ fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::re
         match prepared.folders(session) {
             Some(folders) => named.extend(folders),
             None if others.folders(session).is_some() => return Err(prepared_by_another(session)),
-            // What has not ended is not prepared, and ends by itself.
+            // A session that has not ended is not prepared, and ends by itself.
             None => {}
         }
     }
     Ok(named)
 }
 
-/// Brings to their ends what servers that crashed had decided, and removes decisions that nobody needs any more, as far
-/// as this start looks.
+/// Complete what servers that crashed had decided, and remove decisions that are no longer needed, as far as this start
+/// lists them.
 pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
     let found = some(place, TRANSACTIONS).await?;
     let mut unsettled: Vec<Path> = Vec::new();
     let mut old: Vec<Path> = Vec::new();
     for object in &found {
         let (Some(name), Some(own)) = (object.location.filename(), parent(&object.location)) else { continue };
-        // What is decided and settled has no marker.
+        // A transaction that is decided and settled has no marker.
         if is_session_folder(name) && !unsettled.contains(&own) {
             unsettled.push(own);
         } else if is_decision(name) && age(object, now) >= FINISHED && !old.contains(&own) {
@@ -317,9 +322,9 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
     Ok(())
 }
 
-/// Whole lists for the prepared sessions of which something is decided.
+/// Write the whole lists of the prepared sessions for which there is a decision.
 async fn settle(place: &Place, own: &Path) -> Result<()> {
-    // One listing has both: a session that is prepared behind it finds a commit by itself.
+    // One listing has both: a session that is prepared after it finds a commit by itself.
     let found = Found::below(place, own).await?;
     let decisions = Decisions::among(place, own, &found).await?;
     let code = decisions.codes();
@@ -331,13 +336,13 @@ async fn settle(place: &Place, own: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The list of a prepared session; then its marker goes.
+/// Write the list of a prepared session; then remove its marker.
 async fn close(place: &Place, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
     list::close_left(place, session, encode::closed(code)).await?;
     gone(place.store().delete(&own.clone().join(session)).await)
 }
 
-/// Whatever another server has removed meanwhile is gone as well.
+/// Ignore that another server has already removed something.
 fn gone(removed: Result<()>) -> Result<()> {
     match removed {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -357,12 +362,12 @@ fn folder(of: &Transaction) -> String {
     }
 }
 
-/// Whether an object lies in a folder itself, and not deeper.
+/// Return whether an object is in a folder itself, and not deeper.
 fn is_in(folder: &Path, object: &Path) -> bool {
     object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
 }
 
-/// The folder that an object lies in.
+/// Return the folder that an object is in.
 fn parent(object: &Path) -> Option<Path> {
     let parts: Vec<_> = object.parts().collect();
     let (_, folders) = parts.split_last()?;

@@ -1,10 +1,10 @@
-//! One entity's payload on its way into the store.
+//! The transfer of one entity's payload into the store.
 //!
 //! ```text
 //!  in memory ────────────► verified ► put
 //!  a stream, up to PART ─► spool ► verified ► put
 //!  beyond ───────────────► spool of PART ► upload of a part ─┐ … all of it is verified, then the upload is
-//!             ▲ the next part comes in meanwhile ────────────┘ completed: nothing is seen of it before
+//!             ▲ the next part arrives meanwhile ─────────────┘ completed: it is not visible before
 //! ```
 //!
 //! A spool stays in memory up to 1 MiB and is a temporary file beyond: streams wait for one another in the window of
@@ -28,22 +28,22 @@ use crate::objects::handle::ObjectSession;
 use crate::objects::session::Message;
 use crate::references::{Check, Object, Referred, referring};
 
-/// What is put at once, and the size of the parts of what is not. Every store takes it.
+/// Size up to which a payload is put in one request, and the size of the parts of larger ones. Every store accepts it.
 const PART: u64 = 8 << 20;
-/// The most parts of an upload, as S3 has it; those of a payload beyond 80 GB are larger.
+/// Maximum number of parts of an upload, as defined by S3; the parts of a payload beyond 80 GB are larger.
 const MAX_PARTS: u64 = 10_000;
-/// Parts of one upload that are on their way at once.
+/// Maximum number of concurrent parts of one upload.
 const PARTS_AT_ONCE: usize = 2;
-/// What a stream may hold in memory before it goes to a temporary file.
+/// Number of bytes that a stream may hold in memory before they go to a temporary file.
 const IN_MEMORY: usize = 1 << 20;
 
 /// Why a payload is not in the store.
 enum Failure {
-    /// It is not what its header says.
+    /// It does not match its header.
     Wrong(core::Error),
     /// The store, or the disk.
     Store(String),
-    /// Its stream has ended before.
+    /// Its stream has ended early.
     Ended(StreamEnd),
 }
 
@@ -65,14 +65,14 @@ impl From<object_store::Error> for Failure {
     }
 }
 
-/// Takes an entity: verifies it, and tells the session that it is there.
+/// Receive an entity: verify it, and notify the session that it is stored.
 pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let length = entity.header().payload_length;
     let referring = referring(entity.header());
     let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
     let (scope, mut name) = payload_names(attempt.key);
     if attempt.number > 0 {
-        // What an earlier attempt has put may be removed at any time.
+        // The object of an earlier attempt may be removed at any time.
         name = format!("{name}-{}", attempt.number + 1);
     }
     let file = format!("{}/{scope}/{name}", session.name);
@@ -96,7 +96,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     drop(place);
 }
 
-/// Where bytes come from.
+/// Source of bytes.
 enum Source {
     Whole(Option<Bytes>),
     Spooled { spool: Arc<Spool>, offset: u64 },
@@ -115,7 +115,7 @@ impl From<Body> for Source {
 }
 
 impl Source {
-    /// What comes next, at least one byte; nothing at the end.
+    /// Return the next bytes, at least one; nothing at the end.
     async fn next(&mut self) -> Result<Vec<Bytes>, Failure> {
         match self {
             Self::Whole(bytes) => Ok(bytes.take().filter(|bytes| !bytes.is_empty()).into_iter().collect()),
@@ -140,15 +140,15 @@ struct Job {
     session: ObjectSession,
     attempt: Attempt,
     path: Path,
-    /// As its header says, or that of the object which it refers to.
+    /// From its header, or that of the object which it refers to.
     length: u64,
     check: Option<Check>,
     seen: u64,
 }
 
 impl Job {
-    /// Takes the message of an entity that refers. Afterwards `body` is the message again, or the object; the message is
-    /// beside it then. `allowed`: whether its header is right.
+    /// Take the message of an entity that refers to an object. Afterwards `body` is the message again, or the object,
+    /// with the message next to it. `allowed` is the result of the check of its header.
     async fn refer(
         &mut self,
         body: &mut Source,
@@ -193,7 +193,7 @@ impl Job {
         Ok(Arc::new(referred))
     }
 
-    /// Its digest, and whether there is an object: a container without bytes of its own has none.
+    /// Store the payload; return its digest, and whether there is an object: a container without any bytes has none.
     async fn store(&mut self, body: &mut Source, dehydrated: bool) -> Result<([u8; 32], bool), Failure> {
         let part = PART.max(self.length.div_ceil(MAX_PARTS));
         let mut spool = Part::new();
@@ -255,7 +255,7 @@ impl Job {
         }
     }
 
-    /// The request of a part. It has its place among all requests until it is answered.
+    /// Send a part. It counts as one of the concurrent requests until it is answered.
     async fn part(&self, spool: &mut Part, upload: &mut dyn MultipartUpload) -> Result<Sent, Failure> {
         let permit = self.session.shared.admit(spool.len()).await;
         let part = upload.put_part(spool.take()?);
@@ -265,7 +265,8 @@ impl Job {
         }))
     }
 
-    /// Takes what comes next, up to `size` bytes of it; the rest stays for the next part. False at the end.
+    /// Fill the spool with the next bytes, up to `size` of them; the rest stays for the next part. Return false at the
+    /// end.
     async fn fill(&mut self, body: &mut Source, spool: &mut Part, size: u64) -> Result<bool, Failure> {
         if spool.rest.is_empty() {
             spool.rest = body.next().await?;
@@ -325,7 +326,7 @@ impl Job {
         if let Source::Stream(stream) = body {
             stream.stop(reason.code);
         }
-        // The session's word that the entity is FAILED makes the line.
+        // The line is written when the session reports FAILED.
         session.control.fail(attempt, reason);
     }
 }
@@ -340,7 +341,7 @@ async fn joined(sending: &mut JoinSet<object_store::Result<()>>) -> Result<(), F
     }
 }
 
-/// Bytes of a payload that are put together into one request.
+/// Bytes of a payload that are collected into one request.
 struct Part {
     spool: SpooledTempFile,
     length: usize,
@@ -363,7 +364,7 @@ impl Part {
         Ok(())
     }
 
-    /// All of it in memory; the spool is empty again.
+    /// Return all of it in memory; the spool is empty again.
     fn take(&mut self) -> io::Result<PutPayload> {
         let mut spool = std::mem::replace(&mut self.spool, SpooledTempFile::new(IN_MEMORY));
         let mut bytes = Vec::with_capacity(std::mem::take(&mut self.length));

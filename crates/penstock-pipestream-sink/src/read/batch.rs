@@ -3,7 +3,7 @@ use crate::format::line::Line;
 use crate::read::lines::{Lines, wrong};
 use crate::read::store::{MAX_CONTENT, Store, Wanted};
 
-/// How much a batch holds.
+/// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Bytes, where it has more than one row. Default: 4 MiB.
@@ -25,18 +25,18 @@ impl Default for BatchLimits {
 /// Rows of a session.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The lines of the list as they are, each with its end; those that are no rows too.
+    /// The unchanged lines of the list, each with its end; including those that are no rows.
     pub lines: Vec<u8>,
     /// The bytes of each row's content; `None` where it was not read.
     pub sizes: Vec<Option<u64>>,
-    /// The contents behind one another.
+    /// The contents, concatenated.
     pub content: Vec<u8>,
     /// Where the next batch starts; `None`: the piece is at its end.
     pub next: Option<u64>,
 }
 
 impl Batch {
-    /// Calls back for each row, in order.
+    /// Call back for each row, in order.
     pub fn rows<E: From<crate::Error>>(
         &self,
         session: &str,
@@ -54,7 +54,7 @@ impl Batch {
     }
 }
 
-/// Lines of a batch, and what is to be read for them.
+/// Lines of a batch, and the payloads that are to be read for them.
 pub(super) struct Selected {
     pub(super) lines: Vec<u8>,
     pub(super) sizes: Vec<Option<u64>>,
@@ -62,7 +62,7 @@ pub(super) struct Selected {
     pub(super) next: Option<u64>,
 }
 
-/// Takes lines of a range until a batch is full.
+/// Take lines of a range until a batch is full.
 pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Selected> {
     let (mut lines, mut sizes) = (Vec::new(), Vec::new());
     let (wanted, next) = walk(store, session, start, end, limits, |text, line, size| {
@@ -74,7 +74,7 @@ pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, lim
     Ok(Selected { lines, sizes, wanted, next })
 }
 
-/// Calls back for each line of a range, with the bytes of its content, until a batch is full. Gives what is to be read,
+/// Call back for each line of a range, with the bytes of its content, until a batch is full. Return what is to be read,
 /// and where the next batch starts.
 fn walk<E: From<crate::Error>>(
     store: &dyn Store,
@@ -109,7 +109,7 @@ fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<Wanted> {
     read.then(|| Wanted { file: file.as_ref().to_owned(), offset: 0, length })
 }
 
-/// Reads rows of a piece of a store's session.
+/// Read rows of a piece of a store's session.
 pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
     let Selected { lines, sizes, wanted, next } = select(store, session, start, end, limits)?;
     let mut content = Vec::new();
@@ -117,9 +117,10 @@ pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits
     Ok(Batch { lines, sizes, content, next })
 }
 
-/// Reads rows of a piece of a store's session: calls back for each, in order, with its line and the bytes of its content;
-/// gives the contents behind one another, and where the next batch starts. Like [`read_batch`], for whoever needs no lines
-/// later.
+/// Read rows of a piece of a store's session: call back for each, in order, with its line and the bytes of its content;
+/// return the concatenated contents, and where the next batch starts. Like [`read_batch`], for callers that need no
+/// lines later.
+/// needs no lines later.
 pub fn read_rows<E: From<crate::Error>>(
     store: &dyn Store,
     session: &str,

@@ -22,14 +22,14 @@ use crate::read::wire::{
 };
 use crate::{Error, Result};
 
-/// How long nothing may be heard of an answer.
+/// Maximum time to wait for bytes of an answer.
 const SILENCE: Duration = Duration::from_secs(90);
-/// Memory that is taken before the bytes for it are there.
+/// Amount of memory that is reserved before the bytes for it have arrived.
 const RESERVE: usize = 64 << 20;
-/// The alert of a server that has no protocol in common with us: 0x100, and 120 (RFC 7301).
+/// The alert of a server that shares no protocol with us: 0x100, and 120 (RFC 7301).
 const NO_PROTOCOL: u64 = 0x178;
 
-/// A sink, read from the server that keeps it.
+/// A sink, read from its server.
 #[derive(Debug, Clone)]
 pub struct RemoteSink(Arc<PerProcess<Inner>>);
 
@@ -46,8 +46,8 @@ impl Drop for Inner {
 }
 
 impl RemoteSink {
-    /// Connects, and shows the read key. `server_name` is what the server's certificate must be for, unless it is
-    /// pinned.
+    /// Connect, and present the read key. `server_name` is the name for which the server's certificate must be valid,
+    /// unless it is pinned.
     pub async fn connect(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
         let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
         let mut config = ClientConfig::new(Arc::new(crypto));
@@ -70,12 +70,12 @@ impl RemoteSink {
         connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
-    /// Closed sessions from a position of the journal on; no more than `max`, and there may be fewer than there are.
+    /// Return closed sessions from a position of the journal; no more than `max`, and possibly fewer than there are.
     pub async fn sessions(&self, after: u64, max: usize) -> Result<Followed> {
         self.ask(&Request::Sessions { after, max }).await
     }
 
-    /// The claim checks of the server, by their expiry.
+    /// Return the claim checks of the server, by their expiry.
     pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
         let mut found: Vec<ClaimRow> = Vec::new();
         loop {
@@ -101,7 +101,7 @@ impl RemoteSink {
         Error::io(format!("the answer of the sink at {address} is wrong"), problem.to_owned())
     }
 
-    /// Divides a session, from a place in its list on.
+    /// Divide a session, from a position in its list.
     pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
         let PlanLimits { bytes, rows, pieces } = limits;
         let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
@@ -109,7 +109,7 @@ impl RemoteSink {
         Ok(Plan { pieces: pieces.into_iter().map(Into::into).collect(), next })
     }
 
-    /// Rows of a piece, from a place on.
+    /// Return rows of a piece, from a position.
     pub async fn batch(&self, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
         let BatchLimits { bytes, rows, content, max_content } = limits;
         let session = session.to_owned();
@@ -152,7 +152,7 @@ impl RemoteSink {
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
         let bytes = serde_json::to_vec(request).map_err(|error| Error::content(error.to_string()))?;
         let written = send.write_all(&bytes).await;
-        // An error is the connection's, and that of the answer says why.
+        // An error is the connection's, and the error of the answer contains the reason.
         let mut answer = Answer { stream, address };
         if written.is_ok() {
             let _ = send.finish();
@@ -174,7 +174,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// So many bytes. Memory is taken as they come, beyond some that is taken at once.
+    /// Read so many bytes. Memory is reserved as they arrive, beyond a part that is reserved immediately.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         reserve(&mut bytes, length.min(RESERVE))?;
@@ -192,7 +192,7 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// What is left, no more than an answer may have.
+    /// Read the remaining bytes, no more than an answer may have.
     async fn rest(&mut self) -> Result<Vec<u8>> {
         let read = timeout(SILENCE, self.stream.read_to_end(MAX_ANSWER)).await.map_err(|_| self.silent())?;
         read.map_err(|error| match error {
@@ -236,7 +236,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     bytes.try_reserve_exact(more).map_err(|_| Error::memory(more))
 }
 
-/// A connection that ended, in words that name the peer.
+/// Return the error of a connection that ended, with the peer's address.
 fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
     let context = format!("reading the sink at {address}");
     match error {

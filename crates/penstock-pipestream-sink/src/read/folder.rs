@@ -13,24 +13,24 @@ use crate::read::journal::FileLog;
 use crate::read::store::{JournalLog, ListState, Store, Wanted};
 use crate::{Error, Result};
 
-/// Longer than any file system's clock takes for a tick.
+/// Longer than a tick of any file system's clock.
 const TICK: Duration = Duration::from_secs(3);
 
-/// A sink's folder, read where it lies.
+/// A sink's folder, read in place.
 #[derive(Debug, Clone)]
 pub struct FolderStore {
     dir: PathBuf,
 }
 
 impl FolderStore {
-    /// Takes a folder; an error if it is none.
+    /// Take a folder; an error if it is none.
     pub fn open(dir: &Path) -> Result<Self> {
         let found = fs::metadata(dir).and_then(|found| if found.is_dir() { Ok(()) } else { Err(not_a_folder()) });
         found.map_err(|error| Error::file("cannot read the sink", dir, error))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// A session's list.
+    /// Return a session's list.
     fn open_list(&self, session: &str) -> Result<Option<File>> {
         if !is_session(session) {
             return Err(Error::misuse(format!("{session:?} is no session's name")));
@@ -63,7 +63,7 @@ impl Store for FolderStore {
     fn changed(&self) -> Result<Option<SystemTime>> {
         let found = fs::metadata(&self.dir).and_then(|found| found.modified());
         let changed = found.map_err(|error| self.failed("", error))?;
-        // Clocks of file systems tick slowly: what is so young may change again under the same time.
+        // Clocks of file systems tick slowly: a folder that changed recently may change again under the same time.
         let age = SystemTime::now().duration_since(changed).unwrap_or_default();
         Ok((age > TICK).then_some(changed))
     }
@@ -104,7 +104,7 @@ impl Store for FolderStore {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let room = usize::try_from(total).unwrap_or(usize::MAX);
         let failed = || Error::memory(total);
-        // One reservation, and 64 bytes more, so that the last read has room to see that there is no more.
+        // One reservation, and 64 bytes more, so that the last read has room to see the end.
         into.try_reserve_exact(room.saturating_add(64)).map_err(|_| failed())?;
         let mut payloads = Payloads::new(&self.dir);
         for part in wanted {
@@ -140,7 +140,7 @@ fn not_a_folder() -> io::Error {
     io::Error::from(io::ErrorKind::NotADirectory)
 }
 
-/// Opens payloads, one scope's behind another: its folder is looked up once.
+/// Opens payloads, scope by scope: a scope's folder is looked up once.
 struct Payloads<'a> {
     dir: &'a Path,
     folder: Option<(String, File)>,
@@ -164,7 +164,8 @@ impl<'a> Payloads<'a> {
         Ok(())
     }
 
-    /// Links are not followed: a sink makes none, and one that somebody else made may lead anywhere.
+    /// Open a payload. Links are not followed: a sink creates none, and one that another program created may lead
+    /// anywhere.
     fn open(&mut self, name: &str) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, openat};
 
@@ -184,7 +185,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// Appends so many bytes of a file, as many as there are: with one call of the system where there is room for them.
+/// Append so many bytes of a file, or as many as there are: with one system call where there is room for them.
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 /// The journal's file, at the top of a sink's folder.
 pub(super) const FILE: &str = "closed.jsonl";
-/// Sessions that are made durable together.
+/// Maximum number of sessions that are made durable together.
 const APPEND: usize = 1_024;
 
 /// The first line: which journal this is.
@@ -28,22 +28,22 @@ struct Title {
     journal: String,
 }
 
-/// Sessions from a position of the journal on.
+/// Sessions from a position of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
-    /// Which journal: positions of another one mean nothing here.
+    /// ID of the journal: positions of another one are meaningless here.
     pub journal: String,
-    /// How many sessions the journal has.
+    /// Number of sessions in the journal.
     pub length: u64,
-    /// Those from the position on, as many as were asked for.
+    /// The sessions from the position, as many as were requested.
     pub sessions: Vec<ClosedSession>,
 }
 
-/// The order of a sink's closed sessions: a list that only grows, so a position in it means the same for ever.
+/// The order of a sink's closed sessions: a list that only grows, so a position in it has the same meaning forever.
 ///
-/// Sessions end in any order, and nothing in their folders tells it. So whoever follows a sink writes down each session
-/// when it is found closed, durably and under a lock, before anybody is told of it. Sinks themselves know nothing of it;
-/// it works for those that older versions have written, and for several servers on one folder.
+/// Sessions end in any order, and their folders do not show it. So a reader that follows a sink records each session
+/// when it is found closed, durably and under a lock, before it reports it. Sinks themselves do not use the journal; it
+/// works for those that older versions have written, and for several servers on one folder.
 #[derive(Debug)]
 pub struct Journal {
     store: Arc<dyn Store>,
@@ -58,16 +58,16 @@ struct State {
     positions: HashMap<String, usize>,
     /// Sessions that are not closed yet, with the lengths of their lists when they were looked at.
     open: HashMap<String, u64>,
-    /// Sessions that nobody will read.
+    /// Sessions that will not be read.
     dead: HashSet<String>,
     /// Closed sessions whose transaction is still being closed.
     held: HashMap<String, ListedSession>,
-    /// When names were added to the sink, as far as they were looked at.
+    /// Time up to which the names added to the sink have been examined.
     seen: Option<SystemTime>,
 }
 
 impl Journal {
-    /// Takes a sink. Nothing is read yet.
+    /// Take a sink. Nothing is read yet.
     pub fn new(store: Arc<dyn Store>) -> Result<Self> {
         let log = store.journal()?;
         let state = State {
@@ -83,12 +83,12 @@ impl Journal {
         Ok(Self { store, state: Mutex::new(state) })
     }
 
-    /// The sink.
+    /// Return the sink.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Looks for sessions that were closed meanwhile, and gives at most `max` from a position on.
+    /// Look for sessions that were closed in the meantime, and return at most `max` from a position.
     pub fn follow(&self, after: u64, max: usize) -> Result<Followed> {
         let mut state = lock(&self.state);
         let updated = state.update(&*self.store);
@@ -99,7 +99,7 @@ impl Journal {
         Ok(Followed { journal, length: state.sessions.len() as u64, sessions })
     }
 
-    /// A session that the journal has.
+    /// Return a session that is in the journal.
     pub fn session(&self, id: &str) -> Option<Arc<ClosedSession>> {
         let state = lock(&self.state);
         state.positions.get(id).and_then(|position| state.sessions.get(*position)).map(Arc::clone)
@@ -107,7 +107,7 @@ impl Journal {
 }
 
 impl State {
-    /// Reads what others have appended, appends what they have not, and gives the journal's name.
+    /// Read what others have appended, append what they have not, and return the journal's name.
     fn update(&mut self, store: &dyn Store) -> Result<String> {
         loop {
             let new = self.log.read_new()?;
@@ -154,8 +154,8 @@ impl State {
         self.sessions.push(Arc::new(session));
     }
 
-    /// Sessions that are closed and not in the journal, the one that ended first at the front; of a transaction all or
-    /// none.
+    /// Return sessions that are closed and not in the journal, in the order in which they ended; of a transaction all
+    /// or none.
     fn find(&mut self, store: &dyn Store) -> Result<Vec<ClosedSession>> {
         self.look_for_names(store)?;
         let (mut found, mut dead) = (Vec::new(), Vec::new());
@@ -207,7 +207,7 @@ impl State {
     }
 }
 
-/// Looks through a closed session whose place in the journal outlives a power cut. `None`: nobody can read it.
+/// Examine a closed session so that its place in the journal survives a power cut. `None`: it cannot be read.
 fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
     match store.make_durable(session).and_then(|()| look_through(store, session)) {
         Ok(found) => found,
@@ -221,7 +221,7 @@ fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
     }
 }
 
-/// A journal that cannot be read behind so many sessions.
+/// Return the error of a journal that cannot be read after so many sessions.
 fn damaged(known: usize, error: &serde_json::Error) -> Error {
     Error::io(
         format!("the order of the sink's sessions is damaged behind the first {known}"),
@@ -239,7 +239,7 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// No two journals have the same name; it is no secret.
+/// Return a new journal's name. No two journals have the same name; it is no secret.
 fn new_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let place = std::ptr::from_ref(&now).addr();
@@ -247,7 +247,7 @@ fn new_id() -> String {
     hex::encode(hash.get(..16).unwrap_or_default())
 }
 
-/// The journal in a folder: a file that is locked while somebody reads and appends.
+/// The journal in a folder: a file that is locked during reading and appending.
 #[derive(Debug)]
 pub(super) struct FileLog {
     path: PathBuf,
@@ -287,12 +287,12 @@ impl FileLog {
         file.read_to_end(&mut new)?;
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if whole < new.len() {
-            // Whoever began this line has crashed: it held the lock. Nobody was told of it.
+            // The process that began this line has crashed, because it held the lock. The line was not reported.
             new.truncate(whole);
             file.set_len(from + whole as u64)?;
         }
         if !new.is_empty() {
-            // Whoever wrote it may have crashed before it was durable.
+            // The process that wrote it may have crashed before it was durable.
             file.sync_data()?;
         }
         self.read_to = from + whole as u64;

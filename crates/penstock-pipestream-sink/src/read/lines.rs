@@ -9,12 +9,12 @@ use crate::format::encode::ClosedLine;
 use crate::read::store::Store;
 use crate::{Error, Result};
 
-/// No line is longer: a header has 1 MiB at most, and an escape makes six bytes of one.
+/// Maximum length of a line: a header has 1 MiB at most, and an escape makes six bytes of one.
 const MAX_LINE: usize = 8 << 20;
-/// How much of a list is read at a time.
+/// Amount of a list that is read at a time.
 const WINDOW: u64 = 1 << 20;
 
-/// Walks over the lines of a list, or of a range of it that begins and ends between lines.
+/// Iterates over the lines of a list, or of a range of it that begins and ends between lines.
 pub(super) struct Lines<'a> {
     store: &'a dyn Store,
     session: &'a str,
@@ -33,7 +33,7 @@ impl<'a> Lines<'a> {
         Self { store, session, buffer: Vec::new(), taken: 0, at: start, read_to: start, end }
     }
 
-    /// The next line with its place in the list; `None` at the end.
+    /// Return the next line with its place in the list; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>> {
         let mut searched = self.taken;
         let length = loop {
@@ -79,8 +79,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A line of a list that is read from its beginning, and that no sink has written so. Says which file it is in, and where, and
-/// what can be done.
+/// Return the error for a line of a list that is read from its beginning, and that no sink has written so. It names the
+/// file and the position, and what can be done.
 pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) -> Error {
     Error::io(
         format!("{session}/{LOG} in the sink is damaged at byte {offset}"),
@@ -91,12 +91,12 @@ pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) ->
     )
 }
 
-/// A list, or a range of it that was asked for, that is not as sinks write it.
+/// Return the error for a list, or a requested range of it, that is not in the format of a sink.
 pub(super) fn wrong(session: &str, problem: impl fmt::Display) -> Error {
     Error::io(format!("the list of session {session} cannot be read"), problem.to_string())
 }
 
-/// The code that a list of this length is closed with, and where that line starts.
+/// Return the code that a list of this length is closed with, and where that line starts.
 pub(super) fn closed(store: &dyn Store, session: &str, length: u64) -> Result<Option<(u64, u64)>> {
     // The last line has one small number in it.
     let from = length.saturating_sub(64);

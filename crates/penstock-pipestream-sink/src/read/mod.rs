@@ -1,4 +1,4 @@
-//! Reading a sink: the rows of its closed sessions, from its folder or from the server that keeps it.
+//! Reading a sink: the rows of its closed sessions, from its folder or from its server.
 //!
 //! ```text
 //!  Store (a folder) ── plan ──► pieces of a session's list ── select ──► lines and payloads, 4 to 8 MB at a time
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
-//! is a range of bytes of a list, gives the same rows to whoever reads it, now or after a crash. An entity's second
-//! line takes the place of its first one (see the sink): [`examine`] finds such first lines, and pieces pass over them.
-//! What commits a transaction or ends it otherwise is no row; its sessions are read all or none (`transactions.rs`).
+//! is a range of bytes of a list, returns the same rows to every reader, now or after a crash. An entity's second line
+//! replaces its first one (see the sink): [`examine`] finds such first lines, and pieces skip them. An entity that
+//! commits or aborts a transaction is no row; the transaction's sessions are read all or none (`transactions.rs`).
 //!
-//! Nothing here knows Arrow: a [`Batch`] is lines of the list as they are and the payloads behind one another.
+//! Nothing here uses Arrow: a [`Batch`] is the unchanged lines of the list and the concatenated payloads.
 
 mod batch;
 mod client;

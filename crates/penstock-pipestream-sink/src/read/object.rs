@@ -14,19 +14,19 @@ use crate::objects::ObjectSink;
 use crate::read::store::{JournalLog, ListState, Store, Wanted};
 use crate::{Error, Result};
 
-/// Requests that are on their way at once.
+/// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
-/// Where the order of closed sessions is kept.
+/// Prefix of the order of closed sessions.
 const JOURNAL: &str = ".journal";
 
-/// A sink in an object store, read where it lies.
+/// A sink in an object store, read in place.
 #[derive(Debug, Clone)]
 pub struct ObjectReader {
     place: Place,
 }
 
 impl ObjectReader {
-    /// Takes a prefix; an error if the store does not answer.
+    /// Take a prefix; an error if the store does not answer.
     pub fn open(place: Place) -> Result<Self> {
         let reader = Self { place };
         reader.ask("", async { reader.place.store().list_with_delimiter(Some(&reader.place.path(""))).await })?;
@@ -37,7 +37,7 @@ impl ObjectReader {
         block_on(request)?.map_err(|error| failed(&self.place, name, &error))
     }
 
-    /// The same, where what is not there is no error.
+    /// Await a request, for which a missing object is no error.
     fn look<T>(&self, name: &str, request: impl Future<Output = object_store::Result<T>>) -> Result<Option<T>> {
         match block_on(request)? {
             Ok(found) => Ok(Some(found)),
@@ -71,7 +71,7 @@ impl Store for ObjectReader {
     }
 
     fn changed(&self) -> Result<Option<SystemTime>> {
-        // No store says it.
+        // No store reports it.
         Ok(None)
     }
 
@@ -82,7 +82,7 @@ impl Store for ObjectReader {
     }
 
     fn make_durable(&self, _session: &str) -> Result<()> {
-        // What can be seen is durable.
+        // Every object that can be seen is durable.
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Store for ObjectReader {
     }
 }
 
-/// The journal in an object store: an object for each time that somebody has appended, numbered, and made only once.
+/// The journal in an object store: a numbered object for each append, which is created only once.
 #[derive(Debug)]
 struct ObjectLog {
     place: Place,
@@ -215,6 +215,6 @@ impl JournalLog for ObjectLog {
     }
 
     fn release(&mut self) {
-        // Nobody was held off.
+        // No other process was blocked.
     }
 }

@@ -7,7 +7,7 @@ use crate::read::lines::{Lines, closed, damaged, wrong};
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::{MAX_CONTENT, Store};
 
-/// What a row costs beside its content: its line, and opening its file.
+/// Cost of a row in addition to its content: its line, and opening its file.
 const ROW_COST: u64 = 4 << 10;
 
 /// A range of a closed session's list, to be read by one task.
@@ -23,7 +23,7 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// How large the pieces of a plan are.
+/// Limits of the pieces of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
     /// Bytes of a piece's payloads, where it has more than one row.
@@ -34,36 +34,36 @@ pub struct PlanLimits {
     pub pieces: usize,
 }
 
-/// Pieces of a session, and where the rest of it starts.
+/// Pieces of a session, and where its remainder starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// They do not overlap, and are in the order of the list.
     pub pieces: Vec<Piece>,
-    /// Where the next plan goes on; `None`: there is no more.
+    /// Where the next plan continues; `None`: there is no more.
     pub next: Option<u64>,
 }
 
-/// Which rows are wanted, where not all are.
+/// The rows that are wanted, where not all are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Those of these documents.
+    /// Rows of these documents.
     pub documents: Option<HashSet<String>>,
-    /// Those of these names: files, or `SESSION/SCOPE/ENTITY` for those without one.
+    /// Rows of these names: files, or `SESSION/SCOPE/ENTITY` for those without one.
     pub names: Option<HashSet<String>>,
 }
 
-/// Looks through the list of a session. `None`: it is not closed with 0, and nobody reads it.
+/// Examine the list of a session. `None`: it is not closed with 0, so it is not read.
 pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     Ok(look_through(store, session)?.map(|found| found.session))
 }
 
-/// The same, with what decides whether it may be read by now.
+/// [`examine`], with the transaction that decides whether it may be read by now.
 pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
     let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
     let mut suspects = Vec::new();
-    // Of an entity that the sink has refused this may be another one than the session's.
+    // The transaction of an entity that the sink has refused may differ from the session's.
     let (mut transaction, mut is_sure) = (None, false);
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, bytes)) = lines.next()? {
@@ -78,7 +78,7 @@ pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Li
                 (transaction, is_sure) = (Some(key.to_owned()), complete);
             }
         }
-        // A payload that was right and is gone: a line COMPLETE may stand before this one.
+        // A payload that was verified and has been removed: a line COMPLETE may precede this one.
         if let (false, Some(sha256), None) = (line.status == "COMPLETE", &line.sha256, &line.file) {
             suspects.push((offset, line.scope, line.entity, sha256.as_ref().to_owned()));
         }
@@ -89,8 +89,8 @@ pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<Li
     Ok(Some(ListedSession { session: found, modified: list.modified, transaction }))
 }
 
-/// Finds the lines COMPLETE whose places later lines have taken: of the same entity and payload, with a file that is
-/// gone. One whose file is there is of an earlier use of the same ID.
+/// Find the lines COMPLETE that later lines have replaced: of the same entity and payload, with a file that has been
+/// removed. A line whose file exists belongs to an earlier use of the same ID.
 fn supersede(
     store: &dyn Store,
     session: &str,
@@ -120,7 +120,7 @@ fn supersede(
     Ok(())
 }
 
-/// Divides a session, from a place in its list on, into pieces of about the same weight.
+/// Divide a session, from a place in its list on, into pieces of about the same weight.
 pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
     let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it is gone"))?;
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
@@ -141,7 +141,7 @@ pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: Plan
 }
 
 impl Selection {
-    /// Whether every row is wanted.
+    /// Return whether every row is wanted.
     pub fn is_all(&self) -> bool {
         self.documents.is_none() && self.names.is_none()
     }
@@ -154,7 +154,7 @@ impl Selection {
     }
 }
 
-/// Narrows pieces down to the rows that are wanted: their lines go in, without content, and smaller pieces come out.
+/// Narrows pieces down to the rows that are wanted: it takes their lines, without content, and returns smaller pieces.
 #[derive(Debug)]
 pub struct Refiner<'a> {
     session: &'a str,
@@ -163,13 +163,13 @@ pub struct Refiner<'a> {
 }
 
 impl<'a> Refiner<'a> {
-    /// For a session.
+    /// Create a refiner for a session.
     pub fn new(session: &'a str, selection: &'a Selection, limits: PlanLimits) -> Self {
         let limits = PlanLimits { pieces: usize::MAX, ..limits };
         Self { session, selection, pieces: Pieces::new(limits) }
     }
 
-    /// Takes lines that start at a place of the list.
+    /// Take lines that start at a position of the list.
     pub fn take(&mut self, start: u64, lines: &[u8]) -> Result<()> {
         let mut offset = start;
         for bytes in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -185,18 +185,18 @@ impl<'a> Refiner<'a> {
         Ok(())
     }
 
-    /// What comes next does not follow.
+    /// Note that the next lines are not adjacent.
     pub fn gap(&mut self) {
         self.pieces.gap();
     }
 
-    /// The smaller pieces.
+    /// Return the smaller pieces.
     pub fn finish(self) -> Vec<Piece> {
         self.pieces.finish()
     }
 }
 
-/// The bytes that a row's content has.
+/// Return the bytes that a row's content has.
 pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     match (&line.file, line.bytes) {
         (Some(_), Some(bytes)) if bytes <= MAX_CONTENT => bytes,
@@ -204,7 +204,7 @@ pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     }
 }
 
-/// Puts lines together to pieces.
+/// Collects lines into pieces.
 #[derive(Debug)]
 struct Pieces {
     limits: PlanLimits,
@@ -218,7 +218,8 @@ impl Pieces {
         Self { limits, pieces: Vec::new(), open: None, weight: 0 }
     }
 
-    /// Takes a line; `bytes` is `None` for one that is no row. True: it was not taken, because there are pieces enough.
+    /// Take a line; `bytes` is `None` for one that is no row. Return true if it was not taken, because there are enough
+    /// pieces.
     fn push(&mut self, start: u64, end: u64, bytes: Option<u64>) -> bool {
         let weight = bytes.map_or(0, |bytes| bytes.saturating_add(ROW_COST.min(self.limits.bytes / 64)));
         let (rows, bytes) = (u64::from(bytes.is_some()), bytes.unwrap_or(0));

@@ -25,14 +25,15 @@ use crate::read::wire::{
 };
 use crate::{Error, Result};
 
-/// How long a request may take to come, and the key after the handshake.
+/// Maximum time for a request to arrive, and for the key after the handshake.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that are answered at once, for all readers; the others wait.
+/// Maximum number of requests that are answered concurrently, for all readers; the others wait.
 const PLACES: usize = 64;
-/// Bytes that are read ahead of what is sent, for each request; twice, because one is sent while the next is read.
+/// Number of bytes that are read ahead of what is sent, for each request; twice, because one piece is sent while the
+/// next is read.
 const PIECE: u64 = 1 << 20;
 
-/// Who may read a sink over its server's port.
+/// Access of readers to a sink over its server's port.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
     /// The key that readers show.
@@ -41,7 +42,8 @@ pub struct ReadOptions {
     pub store: Arc<dyn Store>,
     /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
     pub patience: Duration,
-    /// Where clients must have a certificate: whether readers must have one, too, beside the key. Default: they must.
+    /// Where clients must have a certificate: whether readers must have one, too, in addition to the key. Default: they
+    /// must.
     pub certificates: ClientCertificates,
 }
 
@@ -51,7 +53,7 @@ impl ReadOptions {
         Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
     }
 
-    /// Return what answers readers, also about these claim checks.
+    /// Return the service that answers readers, including requests about these claim checks.
     ///
     /// # Errors
     ///
@@ -90,7 +92,7 @@ impl PortService for Service {
 }
 
 impl Service {
-    /// Answers requests as long as the connection lives.
+    /// Answer requests as long as the connection lives.
     async fn answer_all(self: &Arc<Self>, connection: &Connection) {
         let peer = connection.remote_address();
         let welcome = Arc::new(AtomicBool::new(false));
@@ -137,7 +139,7 @@ impl Service {
                 welcome.store(true, Ordering::Release);
                 reply(send, json(&Welcome { version: 1 }), self.patience).await;
             }
-            // Whoever has no key learns nothing, not even what was wrong with the request.
+            // A reader without the key learns nothing, not even what was wrong with the request.
             Ok(_) | Err(_) if !known => {
                 connection.close(VarInt::from_u32(CODE_KEY), b"the read key is wrong");
             }
@@ -192,18 +194,18 @@ impl Service {
         ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more }
     }
 
-    /// A session that may be read: whatever else lies in the sink is nobody's business.
+    /// Return a session that may be read: nothing else in the sink is disclosed.
     fn known(&self, session: &str) -> Result<Arc<ClosedSession>> {
         if let Some(found) = self.journal.session(session) {
             return Ok(found);
         }
-        // A server that was started anew has not looked yet.
+        // A server that was restarted has not looked yet.
         self.journal.follow(0, 0)?;
         let unknown = || Error::misuse(format!("there is no closed session {session:?}"));
         self.journal.session(session).ok_or_else(unknown)
     }
 
-    /// An error: nothing was sent yet.
+    /// Send rows. Return an error only if nothing was sent yet.
     async fn rows(
         self: &Arc<Self>,
         send: &mut SendStream,
@@ -262,7 +264,7 @@ fn read(store: &dyn Store, wanted: &[Wanted]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Divides what is wanted into groups of [`PIECE`] bytes.
+/// Divide the wanted payloads into groups of [`PIECE`] bytes.
 fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     let mut room = 0;
@@ -296,7 +298,7 @@ fn json(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).unwrap_or_default()
 }
 
-/// Sends, unless the reader is gone or takes too long.
+/// Send bytes, unless the reader is gone or takes too long.
 async fn write(send: &mut SendStream, bytes: Bytes, patience: Duration) -> bool {
     let mut bytes = bytes;
     while !bytes.is_empty() {

@@ -13,7 +13,7 @@ pub struct ClosedSession {
     /// The bytes of their contents.
     #[serde(rename = "octets")]
     pub bytes: u64,
-    /// Where lines start whose places later lines have taken, in ascending order; nearly always none.
+    /// Start of lines that later lines have replaced, in ascending order; nearly always none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub superseded: Vec<u64>,
 }

@@ -7,39 +7,39 @@ use crate::Result;
 /// The largest content of a row. Spark's binary values end just below 2 GiB.
 pub const MAX_CONTENT: u64 = (1 << 31) - (1 << 16);
 
-/// Where a sink's sessions lie. Every call blocks.
+/// Storage of a sink's sessions. Every call blocks.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// What may be a session, in no order; most may be known already.
+    /// Return the names that may be sessions, in no order; most may be known already.
     fn sessions(&self) -> Result<Vec<String>>;
 
-    /// When a session was added last, as exactly as one knows it for sure; `None`: look and see.
+    /// Return when a session was added last, as exactly as that is certain; `None`: list the sessions to find out.
     fn changed(&self) -> Result<Option<SystemTime>>;
 
-    /// A session's list; `None` where there is none.
+    /// Return a session's list; `None` where there is none.
     fn list(&self, session: &str) -> Result<Option<ListState>>;
 
-    /// Makes sure that a session's list, as it is, outlives a power cut.
+    /// Make sure that a session's list, as it is, outlives a power cut.
     fn make_durable(&self, session: &str) -> Result<()>;
 
-    /// Bytes of a session's list, as many as there are up to the end of the range.
+    /// Return bytes of a session's list, as many as there are up to the end of the range.
     fn read_list(&self, session: &str, range: Range<u64>) -> Result<Vec<u8>>;
 
-    /// Whether a payload is there.
+    /// Return whether a payload is there.
     fn has(&self, file: &str) -> Result<bool>;
 
-    /// Appends parts of payloads, one behind another; an error if any is shorter.
+    /// Append parts of payloads, concatenated; an error if any is shorter.
     fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()>;
 
-    /// The sessions that a transaction was committed with, by each owner that has committed it.
+    /// Return the sessions that a transaction was committed with, by each owner that has committed it.
     fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>>;
 
-    /// The sessions of a transaction that are prepared and not closed yet.
+    /// Return the sessions of a transaction that are prepared and not closed yet.
     fn prepared(&self, transaction: &str) -> Result<Vec<String>>;
 
-    /// Where the order of closed sessions is kept.
+    /// Return the storage of the order of closed sessions.
     fn journal(&self) -> Result<Box<dyn JournalLog>>;
 
-    /// Removes a session.
+    /// Remove a session.
     fn remove(&self, session: &str) -> Result<()>;
 }
 
@@ -63,14 +63,15 @@ pub struct Wanted {
     pub length: u64,
 }
 
-/// Where a journal's lines are kept.
+/// Storage of a journal's lines.
 pub trait JournalLog: fmt::Debug + Send {
-    /// What was appended since the last call, whole lines. Others may be held off until [`release`](Self::release).
+    /// Return the whole lines that were appended since the last call. Others may be blocked until
+    /// [`release`](Self::release).
     fn read_new(&mut self) -> Result<Vec<u8>>;
 
-    /// Appends lines, durably. False: somebody else has appended meanwhile, and that must be read first.
+    /// Append lines, durably. Return false if another process has appended in the meantime, which must be read first.
     fn append(&mut self, lines: &[u8]) -> Result<bool>;
 
-    /// Lets others in.
+    /// Let other processes continue.
     fn release(&mut self);
 }

@@ -1,9 +1,9 @@
-//! Closed sessions as readers see them: those of a transaction all at once, or none.
+//! Closed sessions as readers see them: those of a transaction all together, or none.
 //!
-//! A commit closes the sessions of its transaction one after another, and may be killed between two of them. Its record,
-//! which comes first, names them all, and a marker stays beside it for each that is not closed yet (see the sink). As
-//! long as there is such a marker, nothing of the transaction is read. Each owner of a transaction's name has a record of
-//! its own, and is looked at alone.
+//! A commit closes the sessions of its transaction one after another, and may be killed between two of them. Its
+//! record, which is written first, names them all, and a marker stays next to it for each that is not closed yet (see
+//! the sink). As long as there is such a marker, nothing of the transaction is read. Each owner of a transaction's name
+//! has a separate record, and is examined separately.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,14 +16,14 @@ use crate::read::store::Store;
 /// Closed sessions, divided.
 #[derive(Debug, Default)]
 pub(super) struct Divided {
-    /// Those to be read, the one that ended first at the front.
+    /// Sessions to be read, in the order in which they ended.
     pub(super) whole: Vec<ListedSession>,
-    /// Those whose transaction is still being closed.
+    /// Sessions whose transaction is still being closed.
     pub(super) held: Vec<ListedSession>,
 }
 
-/// Divides what was found closed. What is `known` needs no second look; `look` looks at one that was not found: it may
-/// have been closed since.
+/// Divide the sessions that were found closed. Those that are `known` need no second look; `look` examines one that was
+/// not found: it may have been closed since.
 pub(super) fn divide(
     store: &dyn Store,
     found: Vec<ListedSession>,
@@ -52,7 +52,8 @@ pub(super) fn divide(
                 divided.whole.extend(mine);
                 continue;
             }
-            // A marker goes after the last line of its session was written: so what has none is closed by now, or gone.
+            // A marker is removed after the last line of its session was written: so a session without one is closed by
+            // now, or gone.
             let prepared = match &prepared {
                 Some(prepared) => prepared,
                 None => prepared.insert(store.prepared(&key)?),
@@ -66,19 +67,19 @@ pub(super) fn divide(
                 divided.whole.extend(look(&session)?);
             }
         }
-        // A record that is gone was of a transaction that had come to its end.
+        // A record that is gone belonged to a transaction that had ended.
         divided.whole.extend(found);
     }
     divided.whole.sort_by(|one, other| (one.modified, &one.session.id).cmp(&(other.modified, &other.session.id)));
     Ok(divided)
 }
 
-/// Every closed session that may be read, the one that ended first at the front. Nothing is written.
+/// Return every closed session that may be read, in the order in which they ended. Nothing is written.
 ///
 /// # Errors
 ///
-/// Where a list is damaged: whoever reads a whole sink must not miss the rows of a session without knowing it. The error names
-/// the file.
+/// Where a list is damaged: a reader of a whole sink must not miss the rows of a session without an error. The error
+/// names the file.
 pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     let mut found = Vec::new();
     for name in store.sessions()? {
@@ -88,7 +89,7 @@ pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     Ok(divided.whole.into_iter().map(|found| found.session).collect())
 }
 
-/// One of them; `None` where it is not closed with 0, or its transaction is still being closed.
+/// Return one of them; `None` where it is not closed with 0, or its transaction is still being closed.
 pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     let Some(found) = look_through(store, session)? else { return Ok(None) };
     if let Some(key) = &found.transaction
@@ -136,7 +137,7 @@ mod tests {
                 ["bad", "cut"].into_iter().find(|name| error.contains(&format!("{name}/entities.jsonl"))).unwrap();
             assert!(error.contains(&format!("is damaged at byte {}: ", LINE.len())), "{error}");
             assert!(error.contains(&format!("move {named} out of the sink")), "{error}");
-            // Whoever follows gets the others; the server's log names this one.
+            // A reader that follows gets the others; the server's log names this one.
             assert_eq!(ids(Ok(Journal::new(store.clone()).unwrap().follow(0, 10).unwrap().sessions)), ["good"]);
             fs::rename(dir.path().join(named), dir.path().join(format!("{named}.damaged"))).unwrap();
         }
@@ -155,7 +156,7 @@ mod tests {
         fs::write(&order, text.clone() + "{\"session\":\n").unwrap();
         let error = Journal::new(store.clone()).unwrap().follow(0, 10).unwrap_err().to_string();
         assert!(error.contains("damaged behind the first 1: ") && error.contains("closed.jsonl"), "{error}");
-        // Half a line is no damage: whoever wrote it was killed.
+        // Half a line is no damage: the process that wrote it was killed.
         fs::write(&order, text + "{\"session\":").unwrap();
         assert_eq!(Journal::new(store).unwrap().follow(0, 10).unwrap().length, 1);
     }

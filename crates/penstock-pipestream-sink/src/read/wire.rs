@@ -1,17 +1,18 @@
-//! `penstock-sink/1`: what a reader asks the server of a sink, on the same UDP port as PipeStream.
+//! `penstock-sink/1`: the requests of a reader to the server of a sink, on the same UDP port as PipeStream.
 //!
-//! Every request is a bidirectional stream of its own. The reader writes one JSON object and ends its side; the server
+//! Every request has a separate bidirectional stream. The reader writes one JSON object and ends its side; the server
 //! answers with one byte, 0 or 1, and then
 //!
 //! ```text
 //! 1  why not, in words
 //! 0  HELLO, SESSIONS, PLAN, CLAIMS: a JSON object
 //!    ROWS: 4 bytes, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
-//!    "next": OFFSET or null}; L bytes of the list; then the contents, behind one another
+//!    "next": OFFSET or null}; L bytes of the list; then the contents, concatenated
 //! ```
 //!
 //! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many
-//! sessions, pieces and rows at a time, and the reader asks on. Nothing is kept for a reader between requests.
+//! sessions, pieces and rows at a time, and the reader continues with further requests. The server keeps no state for a
+//! reader between requests.
 
 use penstock_pipestream::{SessionId, Status};
 use penstock_pipestream_net::{ClaimCheck, ClaimDetails, ClaimRow};
@@ -24,7 +25,7 @@ pub(super) const ALPN: &[u8] = b"penstock-sink/1";
 
 /// A request has no more bytes.
 pub(super) const MAX_REQUEST: usize = 64 << 10;
-/// Nor has an answer but that to ROWS.
+/// Maximum length of an answer, except for that to ROWS.
 pub(super) const MAX_ANSWER: usize = 16 << 20;
 /// Sessions and pieces of an answer.
 pub(super) const MAX_ITEMS: usize = 4_096;
@@ -33,12 +34,12 @@ pub(super) const MAX_ROWS: usize = 65_536;
 /// Bytes of an answer with more than one row.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// Bytes of claim checks that are enough for an answer.
+/// Number of bytes of claim checks at which an answer is full.
 pub(super) const MAX_CLAIMS: usize = 4 << 20;
 
-/// It is done.
+/// The request succeeded.
 pub(super) const DONE: u8 = 0;
-/// It is refused.
+/// The request was refused.
 pub(super) const REFUSED: u8 = 1;
 
 /// Codes of CONNECTION_CLOSE and RESET_STREAM.
@@ -47,17 +48,17 @@ pub(super) const CODE_BROKEN: u32 = 1;
 pub(super) const CODE_KEY: u32 = 2;
 pub(super) const CODE_SLOW: u32 = 3;
 
-/// What a reader wants.
+/// A request of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Request {
-    /// To be let in.
+    /// Authenticates the reader.
     Hello { key: String },
-    /// Closed sessions, from a position of the journal on.
+    /// Closed sessions, from a position of the journal.
     Sessions { after: u64, max: usize },
     /// Claim checks of the server, by expiry and ID, after this one.
     Claims { expires: u64, claim: u64, max: usize },
-    /// How to divide a session, from a place in its list on.
+    /// Division of a session, from a position in its list.
     Plan {
         session: String,
         start: u64,

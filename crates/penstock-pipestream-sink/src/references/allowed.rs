@@ -44,7 +44,7 @@ impl Allowed {
         &self.prefix
     }
 
-    /// The object, which is below this prefix, if it is what it must be.
+    /// Return the object, which is below this prefix, if it is what it must be.
     pub(super) async fn find(&self, at: &Location, expected: &Expected, max: u64) -> core::Result<Object> {
         let object = match &self.source {
             Source::Files(root) => self.find_file(root, at, expected).await,
@@ -77,8 +77,8 @@ impl Allowed {
     }
 }
 
-/// Opens a file below a folder. Neither the file nor a folder on the way may be a link, whatever somebody renames
-/// meanwhile: each step is made from the folder that is open. Nothing waits for a pipe's writer.
+/// Open a file below a folder. Neither the file nor a folder on the path may be a link, whatever another process
+/// renames meanwhile: each step starts from the folder that is open. Opening does not wait for a pipe's writer.
 fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open, openat};
 
@@ -145,7 +145,7 @@ mod tests {
         for way in ["a/up/secret", "a/link", "a/b/inside", "a/nothing"] {
             assert!(read(&root, way).is_err(), "{way}");
         }
-        // What the operator names may be a link itself.
+        // A path that the operator names may be a link itself.
         symlink(&root, dir.path().join("named")).unwrap();
         assert_eq!(read(&dir.path().join("named"), "a/b/file").unwrap(), "file");
     }

@@ -1,7 +1,7 @@
 use penstock_pipestream::{self as core, ObjectError, PayloadCheck};
 use sha2::{Digest as _, Sha256};
 
-/// Whether bytes are those that were promised: by a header, or by a reference.
+/// Check that bytes are those that were promised: by a header, or by a reference.
 #[derive(Debug)]
 pub(crate) enum Check {
     /// An entity's payload.
@@ -10,7 +10,7 @@ pub(crate) enum Check {
     Object(ObjectCheck),
 }
 
-/// Counts and hashes an object as it comes.
+/// Counts and hashes an object as it arrives.
 #[derive(Debug)]
 pub(crate) struct ObjectCheck {
     length: u64,
@@ -20,17 +20,17 @@ pub(crate) struct ObjectCheck {
 }
 
 impl Check {
-    /// Awaits an object of this length, and with this SHA-256 where somebody has said which.
+    /// Create the check of an object of this length, and with this SHA-256 where one is given.
     pub(super) fn object(length: u64, sha256: Option<[u8; 32]>) -> Self {
         Self::Object(ObjectCheck { length, sha256, seen: 0, hash: Sha256::new() })
     }
 
-    /// Awaits bytes that are here, to count and hash them.
+    /// Create the check of bytes that have arrived, to count and hash them.
     pub(crate) fn kept(bytes: &[u8]) -> Self {
         Self::object(bytes.len() as u64, None)
     }
 
-    /// The next bytes.
+    /// Return the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> core::Result<()> {
         match self {
             Self::Payload(check) => check.update(bytes),
@@ -45,7 +45,7 @@ impl Check {
         }
     }
 
-    /// All of them have come: their digest, if it is the right one.
+    /// Finish after all bytes: return their digest, if it is correct.
     pub(crate) fn finish(self) -> core::Result<[u8; 32]> {
         match self {
             Self::Payload(check) => check.finish(),

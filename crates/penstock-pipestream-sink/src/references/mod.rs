@@ -1,13 +1,13 @@
-//! Entities whose payload refers to an object: kept as they come, or fetched (sections 7.3 and 10.9).
+//! Entities whose payload refers to an object: kept as they arrive, or fetched (sections 7.3 and 10.9).
 //!
 //! ```text
 //!  the message, verified ──► parsed, its keys checked ──► keep:  stored as it is
 //!                                                    └──► fetch: below an allowed prefix? ──► read, checked ──► stored
 //! ```
 //!
-//! Where a receiver goes is its own matter: only below the prefixes that its operator has named, at the endpoints and
-//! with the credentials that its operator has given. Of the reference only bucket, key and version count; its region
-//! is a hint for others.
+//! The operator of a receiver decides from where it fetches: only below the prefixes that the operator has named, at
+//! the endpoints and with the credentials that the operator has configured. Of the reference only bucket, key and
+//! version count; its region is a hint for other receivers.
 
 mod allowed;
 mod check;
@@ -26,13 +26,13 @@ pub(crate) use self::check::Check;
 pub(crate) use self::object::Object;
 use crate::Result;
 
-/// What a receiver does with references.
+/// Handling of references at a receiver.
 #[derive(Debug, Clone, Default)]
 pub struct References {
-    /// Where it may fetch from; nothing: it keeps the messages.
+    /// Prefixes from which it may fetch; none: it keeps the messages.
     fetching: Option<Fetching>,
-    /// Whose keys may have wrapped an object's. Not set: messages that are kept are not looked into, and encrypted
-    /// objects are not fetched.
+    /// Providers whose keys may have wrapped an object's. Not set: messages that are kept are not examined, and
+    /// encrypted objects are not fetched.
     approved: Option<KeyProviders>,
 }
 
@@ -43,24 +43,25 @@ struct Fetching {
 }
 
 impl References {
-    /// Keeps messages as they come.
+    /// Keep messages as they arrive.
     pub fn keep() -> Self {
         Self::default()
     }
 
-    /// Fetches objects of at most `max_bytes` bytes below these URLs, with the options of their store.
+    /// Fetch objects of at most `max_bytes` bytes below these URLs, with the options of their store.
     pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
         let allowed = prefixes.iter().map(|prefix| Allowed::open(prefix, storage)).collect::<Result<_>>()?;
         Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
-    /// Takes only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
+    /// Accept only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
     pub fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
         self.approved = Some(KeyProviders::parse(approved)?);
         Ok(self)
     }
 
-    /// Takes the verified payload of an entity that refers: what its line says, and the object if it is to be fetched.
+    /// Take the verified payload of an entity that refers to an object: return the fields of its line, and the object
+    /// if it is to be fetched.
     pub(crate) async fn take(&self, message: Bytes) -> core::Result<(Referred, Option<Object>)> {
         let reference = Reference::decode(message.clone())?;
         match (&self.approved, &self.fetching) {
@@ -80,7 +81,7 @@ impl References {
     }
 }
 
-/// Whether an entity refers to an object; then, whether its header may say what it says.
+/// Return whether an entity refers to an object; if so, whether its header is permitted.
 pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
     (header.content_type == CONTENT_TYPE).then(|| check_no_data_key("the header's metadata", &header.metadata))
 }
@@ -91,11 +92,11 @@ pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
 enum Stored {
     /// The message itself.
     Message,
-    /// The object's bytes, and the message in a file beside them, because a wrapped key is nowhere else.
+    /// The object's bytes, and the message in a file next to them, because a wrapped key is stored nowhere else.
     Object,
 }
 
-/// What a sink's line says of an entity that refers. No key material.
+/// The fields of a sink's line about an entity that refers to an object. No key material.
 #[derive(Debug, Serialize)]
 pub(crate) struct Referred {
     provider: Option<String>,
@@ -110,7 +111,7 @@ pub(crate) struct Referred {
     message: Hidden,
 }
 
-/// Which key has wrapped the object's.
+/// The key that has wrapped the object's.
 #[derive(Debug, Serialize)]
 struct KeyName {
     algorithm: Option<String>,
@@ -147,7 +148,7 @@ impl Referred {
         }
     }
 
-    /// The content type of what is stored, where that is not the header's.
+    /// Return the content type of what is stored, where that is not the header's.
     pub(crate) fn content_type(&self) -> Option<&str> {
         match self.stored {
             Stored::Message => None,
@@ -155,7 +156,7 @@ impl Referred {
         }
     }
 
-    /// The name of the message beside the bytes of `file`, and the message, where the object was fetched.
+    /// Return the name of the message next to the bytes of `file`, and the message, where the object was fetched.
     pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use crate::references::check::Check;
 
-/// What is asked of a store at a time: one request has a minute.
+/// Number of bytes that are requested from a store at a time: one request has a minute.
 const RANGE: u64 = 8 << 20;
 const READ_SIZE: u64 = 128 << 10;
 
@@ -26,7 +26,7 @@ pub(crate) struct Object {
 }
 
 enum Source {
-    /// Out while it is being read.
+    /// `None` while it is being read.
     File(Option<File>),
     Store {
         store: Arc<dyn ObjectStore>,
@@ -52,18 +52,18 @@ impl Object {
         Self { name, source, length: meta.size, offset: 0, sha256: expected.sha256 }
     }
 
-    /// How many bytes it has.
+    /// Return how many bytes it has.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// What its bytes must pass.
+    /// Return the check that its bytes must pass.
     pub(crate) fn check(&self) -> Check {
         Check::object(self.length, self.sha256)
     }
 
-    /// The next bytes; `None` at the end. All of them are of the same object: one that is replaced meanwhile is an
-    /// error.
+    /// Return the next bytes; `None` at the end. All of them belong to the same object: one that is replaced in the
+    /// meantime is an error.
     pub(crate) async fn next(&mut self) -> core::Result<Option<Bytes>> {
         if self.offset >= self.length {
             return Ok(None);
@@ -101,7 +101,7 @@ async fn read(slot: &mut Option<File>) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// What a peer is told of a store's error: nothing of the inside. The log has the rest.
+/// Return the error that a peer is sent for a store's error: no internal details. The log has the rest.
 pub(super) fn store_error(name: &str, error: &object_store::Error) -> core::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return missing(name);

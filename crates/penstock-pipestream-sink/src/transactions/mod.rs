@@ -1,14 +1,14 @@
-//! What entities say of the transaction that their session belongs to.
+//! The transaction that the entities of a session name.
 //!
 //! ```text
-//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed: nobody reads it
+//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed or read
 //!  an entity of type COMMIT, same metadata           ──► the sessions that it lists are closed with 0, all or none
 //!  an entity of type ABORT                           ──► they are closed with [`GIVEN_UP`]
 //! ```
 //!
-//! Orders are obeyed where they come from the [`Owner`] of the sessions.
+//! Orders are carried out if they come from the [`Owner`] of the sessions.
 //!
-//! Nothing here is stored: how a key's record is made durable is a matter of the sink's kind.
+//! Nothing here is stored: each kind of sink makes a key's record durable in its own way.
 
 pub(crate) mod owner;
 
@@ -23,9 +23,9 @@ use crate::format::names::{id_of, is_session_id};
 use crate::format::{ABORT, COMMIT, TRANSACTION as KEY};
 use crate::transactions::owner::{Owner, named, shown};
 
-/// Micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
+/// Number of micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
 pub(crate) const KEPT: u64 = 100;
-/// A job whose commit is so long ago says it no more, and none of its tasks still runs.
+/// Age of a job's commit at which it is not repeated any more, and none of its tasks still runs.
 pub(crate) const FINISHED: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The longest name of a transaction.
@@ -33,24 +33,24 @@ const MAX_KEY: usize = 256;
 /// The longest order: half a million sessions.
 pub(crate) const MAX_ORDER: u64 = 16 << 20;
 
-/// An order names a session whose end has not come yet: say it again. One of the codes for private use.
+/// An order names a session that has not ended yet: repeat it. One of the codes for private use.
 const STILL_OPEN: ErrorCode = ErrorCode::Other(0x40);
-/// What a session is closed with that will never be read: its transaction was given up, or committed without it.
+/// Code with which a session is closed that will never be read: its transaction was given up, or committed without it.
 pub(crate) const GIVEN_UP: ErrorCode = ErrorCode::Other(0x41);
 
-/// A commit names other sessions than the transaction was committed with. For private use.
+/// A commit names other sessions than those the transaction was committed with. For private use.
 const COMMITTED: ErrorCode = ErrorCode::Other(0x43);
-/// An order names no session, or is not its owner's to give. For private use.
+/// An order names no session, or its sender is not the owner. For private use.
 const REFUSED: ErrorCode = ErrorCode::Other(0x44);
 
-/// A name, and whose it is.
+/// A name, and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transaction {
     pub(crate) key: Arc<str>,
     pub(crate) owner: Owner,
 }
 
-/// What a client wants to become of a transaction.
+/// A client's order for a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) of: Transaction,
@@ -59,13 +59,13 @@ pub(crate) struct Order {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// These sessions are to be read; where `exclusive`, only if no other owner has committed anything of the name.
+    /// Make these sessions readable; where `exclusive`, only if no other owner has committed anything of the name.
     Commit { sessions: Vec<String>, exclusive: bool },
-    /// Nobody is to read these, or any that are prepared.
+    /// Never read these sessions, or any that are prepared.
     Abort(Option<Vec<String>>),
 }
 
-/// What the payload of an order is.
+/// The payload of an order.
 #[derive(Debug, Deserialize)]
 struct Payload {
     #[serde(default)]
@@ -74,13 +74,13 @@ struct Payload {
     exclusive: bool,
 }
 
-/// What a sink keeps of a commit.
+/// A sink's record of a commit.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) transaction: String,
     /// The names of their folders.
     pub(crate) sessions: Vec<String>,
-    /// The kind of its owner; none where it is of a server that knew no owners.
+    /// The kind of its owner; none where it was written by a server without owners.
     #[serde(default)]
     owner: Option<String>,
 }
@@ -90,26 +90,26 @@ impl Record {
         Self { transaction: of.key.to_string(), sessions, owner: Some(of.owner.kind().to_owned()) }
     }
 
-    /// Whether a server wrote it that knew no owners.
+    /// Return whether a server wrote it that knew no owners.
     pub(crate) fn has_no_owner(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// Whether a commit of these sessions is the same one, said again.
+    /// Return whether a commit of these sessions is a repetition of the same one.
     pub(crate) fn is_of(&self, sessions: &[String]) -> bool {
         let ids = |names: &[String]| names.iter().map(|name| id_of(name).to_owned()).collect::<BTreeSet<String>>();
         ids(&self.sessions) == ids(sessions)
     }
 }
 
-/// Whether an entity is an order, and no data.
+/// Return whether an entity is an order, and no data.
 pub(crate) fn is_order(header: &EntityHeader) -> bool {
     matches!(header.content_type.as_str(), COMMIT | ABORT)
 }
 
 impl Order {
-    /// Reads an order that came from the client with this certificate. Names of sessions become names of folders, so
-    /// they are looked at closely.
+    /// Read an order that came from the client with this certificate. Names of sessions become names of folders, so
+    /// they are validated strictly.
     pub(crate) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
         let Some(key) = header.metadata.get(KEY) else {
             return Err(invalid(format!("an order has the metadata {KEY}")));
@@ -129,7 +129,7 @@ impl Order {
         Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
     }
 
-    /// The sessions that it names.
+    /// Return the sessions that it names.
     pub(crate) fn sessions(&self) -> Option<&[String]> {
         match &self.act {
             Act::Commit { sessions, .. } => Some(sessions),
@@ -137,7 +137,7 @@ impl Order {
         }
     }
 
-    /// Refuses what names too little, whatever there is.
+    /// Refuse an order that names too little, whatever is prepared.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match (&self.act, &self.of.owner) {
             (Act::Commit { sessions, .. }, _) if sessions.is_empty() => {
@@ -163,13 +163,13 @@ impl<'a> Prepared<'a> {
         Self(by_id)
     }
 
-    /// Those of a session; `None` if it is not prepared.
+    /// Return the folders of a session; `None` if it is not prepared.
     pub(crate) fn folders(&self, session: &str) -> Option<impl Iterator<Item = String>> {
         self.0.get(session).map(|folders| folders.iter().map(|folder| (*folder).clone()))
     }
 }
 
-/// The folders among those that are prepared of the sessions that a commit names; or the first that has none.
+/// Return the folders among those that are prepared of the sessions that a commit names; or the first that has none.
 pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
     let prepared = Prepared::new(prepared);
     let mut folders = Vec::with_capacity(sessions.len());
@@ -181,24 +181,24 @@ pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<St
     Ok(folders)
 }
 
-/// Who may commit a transaction, by the names that Spark's writers give.
+/// Writer that a transaction belongs to, according to the names that Spark's writers use.
 ///
-/// A record keeps a transaction that is run again from being committed twice, so it may go only where that cannot
-/// happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by no more
-/// than the [`KEPT`] that its checkpoint has. A job that was given no name has one that nobody can have again: it needs
-/// its record as long as its driver and its tasks run. Whether a transaction that somebody has named will be run again
-/// nobody knows but its owner.
+/// A record prevents a transaction that is run again from being committed twice, so it may be removed only where that
+/// cannot happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by
+/// no more than the [`KEPT`] that its checkpoint has. A job without a chosen name has a name that cannot be used again:
+/// it needs its record as long as its driver and its tasks run. Only its owner knows whether a transaction with a
+/// chosen name will be run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin<'a> {
     /// A query's, and no other.
     MicroBatch { query: &'a str, number: u64 },
-    /// One job's, and no other.
+    /// One job's, and no other's.
     Job,
-    /// Anybody's.
+    /// A name that a user has chosen.
     Named,
 }
 
-/// What a transaction's name tells.
+/// Return the origin of a transaction, from its name.
 pub(crate) fn origin(transaction: &str) -> Origin<'_> {
     let Some(rest) = transaction.strip_prefix("spark/") else { return Origin::Named };
     // Without hyphens: no query's ID looks like that.
@@ -214,13 +214,13 @@ pub(crate) fn origin(transaction: &str) -> Origin<'_> {
     }
 }
 
-/// Which transaction a session belongs to: its first entity says so, and the others do not say otherwise.
+/// The transaction that a session belongs to: its first entity names it, and the others do not contradict it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum Membership {
     #[default]
     Unknown,
     None,
-    /// The owner is who knows the token of this hash, once an entity has said so.
+    /// The owner is the client that knows the token of this hash, once an entity has named it.
     Of {
         key: Arc<str>,
         owner: Option<[u8; 32]>,
@@ -228,7 +228,7 @@ pub(crate) enum Membership {
 }
 
 impl Membership {
-    /// Takes an entity in, or says why it cannot be one of this session's.
+    /// Admit an entity, or return why it cannot be one of this session's.
     pub(crate) fn admit(&mut self, key: EntityKey, header: &EntityHeader) -> Result<(), Reason> {
         if is_order(header) {
             return Ok(());
@@ -243,14 +243,14 @@ impl Membership {
             (Self::None, None) => {}
             (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, named(header)?) {
                 (_, None) => {}
-                // The first entities say it.
+                // The first entities name it.
                 (None, owner @ Some(_)) => *self = Self::Of { key: Arc::clone(own), owner },
                 (Some(one), Some(other)) if one == other => {}
                 (Some(_), Some(_)) => {
                     return Err(invalid("the session's earlier entities name another owner".to_owned()));
                 }
             },
-            // What lies below a root goes with it.
+            // Entities below a root belong to its transaction.
             (Self::Of { .. }, None) if key.scope > 1 => {}
             (Self::Of { .. }, None) => return Err(invalid(format!("the session's entities have the metadata {KEY}"))),
             (Self::None | Self::Of { .. }, Some(of)) => {
@@ -260,7 +260,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The transaction that the session of a client with this certificate belongs to.
+    /// Return the transaction that the session of a client with this certificate belongs to.
     pub(crate) fn transaction(&self, certificate: Option<[u8; 32]>) -> Option<Transaction> {
         match self {
             Self::Unknown | Self::None => None,
@@ -271,7 +271,7 @@ impl Membership {
     }
 }
 
-/// What becomes of a session's list at its end.
+/// The end of a session's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The list lacks a line, or the session has not ended: no last line.
@@ -284,7 +284,7 @@ pub(crate) enum Ending {
     Prepared(Transaction),
 }
 
-/// What has become of a transaction by the time one of its sessions ends.
+/// The state of a transaction at the end of one of its sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The session waits for the commit.
@@ -296,15 +296,15 @@ pub(crate) enum Standing {
 /// Why an order was not carried out.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It names a session that is none of the transaction's.
+    /// It names a session that does not belong to the transaction.
     Unknown(String),
-    /// It names one whose end has not come.
+    /// It names a session that has not ended.
     StillOpen(String),
     /// The transaction was committed with other sessions.
     Committed,
     /// One of its sessions was given up while it was being committed, so none of them is read.
     GivenUp,
-    /// It names no session, or is another owner's to give; why.
+    /// It names no session, or its sender is not the owner; with the reason.
     NotYours(String),
     /// The disk, or the store.
     Storage(std::io::Error),
@@ -317,7 +317,7 @@ impl From<std::io::Error> for Refusal {
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// Return the reason that is sent to the client.
     pub(crate) fn reason(&self, key: &str) -> Reason {
         match self {
             Self::Unknown(session) => {
@@ -353,7 +353,7 @@ impl Refusal {
     }
 }
 
-/// Why a first commit is refused.
+/// Return why a first commit is refused.
 pub(crate) fn others_have_committed(record: &Record) -> Refusal {
     Refusal::NotYours(if record.has_no_owner() {
         "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
@@ -364,7 +364,7 @@ pub(crate) fn others_have_committed(record: &Record) -> Refusal {
     })
 }
 
-/// Why an order about another owner's session is refused.
+/// Return why an order about another owner's session is refused.
 pub(crate) fn prepared_by_another(session: &str) -> Refusal {
     Refusal::NotYours(format!("the session {session} was prepared by another owner"))
 }

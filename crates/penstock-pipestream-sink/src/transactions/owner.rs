@@ -1,4 +1,4 @@
-//! Whose a transaction is.
+//! The owner of a transaction.
 //!
 //! ```text
 //!  a session's entities: penstock.transaction-owner = SHA-256 of a token, in hex ──► the owner is who knows the token
@@ -8,7 +8,7 @@
 //!  an order:             penstock.transaction-token = the token, 16 to 256 bytes ──► replaced by its SHA-256 on arrival
 //! ```
 //!
-//! Only hashes are kept. Transactions of one name and different owners have folders of their own, and do not touch one
+//! Only hashes are stored. Transactions of one name and different owners have separate folders, and do not affect one
 //! another.
 
 use std::hint::black_box;
@@ -20,19 +20,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::format::OWNER;
 
-/// Whose a transaction is.
+/// The owner of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Owner {
-    /// Nothing tells.
+    /// Unknown: any client that knows the sessions' IDs.
     Anyone,
-    /// That of this client's certificate: its SHA-256.
+    /// The client with this certificate: its SHA-256.
     Certificate([u8; 32]),
-    /// Who knows the token of this SHA-256.
+    /// A client that knows the token of this SHA-256.
     Token([u8; 32]),
 }
 
 impl PartialEq for Owner {
-    /// Compares in a time that tells nothing of where the difference is.
+    /// Compare in constant time, so that the time does not reveal where the difference is.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Anyone, Self::Anyone) => true,
@@ -48,7 +48,7 @@ impl PartialEq for Owner {
 impl Eq for Owner {}
 
 impl Owner {
-    /// The owner by what was said, else by the certificate.
+    /// Return the owner from the token, otherwise from the certificate.
     pub(crate) fn of(token: Option<[u8; 32]>, certificate: Option<[u8; 32]>) -> Self {
         match (token, certificate) {
             (Some(token), _) => Self::Token(token),
@@ -57,7 +57,7 @@ impl Owner {
         }
     }
 
-    /// What kind it is, as records have it.
+    /// Return its kind, as records contain it.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Anyone => "anyone",
@@ -66,7 +66,7 @@ impl Owner {
         }
     }
 
-    /// The folder of its sessions below that of the transaction's name; none of its own for anyone's.
+    /// Return the folder of its sessions below that of the transaction's name; none where there is no owner.
     pub(crate) fn folder(&self) -> Option<String> {
         let digest = match self {
             Self::Anyone => return None,
@@ -76,12 +76,12 @@ impl Owner {
     }
 }
 
-/// Whether a folder below that of a transaction's name is an owner's.
+/// Return whether a folder below that of a transaction's name is an owner's.
 pub(crate) fn is_owner_folder(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// What an entity says of its session's owner.
+/// Return the hash by which an entity names its session's owner.
 pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(OWNER) {
         None => Ok(None),
@@ -89,7 +89,7 @@ pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     }
 }
 
-/// The hash of the token that an order shows.
+/// Return the hash of the token that an order shows.
 pub(crate) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(PROOF) {
         None => Ok(None),
@@ -99,7 +99,7 @@ pub(crate) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     }
 }
 
-/// Only what names an owner's folder is a digest: lower-case digits.
+/// Parse a digest; only lower-case digits are accepted, because the digest names an owner's folder.
 fn digest(text: &str) -> Option<[u8; 32]> {
     if is_owner_folder(text) { hex::decode(text) } else { None }
 }

@@ -11,7 +11,7 @@ fn session_folder(pair: &Pair) -> String {
     names.next().unwrap().unwrap().file_name().into_string().unwrap()
 }
 
-/// After the test: only the log is there, with one FAILED line that has this reason, and the line that closes it.
+/// Expect, after the test, only the log, with one FAILED line that has this reason, and the line that closes it.
 fn expect_one_failure(pair: &Pair, reason: &str) {
     let session = session_folder(pair);
     let lines = log(&pair.sink(), &session);
@@ -112,7 +112,7 @@ fn a_payload_above_the_limit_is_too_large_before_it_is_read() {
     });
     expect_one_failure(&pair, "PIPESTREAM_ENTITY_TOO_LARGE: ");
     let lines = log(&pair.sink(), &session_folder(&pair));
-    // What its header said is known, though it was refused.
+    // The content of its header is known, though it was refused.
     assert_eq!(lines[0]["metadata"]["penstock.document"], "a.bin");
 }
 

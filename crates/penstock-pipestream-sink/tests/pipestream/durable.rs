@@ -1,4 +1,4 @@
-//! Sessions of layer 2 that outlive their process: both ends are started again on what is on disk.
+//! Sessions of layer 2 that survive their process: both ends are started again on what is on disk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::support::{PATIENCE, anywhere, block, container, draft, eventually, id, log};
 use crate::survival::Wire;
 
-/// A server that can be started again where it was, and a client that trusts it.
+/// A server that can be started again in place, and a client that trusts it.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
     pub(crate) server: Option<Server>,
@@ -30,7 +30,7 @@ pub(crate) struct Home {
     client: Client,
 }
 
-/// Tries again while what was dropped is still there.
+/// Retry while the dropped object still holds its resources.
 pub(crate) fn again<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     let since = Instant::now();
     loop {
@@ -56,7 +56,7 @@ impl Home {
         Self { dir, server: Some(server), address, survives, idle, client }
     }
 
-    /// The server goes without a goodbye, and another one comes.
+    /// Kill the server without a goodbye, and start another one.
     pub(crate) fn restart(&mut self) {
         self.server = None;
         self.start();
@@ -95,7 +95,7 @@ impl Home {
         self.dir.path().join("sink")
     }
 
-    /// The folders of sessions that the server has.
+    /// Return the folders of sessions that the server has.
     pub(crate) fn sessions(&self) -> usize {
         let entries = fs::read_dir(self.dir.path().join("state")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
@@ -177,7 +177,7 @@ fn a_server_that_is_started_again_goes_on_and_nothing_is_stored_twice() {
     assert!(!client.resumed().unwrap());
 }
 
-/// Sends the whole again, as every process does, and waits for so many parts.
+/// Send the whole again, as every process does, and wait for so many parts.
 pub(crate) fn send_again(client: &SessionHandle, wait_for: usize) -> (SentEntity, Vec<SentEntity>) {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     let parts = (0..PARTS).map(|number| part(&parent, number)).collect();
@@ -222,7 +222,7 @@ fn a_client_that_is_started_again_sends_only_what_is_not_terminal() {
     assert!(keys.iter().all(|(one, other)| one == other));
     finish(&home, &client, &parent, &sent_again);
     let received = home.server.as_ref().unwrap().counters().unwrap().entities;
-    // What was terminal did not travel again.
+    // Terminal entities were not sent again.
     assert!(received <= PARTS as u64 + 1 + PARTS as u64 / 2, "{received}");
     // Its session has ended: the next one is new.
     let client = home.connect_with_state();
@@ -292,7 +292,7 @@ fn a_session_that_nobody_comes_back_to_ends_after_its_time() {
     let (first, bytes) = part(&parent, 1);
     let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
-    // Both are gone at once.
+    // Both ends are killed together.
     home.server = None;
     drop(client);
     home.start();
@@ -301,7 +301,7 @@ fn a_session_that_nobody_comes_back_to_ends_after_its_time() {
     let complete = lines.iter().filter(|line| line["status"] == "COMPLETE").count();
     assert_eq!(complete, 1, "{lines:?}");
     eventually("the folder of a session that has ended is there", || home.sessions() == 0);
-    // Its client hears that, and begins anew.
+    // Its client is told, and begins a new session.
     let refused = again(|| match home.try_connect_with_state() {
         Err(error @ Error::Closed(_)) => Ok(error),
         Err(error) => Err(error),
@@ -328,7 +328,7 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
     fs::write(&file, bytes).unwrap();
     home.start();
     assert!(home.dir.path().join("state").join(format!("{session}.damaged")).join("00000001.session").exists());
-    // The sink's list stays as it is, and the client's own file says where it is damaged.
+    // The sink's list is unchanged, and the error of the client's own file names the damaged position.
     assert!(fs::read_to_string(home.sink().join(&session).join("entities.jsonl")).unwrap().contains("COMPLETE"));
     let file = home.state().join("00000001.session");
     let mut bytes = fs::read(&file).unwrap();
@@ -344,7 +344,7 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
 
 #[test]
 fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
-    // By themselves they would notice nothing.
+    // With this idle timeout, neither end notices a lost connection during the test by itself.
     let mut home = Home::with_idle_timeout(PATIENCE, Duration::from_secs(3_600));
     let wire = Wire::to(home.address);
     let client = block(home.client.connect(wire.address, "localhost", home.options())).unwrap();
@@ -353,7 +353,7 @@ fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
         block(client.wait_resolved(sent.key)).unwrap().status
     };
     assert_eq!(send(), Status::Complete);
-    // Nothing that the server says at its end comes to anybody.
+    // Nothing that the server sends at its end arrives.
     wire.cut();
     (home.server, home.address) = (None, anywhere());
     home.start();

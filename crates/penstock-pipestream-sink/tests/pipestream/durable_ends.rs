@@ -1,5 +1,5 @@
-//! How sessions end that outlive their process: whoever dies while one is being closed, its list says the truth. And what
-//! a process leaves behind that dies in the middle of a word.
+//! The ends of sessions that survive their process: whichever process dies while a session is being closed, its list is
+//! correct. Also the remains of a process that dies in the middle of a record.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ const ROOT: ScopeKey = ScopeKey { scope: 0, scope_use: 0 };
 /// Parts of the whole.
 const PARTS: usize = 5;
 
-/// Sends the whole, all of which is COMPLETE then.
+/// Send the whole, all of which is COMPLETE then.
 fn deliver(client: &SessionHandle) -> SentEntity {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     for number in 0..PARTS {
@@ -53,7 +53,7 @@ fn a_server_that_never_hears_of_the_close_has_the_list_closed_before() {
     block(client.end_root()).unwrap();
     let released = block(client.wait_released(ROOT)).unwrap();
     assert_eq!((released.parent, released.digest.succeeded), (None, 1));
-    // Whoever hears that its root scope is released may go: nobody has to hear of that.
+    // A client that sees its root scope released may exit: nothing else has to be confirmed.
     check_closed_in_order(&home, &session);
     home.server = None;
     drop(client);
@@ -76,7 +76,7 @@ fn a_list_that_its_server_could_not_close_is_closed_at_the_next_start() {
     let text = fs::read_to_string(list(&home, &session)).unwrap();
     fs::write(list(&home, &session), text.strip_suffix("osed\":0}\n").unwrap()).unwrap();
     home.start();
-    // At once: nobody has come back yet.
+    // Immediately: no client has returned yet.
     assert_eq!(home.sessions(), 1);
     check_closed_in_order(&home, &session);
     // Its client still finds it, and closes it.
@@ -99,7 +99,7 @@ fn a_client_that_dies_while_it_closes_is_told_so_by_the_next_one() {
     let client = home.connect_with_state();
     assert_eq!((client.resumed().unwrap(), client.closing().unwrap()), (true, true));
     assert_eq!(client.id().unwrap(), session);
-    // What was announced is known, and ended as it did.
+    // The announced entity is found by its label, with its outcome.
     assert_eq!(block(client.send(whole(), Payload::empty())).unwrap().key, parent.key);
     assert_eq!(block(client.wait_resolved(parent.key)).unwrap().status, Status::Complete);
     block(client.end_root()).unwrap();
@@ -130,7 +130,7 @@ fn nobody_says_that_a_session_ended_in_order_whose_client_has_not_said_so() {
     let mut home = Home::new(Duration::from_millis(200));
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
-    // All of it is terminal, but more may have been to come.
+    // All of it is terminal, but more entities may have been planned.
     deliver(&client);
     home.server = None;
     drop(client);
@@ -149,7 +149,7 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     let (first, bytes) = part(&parent, 1);
     let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
-    // Nobody is there to take these.
+    // No server exists to take these.
     home.server = None;
     let sent: Vec<SentEntity> = (2..5)
         .map(|number| {
@@ -175,12 +175,12 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     let scope = first.key.scope;
     let found: Vec<String> = [&first, &sent[0], &sent[1], &sent[2]].map(|it| status(it.key.entity, scope)).into();
     assert_eq!(found, ["COMPLETE", "FAILED", "COMPLETE", "FAILED"]);
-    // So has what they were parts of, whose last child nobody has announced.
+    // So has the whole, whose last child was not announced.
     assert_eq!(status(parent.key.entity, 0), "FAILED");
     assert_eq!(lines.len(), 6, "{lines:?}");
 }
 
-/// Appends the beginning of a record, as a process does that dies while it writes.
+/// Append the beginning of a record, as a process does that dies while it writes.
 fn tear(file: &Path, bytes: &[u8]) {
     OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }

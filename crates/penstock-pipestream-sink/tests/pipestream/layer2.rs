@@ -1,6 +1,6 @@
-//! Layer 2 between two real ends: what becomes of a part that fails, takes too long, waits, or is set aside.
+//! Layer 2 between two real ends: a part that fails, takes too long, waits, or is deferred.
 //!
-//! Longer than 600 lines, because all of it is asked of the same two ends.
+//! Longer than 600 lines, because all tests use the same two ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn both() -> (Pair, SessionHandle, SessionHandle) {
     (pair, client, server)
 }
 
-/// One more try, without delay; nothing takes too long.
+/// Return a policy with one retry, without delay and without a timeout.
 fn policy(mode: CompletionMode, on_failure: FailureAction) -> CompletionPolicy {
     CompletionPolicy {
         mode: Some(mode.into()),
@@ -80,7 +80,7 @@ fn status(client: &SessionHandle, sent: &SentEntity) -> Status {
     block(client.wait_resolved(sent.key)).unwrap().status
 }
 
-/// The next event of this kind.
+/// Return the next event of this kind.
 fn event<T>(session: &SessionHandle, find: impl Fn(&Layer2Event) -> Option<T>) -> T {
     loop {
         let events = block(session.events(1)).unwrap().events;
@@ -115,7 +115,7 @@ fn the_clients_name_is_the_sessions_id_at_both_ends_and_in_the_sink() {
     assert_eq!(status(&client, &send(&client, None, *b"x")), Status::Complete);
     close(&client);
     assert_eq!(log(&pair.sink(), &"ab".repeat(16)).len(), 2);
-    // Its folder is there already: a session that has the same ID later gets one of its own.
+    // Its folder exists already: a session that has the same ID later gets a different one.
     let again = pair.connect_with(named);
     assert_eq!(id(&again), id(&client));
     assert_eq!(status(&again, &send(&again, None, *b"y")), Status::Complete);
@@ -176,7 +176,7 @@ fn every_mode_makes_of_a_part_that_fails_what_it_says() {
     close(&client);
 }
 
-/// Completes an entity, or fails it.
+/// Complete an entity, or fail it.
 fn decide(entity: IncomingEntity, fails: bool) {
     let decided = if fails { block(entity.fail(bad())) } else { block(entity.complete()) };
     decided.unwrap();
@@ -206,7 +206,7 @@ fn a_part_that_takes_too_long_is_what_on_timeout_says() {
         assert_eq!((end.status, end.attempts), (expected, attempts), "{action:?}");
         assert_eq!(end.reason.unwrap().code, ErrorCode::IdleTimeout);
         assert_eq!(status(&client, &parent), Status::Complete);
-        // Whoever took so long hears nothing of it, and changes nothing.
+        // A receiver that took so long is not notified, and changes nothing.
         late.into_iter().for_each(|entity| block(entity.complete()).unwrap());
     }
     close(&client);
@@ -264,14 +264,14 @@ fn what_comes_of_a_failed_attempt_is_not_taken_for_the_next_ones() {
     };
     let parent = dehydrate(&client, None, Some(policy));
     block(next(&server).complete()).unwrap();
-    // One whose payload is all here, and one whose payload is still coming.
+    // One whose payload has arrived completely, and one whose payload is still arriving.
     for bytes in [10, 5 << 20] {
         let part = send(&client, Some(&parent), vec![1; bytes]);
         let old = next(&server);
         let mut present = next(&server);
         assert_eq!(present.key(), old.key());
         drop(old);
-        // On a slow machine even this one may come too late.
+        // On a slow machine even this one may be too late.
         while block(present.read_to_end(1 << 30)).is_err() {
             present = next(&server);
         }
@@ -322,7 +322,7 @@ fn each_scope_has_its_own_policy_and_a_root_without_one_the_sessions() {
     }
     assert_eq!([&tolerated, &fatal].map(|part| status(&client, part)), [Status::Failed, Status::Failed]);
     assert_eq!([&inner, &good].map(|part| status(&client, part)), [Status::Complete, Status::Complete]);
-    // Its own children are all or nothing; what becomes of it is its parent's matter.
+    // Its own children are all or nothing; its parent decides about the entity itself.
     assert_eq!(status(&client, &strict), Status::Skipped);
     assert_eq!(status(&client, &outer), Status::Complete);
     close(&client);
@@ -366,7 +366,7 @@ fn an_entity_waits_until_its_token_comes_back() {
     assert_eq!((key, reason), (sent.key, YieldReason::AwaitingApproval));
     assert_eq!(block(client.resume(key, token.clone())).unwrap(), None);
     assert_eq!(block(entity.resumed()).unwrap().as_deref(), Some(b"page 3".as_slice()));
-    // A token is good once.
+    // A token is valid once.
     assert_eq!(block(client.resume(key, token)).unwrap().unwrap().code, ErrorCode::ClaimNotFound);
     block(entity.complete()).unwrap();
     assert_eq!(status(&client, &sent), Status::Complete);
@@ -400,7 +400,7 @@ fn a_token_is_good_only_for_the_bytes_that_it_was_made_after() {
     assert_eq!(refused.code, ErrorCode::IntegrityError, "{}", refused.message);
     assert_eq!(block(entity.resumed()).unwrap(), None, "its state is not the entity's any more");
     assert_eq!(block(client.resume(sent.key, stale)).unwrap().unwrap().code, ErrorCode::ClaimNotFound);
-    // What it has by now makes another state.
+    // The bytes that it has by now make a different state.
     block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"page 3"))).unwrap();
     assert_eq!(block(client.resume(sent.key, token(&client))).unwrap(), None);
     assert_eq!(block(entity.resumed()).unwrap().as_deref(), Some(b"page 3".as_slice()));
@@ -420,7 +420,7 @@ fn a_stopping_point_tells_how_far_processing_is_and_bytes_that_came_back_are_not
     entity.unread(all.slice(6..)).unwrap();
     block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"a line"))).unwrap();
     let sealed = token(&client);
-    // Its HMAC stands behind it.
+    // Its HMAC follows it.
     let message = sealed.slice(..sealed.len() - 32);
     let validation = messages::decode_message::<messages::YieldToken>(message).unwrap().validation.unwrap();
     assert_eq!((validation.bytes_processed, validation.is_resumable), (Some(6), Some(true)));
@@ -543,7 +543,7 @@ fn the_claim_check_of_a_container_tells_of_its_children() {
     close(&client);
 }
 
-/// The files of a folder as a crash would leave them, in another one.
+/// Return the files of a folder as a crash would leave them, in another one.
 fn copied(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -644,7 +644,7 @@ fn a_sink_stores_what_is_deferred_by_its_type_and_says_so_in_its_list() {
     let claim = end.claim.unwrap();
     let (fresh, last) = block(pair.server.fresh_claims(0)).unwrap();
     assert_eq!((fresh.len(), fresh[0].check.id, fresh[0].check.status), (1, claim, Status::Deferred));
-    // One that is redeemed is not set aside again.
+    // One that is redeemed is not deferred again.
     let by = pair.connect_with(options());
     block(by.redeem(claim, fresh[0].check.session.unwrap())).unwrap();
     let mut again = draft("image/png");
@@ -706,7 +706,7 @@ fn what_overtakes_the_sessions_name_waits_for_it() {
         assert!(matches!(peer.hear().await, Frame::Capabilities(_)));
         peer.stream(&header(1, b"x"), b"x").await;
         peer.tell(&[pending(1), pending(2)]).await;
-        // An owner that gives up waits for no name either.
+        // An owner that gives up does not wait for a name either.
         peer.tell(&[Frame::Status(StatusFrame::new(Status::Failed, 0, 2))]).await;
         let failed = peer.hear().await;
         assert!(
@@ -723,7 +723,7 @@ fn what_overtakes_the_sessions_name_waits_for_it() {
     assert_eq!(statuses, ["FAILED", "COMPLETE"]);
 }
 
-/// What the last token says; its HMAC stands behind the message.
+/// Return the content of the last token; its HMAC follows the message.
 fn validation(token: &Bytes) -> messages::StoppingPointValidation {
     let message = token.slice(..token.len() - 32);
     messages::decode_message::<messages::YieldToken>(message).unwrap().validation.unwrap()
@@ -753,7 +753,7 @@ fn a_container_that_waits_says_what_has_become_of_its_children_and_which_checkpo
     assert_eq!(block(whole.resumed()).unwrap().as_deref(), Some(b"one of two".as_slice()));
     block(whole.complete()).unwrap();
     assert_eq!(status(&client, &parent), Status::Complete);
-    // A claim check names it too, as its issuer and whoever asks have it.
+    // A claim check names it too, at its issuer and at the peer that asks.
     let aside = send(&client, None, *b"later");
     let claim = block(next(&server).defer(bad(), None)).unwrap();
     assert_eq!(status(&client, &aside), Status::Deferred);

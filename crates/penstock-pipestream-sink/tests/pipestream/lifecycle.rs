@@ -53,7 +53,7 @@ fn a_peer_that_is_not_heard_any_more_is_an_idle_timeout() {
         peer.expect_complete(1).await;
         peer
     });
-    // From here on nobody runs the peer's tasks.
+    // From here on the peer's tasks do not run.
     let session = fs::read_dir(pair.sink()).unwrap().next().unwrap().unwrap().file_name().into_string().unwrap();
     assert_eq!(log(&pair.sink(), &session).last().unwrap()["closed"], 2);
     drop((peer, runtime));

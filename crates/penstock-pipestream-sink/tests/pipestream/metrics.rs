@@ -1,4 +1,4 @@
-//! Each limit is driven, and its counter moves, and no other.
+//! Each limit is exceeded, and only its counter changes.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ fn get(pair: &Pair, path: &str) -> String {
     text
 }
 
-/// The value of a line of the metrics.
+/// Return the value of a line of the metrics.
 fn value(pair: &Pair, series: &str) -> f64 {
     let text = get(pair, "/metrics");
     let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series));
@@ -36,7 +36,7 @@ fn with(change: impl FnOnce(&mut ServerOptions)) -> Pair {
     })
 }
 
-/// Does what the client does, and waits until a limit's counter has moved, and no other.
+/// Run the client, and wait until a limit's counter has changed, and no other.
 fn drive(name: &str, change: impl FnOnce(&mut ServerOptions), client: impl AsyncFnOnce(&mut RawClient)) {
     let pair = with(change);
     run(async {
@@ -49,7 +49,7 @@ fn drive(name: &str, change: impl FnOnce(&mut ServerOptions), client: impl Async
     assert_eq!(moved, 1, "{text}");
 }
 
-/// A root entity with children in scope 2.
+/// Return a root entity with children in scope 2.
 fn parent(entity: u32) -> EntityHeader {
     let mut header = header(entity, b"");
     header.metadata.insert("pipestream.dehydrated".into(), "1".into());
@@ -263,7 +263,7 @@ fn limits_on_connections_and_streams_are_counted() {
 
 #[test]
 fn limits_on_time_are_counted() {
-    // A client that says nothing once the handshake is done.
+    // A client that sends nothing once the handshake is done.
     let pair = with(|options| options.session.handshake_timeout = Duration::from_secs(1));
     run(async {
         let silent = RawClient::silent(&pair).await;
@@ -272,7 +272,7 @@ fn limits_on_time_are_counted() {
     });
     assert_eq!((limit(&pair, "capabilities_time"), limit(&pair, "handshake_time")), (1.0, 0.0));
 
-    // One whose handshake is begun and never goes on: of its datagrams only the first comes through.
+    // One whose handshake begins and never continues: of its datagrams only the first arrives.
     let pair = with(|options| options.session.handshake_timeout = Duration::from_millis(50));
     run(async {
         let between = tokio::net::UdpSocket::bind(anywhere()).await.unwrap();
@@ -294,7 +294,7 @@ fn a_client_that_does_not_read_stream_0_is_counted() {
     let pair = with(|_| {});
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
-        // Each wants an answer as long as itself, and in the end there is no room for another.
+        // Each requests an answer as long as itself, and in the end there is no room for another.
         let checkpoint = Frame::Checkpoint(Checkpoint {
             checkpoint_id: "c".repeat(100_000),
             sequence_number: 1,

@@ -29,7 +29,7 @@ fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
     )
 }
 
-/// Writes a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
+/// Write a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
 fn session(sink: &Path, name: &str, entities: u32, bytes: usize, last: &str) {
     fs::create_dir_all(sink.join(name).join("0")).unwrap();
     let mut list = String::new();
@@ -207,7 +207,7 @@ fn the_journal_keeps_its_order_whoever_writes_it() {
         assert_eq!(ids(journal, 9), [""; 0]);
         assert_eq!(journal.follow(0, 1).unwrap().journal, one.follow(0, 1).unwrap().journal);
     }
-    // A line that was begun when its writer crashed was told to nobody.
+    // A line that was begun when its writer crashed was not reported to any reader.
     let file = dir.path().join("closed.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
     fs::write(&file, whole.clone() + "{\"session\":\"xx").unwrap();
@@ -303,7 +303,7 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
         block(remote.batch(&id(&done), start, end, BatchLimits::default()))
     });
     assert_eq!(read.into_iter().map(|(_, content)| content.unwrap()).collect::<Vec<_>>(), payloads);
-    // Of a session that goes on nothing can be had, whatever one asks for.
+    // Nothing of a session that continues can be read, whatever the request.
     let refused = block(remote.plan(&id(&going), 0, ALL)).unwrap_err();
     assert!(refused.to_string().contains("there is no closed session"), "{refused}");
     for (name, start, end) in [(&*id(&going), 0, 1), ("../sink", 0, 1), (&*id(&done), 1, 50)] {
@@ -331,7 +331,7 @@ fn nobody_reads_without_the_key() {
     );
 }
 
-/// Asks one thing on a stream of its own, as no reader of ours would.
+/// Send one request on a separate stream, as no reader of ours would.
 async fn ask(connection: &quinn::Connection, request: &[u8]) -> std::result::Result<Vec<u8>, quinn::ReadToEndError> {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let _ = send.write_all(request).await;
@@ -390,7 +390,7 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
     });
 }
 
-/// A request for a session of 32 MiB, which is made for it.
+/// Create a session of 32 MiB, and return a request for it.
 fn large_request(pair: &Pair) -> String {
     session(&pair.sink(), "s", 8, 4 << 20, "{\"closed\":0}\n");
     let end = fs::metadata(pair.sink().join("s/entities.jsonl")).unwrap().len() - 13;
@@ -438,7 +438,7 @@ fn a_reader_that_does_not_read_holds_up_nobody_else() {
         send.finish().unwrap();
         assert!(receive.read_to_end(64 << 20).await.unwrap().len() > 32 << 20);
     });
-    // Nor does it hold up the sink.
+    // It does not block the sink either.
     let session = pair.connect();
     let ticket = block(session.send(draft("text/plain"), Payload::bytes(vec![1; 100_000]))).unwrap();
     assert_eq!(block(session.wait_resolved(ticket.key)).unwrap().status, penstock_pipestream::Status::Complete);

@@ -1,4 +1,4 @@
-//! Headers that are sealed with a header key (section 10.6): what goes over the wire, and sessions that work with it.
+//! Headers that are sealed with a header key (section 10.6): their bytes on the wire, and sessions that use them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn secret_draft() -> EntityDraft {
     }
 }
 
-/// A server of bare quinn, which answers CAPABILITIES and keeps the bytes of `count` entity streams.
+/// Run a server of bare quinn, which answers CAPABILITIES, and return the bytes of `count` entity streams.
 async fn streams_of(endpoint: &Endpoint, count: usize) -> Vec<Vec<u8>> {
     let connection = endpoint.accept().await.unwrap().await.unwrap();
     let (mut send, mut receive) = connection.accept_bi().await.unwrap();
@@ -63,7 +63,7 @@ async fn streams_of(endpoint: &Endpoint, count: usize) -> Vec<Vec<u8>> {
     streams
 }
 
-/// What a tap behind TLS reads: every header of a small entity, of a file's chunks and of a container.
+/// A tap behind TLS reads every header of a small entity, of a file's chunks and of a container.
 #[test]
 fn the_wire_shows_no_metadata_and_no_type_of_any_header() {
     let pair = Pair::with_sink();
@@ -185,7 +185,7 @@ fn a_session_that_goes_on_over_another_connection_seals_on() {
     assert_eq!(lines.iter().filter(|line| line["metadata"]["penstock.document"] == "salaries.zip").count(), 40);
 }
 
-/// Entities of a raw client in a session that has this name.
+/// Return an entity of a raw client in a session that has this name.
 fn sealed(name: SessionId, entity: u32, payload: &[u8]) -> EntityHeader {
     keys(KEY).unwrap().for_session(name).unwrap().seal(&header(entity, payload), [entity as u8; 12]).unwrap()
 }

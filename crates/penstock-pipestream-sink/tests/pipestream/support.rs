@@ -1,4 +1,4 @@
-//! A server with a folder sink, a client, and what lies in the sink afterwards.
+//! A server with a folder sink, a client, and the content of the sink afterwards.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Pair {
     }
 }
 
-/// The lines of a session's log, once it is closed.
+/// Return the lines of a session's log, once it is closed.
 pub(crate) fn log(sink: &Path, session: &str) -> Vec<Value> {
     let path = sink.join(session).join("entities.jsonl");
     let since = Instant::now();
@@ -50,7 +50,7 @@ pub(crate) fn log(sink: &Path, session: &str) -> Vec<Value> {
     }
 }
 
-/// Every file below a folder, as paths relative to it, sorted.
+/// Return every file below a folder, as paths relative to it, sorted.
 pub(crate) fn files(dir: &Path) -> Vec<String> {
     fn walk(dir: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in fs::read_dir(dir).unwrap() {

@@ -1,4 +1,4 @@
-//! Sessions of layer 2 that go on when their connection is lost.
+//! Sessions of layer 2 that continue when their connection is lost.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use penstock_pipestream_net::{EntityDraft, ErrorCode, Payload, SessionHandle, Se
 
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
-/// The way between a client and a server, which can be cut: whatever is sent meanwhile is lost.
+/// The path between a client and a server, which can be cut: everything that is sent meanwhile is lost.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     server: Arc<Mutex<SocketAddr>>,
@@ -31,7 +31,7 @@ impl Wire {
         Self { address, server, cut, over, carrying: Some(carrying) }
     }
 
-    /// Whatever comes from now on goes to another server.
+    /// Send everything that arrives from now on to another server.
     pub(crate) fn lead_to(&self, server: SocketAddr) {
         *self.server.lock().unwrap() = server;
     }
@@ -52,7 +52,7 @@ impl Drop for Wire {
     }
 }
 
-/// One far socket for each near peer, as the server tells them apart by their addresses.
+/// Use one far socket for each near peer, as the server distinguishes them by their addresses.
 fn carry(near: &UdpSocket, server: &Mutex<SocketAddr>, cut: &AtomicBool, over: &AtomicBool) {
     near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut far: HashMap<SocketAddr, UdpSocket> = HashMap::new();
@@ -100,7 +100,7 @@ fn payload(number: usize) -> Vec<u8> {
 
 const PARTS: usize = 300;
 
-/// A container with parts, each sent by itself; `after` is told how many were sent.
+/// Send a container with parts, each separately; `after` is called with how many were sent.
 fn send_parts(client: &SessionHandle, mut after: impl FnMut(usize)) {
     let parent = block(client.send(container(), Payload::empty())).unwrap();
     let mut sent = Vec::new();
@@ -128,7 +128,7 @@ fn a_session_goes_on_over_other_connections_and_each_entity_is_stored_once() {
         if number % 100 == 50 {
             wire.cut();
             let mending = Arc::clone(&wire);
-            // Longer than the idle time-out: both ends give the connection up.
+            // Longer than the idle timeout: both ends give up the connection.
             spawn(move || {
                 sleep(Duration::from_secs(2));
                 mending.mend();
@@ -171,7 +171,7 @@ fn who_asks_for_a_session_that_is_not_there_is_refused() {
     let wire = Wire::to(pair.server.local_addr().unwrap());
     let client = connect(&pair, &wire, patience);
     wire.cut();
-    // Another server at the same place knows nothing of it.
+    // Another server at the same address does not know it.
     drop(pair.server);
     eventually("the client has given up", || {
         wire.mend();
@@ -188,7 +188,7 @@ fn what_is_kept_of_a_container_does_not_keep_its_children_out() {
     let address = pair.server.local_addr().unwrap();
     let client = block(pair.client.connect(address, "localhost", options(Duration::from_secs(60)))).unwrap();
     let server = block(sessions.next()).unwrap();
-    // More than is kept of what has no children.
+    // More than the limit of what is kept to be sent again, but of an entity that has children.
     let whole = block(client.send(container(), Payload::bytes(vec![7; 65 << 20]))).unwrap();
     let part = EntityDraft { parent: Some(whole.key), ..draft("x/y") };
     let part = block(client.send(part, Payload::bytes(&b"part"[..]))).unwrap();

@@ -1,4 +1,4 @@
-//! Claim checks (sections 6.5.2 and 10.8, decision 20): entities that were set aside, until somebody takes them over.
+//! Claim checks (sections 6.5.2 and 10.8, decision 20): entities that were deferred until another session redeems them.
 //!
 //! ```text
 //!            issue()            redeem(), once            settle()
@@ -7,10 +7,10 @@
 //!                                  expired: refused, and forgotten after `linger`
 //! ```
 //!
-//! A book outlives sessions and processes, so it belongs to a server and not to a session. It does no IO: each change
-//! gives a [`ClaimRecord`] that must be on disk before anybody hears of the change, a record says by itself until when it
-//! must be kept, and [`ClaimBook::restore`] takes the records back after a restart, in the order in which they were
-//! given. IDs come from random bytes that the caller has from a secure source.
+//! A book outlives sessions and processes, so it belongs to a server, not to a session. It does no IO. Each change
+//! produces a [`ClaimRecord`] that must be on disk before the change is announced; a record states how long it must be
+//! kept; and after a restart [`ClaimBook::restore`] takes the records back in the order in which they were produced.
+//! The caller makes IDs from a secure source of random bytes.
 
 mod record;
 #[cfg(test)]
@@ -29,16 +29,16 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{ClaimResponse, FoundClaim};
 
-/// How many claim checks a book holds, and for how long.
+/// The limits of a book on the number and lifetime of claim checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
-    /// Claim checks that are known, expired ones that linger included. Default: 1,000,000.
+    /// The most known claim checks, including expired ones that are kept for `linger`. Default: 1,000,000.
     pub max_claims: usize,
-    /// How long a claim check is good for, unless its terms say less; also the most that they may say. Default: 86,400 s
-    /// (section 10.4).
+    /// How long a claim check is valid, unless its terms state less; also the most that they may state. Default: 86,400
+    /// s (section 10.4).
     pub life: Duration,
-    /// How long an expired claim check is still known as such: then a late redemption hears CLAIM_EXPIRED rather than
-    /// CLAIM_NOT_FOUND, and what was redeemed in time may still be settled. Default: 3,600 s.
+    /// How long an expired claim check is still known: then a late redemption gets CLAIM_EXPIRED instead of
+    /// CLAIM_NOT_FOUND, and an entity that was redeemed in time can still be settled. Default: 3,600 s.
     pub linger: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for ClaimLimits {
     }
 }
 
-/// What a claim check is issued for.
+/// The entity and the terms of a claim check to issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimTerms {
     /// The session in which the entity is deferred.
@@ -57,32 +57,32 @@ pub struct ClaimTerms {
     pub scope: u16,
     /// The entity.
     pub entity: u32,
-    /// How long it is good for; `None` for as long as the book allows.
+    /// How long it is valid; `None` for as long as the book allows.
     pub life: Option<Duration>,
-    /// Where processing has stopped (section 9.6); `None`: it had not begun, which the claim check says too.
+    /// Where processing has stopped (section 9.6); `None` if it had not begun, which the claim check states too.
     pub validation: Option<StoppingPointValidation>,
 }
 
-/// Who has a deferred entity.
+/// Which session has a deferred entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimState {
-    /// Nobody yet.
+    /// None yet.
     Open,
     /// The session that redeemed it.
     Redeemed {
-        /// That session.
+        /// The session that redeemed it.
         by: SessionId,
     },
     /// The session that redeemed it, and it has come to an end there.
     Settled {
-        /// That session.
+        /// The session that redeemed it.
         by: SessionId,
-        /// What became of the entity.
+        /// The terminal status of the entity.
         status: Status,
     },
 }
 
-/// A claim check and what has become of it.
+/// A claim check and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// Its ID: random, never 0.
@@ -93,16 +93,16 @@ pub struct Claim {
     pub scope: u16,
     /// The entity.
     pub entity: u32,
-    /// Unix microseconds from which it is refused.
+    /// When it expires, in microseconds since the Unix epoch.
     pub expiry_micros: u64,
     /// Where processing has stopped, if it had begun.
     pub validation: Option<Box<StoppingPointValidation>>,
-    /// Who has it.
+    /// Its state.
     pub state: ClaimState,
 }
 
 impl Claim {
-    /// The claim check as the wire has it.
+    /// Return the claim check as the wire has it.
     pub fn check(&self) -> ClaimCheck {
         ClaimCheck {
             claim_id: Some(self.id),
@@ -113,12 +113,12 @@ impl Claim {
         }
     }
 
-    /// The claim check, and what has become of its entity.
+    /// Return the claim check and the status of its entity.
     pub fn found(&self) -> FoundClaim {
         FoundClaim { check: self.check(), status: self.status(), file: None }
     }
 
-    /// The stopping point of an entity that nobody had begun with (section 9.6).
+    /// Return the stopping point of an entity whose processing had not begun (section 9.6).
     pub fn untouched() -> StoppingPointValidation {
         StoppingPointValidation {
             bytes_processed: Some(0),
@@ -129,7 +129,7 @@ impl Claim {
         }
     }
 
-    /// What has become of the entity.
+    /// Return the status of the entity.
     pub fn status(&self) -> Status {
         match self.state {
             ClaimState::Open => Status::Deferred,
@@ -138,12 +138,12 @@ impl Claim {
         }
     }
 
-    /// Whether it may be redeemed.
+    /// Return whether it may be redeemed.
     pub fn is_open(&self, now: Now) -> bool {
         self.state == ClaimState::Open && !self.is_expired(now)
     }
 
-    /// Whether that session has redeemed it.
+    /// Return whether that session has redeemed it.
     pub fn is_with(&self, session: SessionId) -> bool {
         match self.state {
             ClaimState::Open => false,
@@ -161,7 +161,7 @@ impl Claim {
 pub struct ClaimBook {
     limits: ClaimLimits,
     claims: FastMap<u64, Claim>,
-    /// When each is forgotten.
+    /// When each claim check is forgotten.
     ends: BTreeSet<(u64, u64)>,
     records: VecDeque<ClaimRecord>,
 }
@@ -173,13 +173,12 @@ impl Default for ClaimBook {
 }
 
 impl ClaimBook {
-    /// An empty book.
+    /// Make an empty book.
     pub fn new(limits: ClaimLimits) -> Self {
         Self { limits, claims: FastMap::default(), ends: BTreeSet::new(), records: VecDeque::new() }
     }
 
-    /// Issues a claim check under an ID of 8 random bytes. `None` when that ID cannot be taken, because it is 0 or in
-    /// use: draw again.
+    /// Issue a claim check under an ID of 8 random bytes. `None` if that ID is 0 or in use: draw another one.
     ///
     /// # Errors
     ///
@@ -208,25 +207,25 @@ impl ClaimBook {
         Ok(Some(claim))
     }
 
-    /// Takes a claim check back that nobody has heard of: its entity has come to another end meanwhile.
+    /// Void a claim check that was never announced, because its entity has ended in another way meanwhile.
     pub fn void(&mut self, id: u64) {
         if self.forget(id) {
             self.records.push_back(ClaimRecord::Voided { id });
         }
     }
 
-    /// What is known of a claim check; nothing once it has expired.
+    /// Return what is known about a claim check; nothing once it has expired.
     pub fn query(&self, now: Now, id: u64) -> ClaimResponse {
         let claim = self.claims.get(&id).filter(|claim| !claim.is_expired(now));
         ClaimResponse { claim_id: id, found: claim.map(Claim::found) }
     }
 
-    /// Gives a deferred entity to the session `by`, once. `session` must be the one in which it was deferred: whoever
-    /// redeems knows where the claim check came from.
+    /// Assign a deferred entity to the session `by`, once. `session` must be the one in which it was deferred, which a
+    /// legitimate redeemer knows.
     ///
     /// # Errors
     ///
-    /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND when it is not known, is another session's, or was redeemed already.
+    /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND if it is unknown, belongs to another session, or was redeemed already.
     pub fn redeem(&mut self, now: Now, id: u64, session: SessionId, by: SessionId) -> Result<Claim> {
         self.check_redeem(now, id, session)?;
         let Some(claim) = self.claims.get_mut(&id) else { return Err(Violation::UnknownClaim { id }.into()) };
@@ -236,8 +235,8 @@ impl ClaimBook {
         Ok(claim)
     }
 
-    /// Whether [`redeem`](Self::redeem) would be refused; changes nothing. For a store that several servers share, which
-    /// has the last word.
+    /// Check whether [`redeem`](Self::redeem) would succeed, without changing anything. For a store shared by several
+    /// servers, which makes the final decision.
     ///
     /// # Errors
     ///
@@ -254,11 +253,12 @@ impl ClaimBook {
         Ok(())
     }
 
-    /// What became of a redeemed entity, said by the session that has it. The first terminal status stands.
+    /// Record the terminal status of a redeemed entity, as reported by the session that has it. The first terminal
+    /// status is kept.
     ///
     /// # Errors
     ///
-    /// CLAIM_NOT_FOUND when the claim check is not known, or not that session's; misuse for a status that is not
+    /// CLAIM_NOT_FOUND if the claim check is unknown or belongs to another session; misuse for a status that is not
     /// terminal.
     pub fn settle(&mut self, id: u64, by: SessionId, status: Status) -> Result<()> {
         if !status.is_terminal() {
@@ -277,13 +277,12 @@ impl ClaimBook {
         }
     }
 
-    /// The next record to be stored, before anybody hears of the change.
+    /// Return the next record, which must be stored before the change is announced.
     pub fn poll_record(&mut self) -> Option<ClaimRecord> {
         self.records.pop_front()
     }
 
-    /// Takes a stored record back. One that has outlived its use, or whose claim check is not known any more, changes
-    /// nothing.
+    /// Restore a stored record. A record that is obsolete, or whose claim check is unknown, changes nothing.
     pub fn restore(&mut self, now: Now, record: ClaimRecord) {
         match record {
             ClaimRecord::Issued(claim) => {
@@ -305,18 +304,18 @@ impl ClaimBook {
         }
     }
 
-    /// The fewest records that say what the book knows: what a store writes when it starts a file anew.
+    /// Return the fewest records that represent the book, for a store that begins a new file.
     pub fn snapshot(&self) -> impl Iterator<Item = ClaimRecord> + '_ {
-        // `Issued` has the state too.
+        // `Issued` includes the state.
         self.claims.values().cloned().map(ClaimRecord::Issued)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do, in Unix microseconds.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout), in microseconds since the Unix epoch.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Forgets what expired long ago, and says how many that were: their records may go.
+    /// Forget what expired long ago, and return how many that were: their records may be deleted.
     pub fn handle_timeout(&mut self, now: Now) -> usize {
         let mut forgotten = 0;
         while let Some((_, id)) = self.ends.first().copied().filter(|(at, _)| *at <= now.unix_micros) {
@@ -326,22 +325,22 @@ impl ClaimBook {
         forgotten
     }
 
-    /// A claim check that is known, an expired one that lingers included.
+    /// Return a known claim check, which may be an expired one.
     pub fn get(&self, id: u64) -> Option<&Claim> {
         self.claims.get(&id)
     }
 
-    /// The claim checks of an end, in no order.
+    /// Return the claim checks of an end, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.claims.values()
     }
 
-    /// How many are known.
+    /// Return how many are known.
     pub fn len(&self) -> usize {
         self.claims.len()
     }
 
-    /// Whether none is known.
+    /// Return whether none is known.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a store keeps of claim checks.
+//! The stored records of claim checks.
 //!
 //! ```text
 //!  ISSUED    1   id 8   session 16   scope 2   entity 4   expiry 8   state   validation (protobuf, to the end)
@@ -11,7 +11,7 @@
 //!            2   by 16   status 1       settled
 //! ```
 //!
-//! Integers are big-endian. Length and checksum around a record are the store's.
+//! Integers are big-endian. The store adds length and checksum.
 
 use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
@@ -31,7 +31,7 @@ const VOIDED: u8 = 4;
 /// A change to a claim check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClaimRecord {
-    /// It was issued, or stands so in a file that was started anew.
+    /// It was issued, or is carried over into a new file.
     Issued(Claim),
     /// It was redeemed.
     Redeemed {
@@ -40,16 +40,16 @@ pub enum ClaimRecord {
         /// The session that redeemed it.
         by: SessionId,
     },
-    /// Its entity has come to an end.
+    /// Its entity has ended.
     Settled {
         /// Its ID.
         id: u64,
         /// The session that had redeemed it.
         by: SessionId,
-        /// What became of the entity.
+        /// The terminal status.
         status: Status,
     },
-    /// It was taken back before anybody heard of it.
+    /// It was voided before it was announced.
     Voided {
         /// Its ID.
         id: u64,
@@ -57,7 +57,7 @@ pub enum ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// The bytes to be stored.
+    /// Return the bytes to be stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
         let mut writer = Writer::new(&mut out);
@@ -71,7 +71,7 @@ impl ClaimRecord {
                 writer.u64(claim.expiry_micros);
                 write_state(&mut writer, claim.state);
                 if let Some(validation) = &claim.validation {
-                    // A marker tells a validation without fields from none.
+                    // A marker distinguishes a validation without fields from none.
                     writer.u8(1);
                     writer.bytes(&validation.encode_to_vec());
                 }
@@ -95,11 +95,11 @@ impl ClaimRecord {
         out.into()
     }
 
-    /// Reads a whole record.
+    /// Parse a whole record.
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID for bytes that are none.
+    /// ENTITY_INVALID for invalid bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;

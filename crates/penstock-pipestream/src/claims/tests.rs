@@ -1,4 +1,4 @@
-//! Claim checks under a clock of the test's own, and as records that come back after a restart.
+//! Claim checks under the test's clock, and their records after a restart.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ fn issue(book: &mut ClaimBook, id: u64) -> Claim {
     book.issue(at(0), &terms(id as u32), id).expect("room").expect("a free ID")
 }
 
-/// What a process that stored every record knows after a restart.
+/// Return the book of a process that stored every record and was restarted.
 fn restarted(records: &[ClaimRecord], now: Now) -> ClaimBook {
     let mut book = book();
     for record in records {
@@ -190,14 +190,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is done, and whenever the process starts anew: nothing is redeemed twice, nothing after its expiry, and
-    /// the book that comes back from its records knows what the one before knew.
+    /// Whatever is done, and whenever the process restarts: nothing is redeemed twice, nothing after its expiry, and
+    /// the book restored from the records knows what the book before it knew.
     #[test]
     fn a_claim_check_is_redeemed_at_most_once_however_often_the_process_restarts(
         steps in proptest::collection::vec(step(), 0..60),
     ) {
         let (mut book, mut records, mut seconds) = (book(), Vec::new(), 0);
-        // The expiry of what is out, and of what was redeemed.
+        // The expiry of open and of redeemed claim checks.
         let mut out: std::collections::BTreeMap<u64, (u64, bool)> = Default::default();
         for step in steps {
             let now = at(seconds);

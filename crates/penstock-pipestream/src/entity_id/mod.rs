@@ -1,13 +1,13 @@
 //! Entity IDs: circular order, assignment, cursor and window (section 9.1, decisions 8 and 13).
 //!
-//! IDs run from 1 to 0xFFFFFFFC and then from 1 again. 0 and everything from 0xFFFFFFFD up is never assigned.
-//! Two measures are needed, and they differ by one across the wrap:
+//! IDs run from 1 to 0xFFFFFFFC and then from 1 again. 0 and all values from 0xFFFFFFFD up are never assigned. Two
+//! measures are needed, which differ by one across the wrap:
 //!
 //! - [`distance`] is the specification's `(to - from) mod 0xFFFFFFFD`, which counts the unassignable 0 too; the
 //!   window, the cursor check and [`is_before`] are defined by it;
 //! - [`ordinal_distance`] counts assignable IDs only: how many steps of [`next_id`] lead from one to the other.
 //!
-//! Nothing here knows statuses or scopes: a scope owns one [`EntityIdSpace`].
+//! This module does not know statuses or scopes: a scope owns one [`EntityIdSpace`].
 
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ use crate::error::{Misuse, Result, Violation};
 
 /// All arithmetic on entity IDs is modulo this number (section 9.1).
 pub const MODULUS: u32 = 0xFFFF_FFFD;
-/// Names no entity: "no parent", "all assigned so far".
+/// The ID that names no entity: "no parent", "all assigned so far".
 pub const NULL_ENTITY: u32 = 0;
-/// Reserved: stands for the connection, as in a heartbeat.
+/// The reserved ID of the connection, as in a heartbeat.
 pub const CONNECTION_LEVEL: u32 = 0xFFFF_FFFF;
 /// The largest window: circular order holds only below half of the modulus (decision 1).
 pub const MAX_WINDOW: u32 = 2_147_483_646;
@@ -30,12 +30,12 @@ const ASSIGNABLE: u64 = MODULUS as u64 - 1;
 /// IDs in one word of the set of resolved IDs.
 const WORD_BITS: u32 = u64::BITS;
 
-/// Whether the ID can name an entity: neither reserved nor skipped by the modulus.
+/// Return whether the ID can name an entity: neither reserved nor skipped by the modulus.
 pub const fn is_assignable(id: u32) -> bool {
     id != NULL_ENTITY && id < MODULUS
 }
 
-/// The ID after `last` (rules 1 and 2 of section 9.1).
+/// Return the ID after `last` (rules 1 and 2 of section 9.1).
 pub const fn next_id(last: u32) -> u32 {
     match (last as u64 + 1) % MODULUS as u64 {
         0 => 1,
@@ -43,30 +43,31 @@ pub const fn next_id(last: u32) -> u32 {
     }
 }
 
-/// `(to - from) mod 0xFFFFFFFD`, the measure of window and cursor.
+/// Return `(to - from) mod 0xFFFFFFFD`, the measure of window and cursor.
 pub const fn distance(from: u32, to: u32) -> u32 {
     let modulus = MODULUS as u64;
     ((to as u64 % modulus + modulus - from as u64 % modulus) % modulus) as u32
 }
 
-/// How many steps of [`next_id`] lead from `from` to `to`, both of them assignable.
+/// Return how many steps of [`next_id`] lead from `from` to `to`, both of which are assignable.
 pub const fn ordinal_distance(from: u32, to: u32) -> u32 {
     ((to as u64 % ASSIGNABLE + ASSIGNABLE - from as u64 % ASSIGNABLE) % ASSIGNABLE) as u32
 }
 
-/// Whether `a` comes before `b` or is `b`: the formula of section 9.3, in 64 bits and inclusive (decision 13).
+/// Return whether `a` comes before `b` or equals it: the formula of section 9.3, in 64 bits and inclusive (decision
+/// 13).
 pub const fn is_before(a: u32, b: u32) -> bool {
     2 * (distance(a, b) as u64) < MODULUS as u64
 }
 
-/// The ID that `steps` steps of [`next_id`] lead to.
+/// Return the ID that `steps` steps of [`next_id`] lead to.
 pub(crate) const fn id_after(id: u32, steps: u32) -> u32 {
     ((id as u64 + ASSIGNABLE - 1 + steps as u64) % ASSIGNABLE) as u32 + 1
 }
 
-/// The IDs of one scope: which is assigned next, which are resolved, where the cursor stands.
+/// The IDs of one scope: the next ID to assign, the resolved ones, and the cursor.
 ///
-/// The owner of the scope assigns from it; the receiver keeps one too and assigns whenever a PENDING names
+/// The owner of the scope assigns from it. The receiver keeps one too and assigns whenever a PENDING names
 /// [`next_id`](Self::next_id). The memory is one bit for each ID from the cursor to the last assigned one.
 ///
 /// ```text
@@ -79,13 +80,13 @@ pub struct EntityIdSpace {
     last_assigned: u32,
     cursor: u32,
     in_flight: u32,
-    /// A bit for each ID in flight, set when it is resolved; the cursor's is bit `head` of the first word.
+    /// A bit for each ID in flight, set once it is resolved; the cursor's is bit `head` of the first word.
     resolved: VecDeque<u64>,
     head: u32,
 }
 
 impl EntityIdSpace {
-    /// A space where nothing was assigned yet. A window above [`MAX_WINDOW`] is that.
+    /// Make a space without assigned IDs. A window above [`MAX_WINDOW`] is reduced to it.
     pub fn new(max_window: u32) -> Self {
         Self {
             max_window: max_window.min(MAX_WINDOW),
@@ -97,14 +98,14 @@ impl EntityIdSpace {
         }
     }
 
-    /// A space in the midst of its life: every ID from `cursor` to `last_assigned` is in flight and unresolved.
+    /// Make a space that is in use: every ID from `cursor` to `last_assigned` is in flight and unresolved.
     pub fn with_start(max_window: u32, last_assigned: u32, cursor: u32) -> Result<Self> {
         let mut space = Self::new(max_window);
         if !is_assignable(cursor) || !(last_assigned == 0 || is_assignable(last_assigned)) {
             return Err(Misuse::CursorStart { cursor, last: last_assigned }.into());
         }
         let next = next_id(last_assigned);
-        // The distance to the last ID, not to the next one: a full window is a legal start.
+        // The distance to the last ID counts, not to the next one: a full window is a valid start.
         if next != cursor && distance(cursor, last_assigned) >= space.max_window {
             return Err(Misuse::WindowStart { cursor, last: last_assigned, window: max_window }.into());
         }
@@ -114,7 +115,7 @@ impl EntityIdSpace {
         Ok(space)
     }
 
-    /// Takes the next ID, or `None` for back-pressure (rules 1 to 3).
+    /// Take the next ID, or `None` for back-pressure (rules 1 to 3).
     pub fn assign(&mut self) -> Option<u32> {
         if self.is_full() {
             return None;
@@ -127,8 +128,8 @@ impl EntityIdSpace {
         Some(self.last_assigned)
     }
 
-    /// Marks an ID resolved and says whether the cursor moved (rule 4). An ID that is not in flight, or resolved
-    /// already, changes nothing.
+    /// Mark an ID as resolved and return whether the cursor moved (rule 4). An ID that is not in flight, or is already
+    /// resolved, changes nothing.
     pub fn resolve(&mut self, id: u32) -> bool {
         let Some((word, bit)) = self.place(id) else { return false };
         let Some(word) = self.resolved.get_mut(word) else { return false };
@@ -136,12 +137,12 @@ impl EntityIdSpace {
         self.settle()
     }
 
-    /// Whether the ID is assigned and not resolved.
+    /// Return whether the ID is assigned and not resolved.
     pub fn is_unresolved(&self, id: u32) -> bool {
         self.place(id).and_then(|(word, bit)| self.resolved.get(word).map(|word| word & bit == 0)).unwrap_or(false)
     }
 
-    /// Whether a peer may name `value` as this space's cursor: neither behind the cursor nor beyond the next
+    /// Check that a peer may send `value` as this space's cursor: neither before the cursor nor after the next
     /// unassigned ID (decision 8).
     pub fn check_cursor(&self, value: u32) -> Result<()> {
         if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
@@ -150,7 +151,7 @@ impl EntityIdSpace {
         Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())
     }
 
-    /// Moves the cursor to where the peer says it is, which resolves every ID before it, and says whether it moved.
+    /// Move the cursor to the peer's, which resolves every ID before it, and return whether it moved.
     pub fn advance_to(&mut self, value: u32) -> Result<bool> {
         self.check_cursor(value)?;
         let steps = ordinal_distance(self.cursor, value);
@@ -158,37 +159,37 @@ impl EntityIdSpace {
         Ok(self.settle() || steps > 0)
     }
 
-    /// The lowest unresolved ID or, if there is none, the next unassigned one.
+    /// Return the lowest unresolved ID or, if there is none, the next unassigned one.
     pub fn cursor(&self) -> u32 {
         self.cursor
     }
 
-    /// The ID assigned last; 0 at the start.
+    /// Return the ID assigned last; 0 at the start.
     pub fn last_assigned(&self) -> u32 {
         self.last_assigned
     }
 
-    /// The ID that would be assigned next if the window allowed it.
+    /// Return the ID that would be assigned next if the window allowed it.
     pub fn next_id(&self) -> u32 {
         next_id(self.last_assigned)
     }
 
-    /// How many IDs lie from the cursor to the last assigned one, resolved ones between them included.
+    /// Return how many IDs lie from the cursor to the last assigned one, including resolved ones between them.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// The window as it is kept.
+    /// Return the window as it is kept.
     pub fn max_window(&self) -> u32 {
         self.max_window
     }
 
-    /// Whether the window allows no further ID (rule 3).
+    /// Return whether the window allows no further ID (rule 3).
     pub fn is_full(&self) -> bool {
         distance(self.cursor, self.next_id()) >= self.max_window
     }
 
-    /// Where the bit of an ID in flight is.
+    /// Return the position of the bit of an ID in flight.
     fn place(&self, id: u32) -> Option<(usize, u64)> {
         let ordinal = ordinal_distance(self.cursor, id);
         if !is_assignable(id) || ordinal >= self.in_flight {
@@ -198,7 +199,7 @@ impl EntityIdSpace {
         Some(((bit / WORD_BITS) as usize, 1 << (bit % WORD_BITS)))
     }
 
-    /// Moves the cursor over what is resolved, a word at a time.
+    /// Move the cursor past resolved IDs, a word at a time.
     fn settle(&mut self) -> bool {
         let before = self.cursor;
         while let Some(word) = self.resolved.front() {

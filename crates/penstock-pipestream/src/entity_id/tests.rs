@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::ErrorCode;
 
-/// Reserved: stands for a scope as a whole.
+/// The reserved ID of a scope as a whole.
 const SCOPE_MARKER: u32 = 0xFFFF_FFFE;
 
 const LAST: u32 = MODULUS - 1;

@@ -37,7 +37,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// The registry's number.
+    /// Return the registry's number.
     pub const fn code(self) -> u64 {
         match self {
             Self::NoError => 0x00,
@@ -57,7 +57,7 @@ impl ErrorCode {
         }
     }
 
-    /// The code for a number from the wire.
+    /// Return the code for a number from the wire.
     pub const fn from_code(code: u64) -> Self {
         match code {
             0x00 => Self::NoError,
@@ -77,7 +77,7 @@ impl ErrorCode {
         }
     }
 
-    /// The registry's name; a number without one is `PIPESTREAM_UNASSIGNED` or, from 0x40 to 0xFF,
+    /// Return the registry's name; a number without one is `PIPESTREAM_UNASSIGNED` or, from 0x40 to 0xFF,
     /// `PIPESTREAM_PRIVATE_USE`.
     pub const fn name(self) -> &'static str {
         match self {

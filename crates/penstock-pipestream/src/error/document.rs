@@ -1,6 +1,6 @@
 use crate::pipe_doc::{MAX_ENTRY, MAX_SCOPES, MAX_TEXT};
 
-/// What is wrong with the PipeDoc of an entity.
+/// What is wrong with an entity's PipeDoc.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
@@ -19,13 +19,13 @@ pub enum DocumentError {
         /// Bytes that there are.
         bytes: usize,
     },
-    /// An entry that is no base64.
+    /// An entry that is not base64.
     #[error("it is not base64: {0}")]
     Base64(base64::DecodeError),
     /// A document of another entity.
     #[error("entity_id is {named}, and the entity is {entity}")]
     OtherEntity {
-        /// The one that is named.
+        /// The ID that is named.
         named: u32,
         /// The entity.
         entity: u32,

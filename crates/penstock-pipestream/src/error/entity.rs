@@ -3,7 +3,7 @@ use crate::frame::{CHECKSUM_LENGTH, MAX_DATA_LAYER};
 use crate::header_key::SEALED;
 use crate::pipe_doc::DOC;
 
-/// What fails one entity, while the session lives on (decisions 14 to 16).
+/// What fails one entity while the session continues (decisions 14 to 16).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityError {
@@ -40,7 +40,7 @@ pub enum EntityError {
         /// Bytes that it has.
         length: u64,
     },
-    /// Chunks of different entities under one ID.
+    /// Chunks of different entities with one ID.
     #[error("the headers of its streams disagree")]
     ChunkHeaders,
     /// A chunk that is there already.
@@ -49,7 +49,7 @@ pub enum EntityError {
         /// The number of the chunk.
         index: u32,
     },
-    /// Chunks that are not the whole payload.
+    /// Chunks that do not make up the whole payload.
     #[error("its chunks leave gaps")]
     ChunkGaps,
     /// A chunk that is too long.
@@ -60,13 +60,13 @@ pub enum EntityError {
         /// Bytes that it has.
         length: u64,
     },
-    /// A chunk where another one is.
+    /// A chunk in the range of another one.
     #[error("chunk {index} overlaps another")]
     ChunkOverlap {
         /// The number of the chunk.
         index: u32,
     },
-    /// More payload than the header says.
+    /// More payload than the header states.
     #[error("the payload has {seen} bytes or more, its header says {length}")]
     PayloadOverrun {
         /// Bytes that came.
@@ -74,7 +74,7 @@ pub enum EntityError {
         /// Bytes that it has.
         length: u64,
     },
-    /// Less payload than the header says.
+    /// Less payload than the header states.
     #[error("the payload has {seen} bytes, its header says {length}")]
     PayloadLength {
         /// Bytes that came.
@@ -82,7 +82,7 @@ pub enum EntityError {
         /// Bytes that it has.
         length: u64,
     },
-    /// Another payload than the header says.
+    /// A payload whose checksum differs from the header's.
     #[error("the payload's checksum does not match")]
     Checksum,
     /// A header that is not sealed.

@@ -4,47 +4,47 @@ use super::ErrorCode;
 use crate::frame::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH};
 use crate::reference::MAX_MESSAGE;
 
-/// What there is too much of.
+/// The limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// Parents whose children are awaited.
+    /// Parents that wait for their children.
     #[error("the manifest holds {count} entries, which is max_entries")]
     ManifestEntries {
         /// How many there are.
         count: usize,
     },
-    /// Children whose parents are awaited.
+    /// Children that wait for their parents.
     #[error("{count} completions wait for their parents, which is max_orphans")]
     Orphans {
         /// How many there are.
         count: usize,
     },
-    /// Claim checks that are known.
+    /// Known claim checks.
     #[error("{count} claim checks are known, which is max_claims")]
     ClaimChecks {
         /// How many there are.
         count: usize,
     },
-    /// Questions that this end has asked.
+    /// Open queries of this end.
     #[error("{limit} questions about claim checks are open")]
     OwnQuestions {
         /// How many there may be.
         limit: usize,
     },
-    /// Questions that the peer has asked.
+    /// Open queries of the peer.
     #[error("more than {limit} questions about claim checks are open")]
     Questions {
         /// How many there may be.
         limit: usize,
     },
-    /// Checkpoints that the peer has asked for.
+    /// Open checkpoints of the peer.
     #[error("more than {limit} checkpoints are open")]
     Checkpoints {
         /// How many there may be.
         limit: usize,
     },
-    /// Entities of a scope that are under way.
+    /// Entities of a scope in flight.
     #[error("PENDING outside the window of {window} from cursor {cursor}")]
     Window {
         /// The size of the window.
@@ -72,19 +72,19 @@ pub enum LimitError {
         /// How many there may be.
         limit: usize,
     },
-    /// Children at layer 0, which are in the window with their parent.
+    /// Children at layer 0, which share the window with their parent.
     #[error("the parent has more children than the window of {window}")]
     OwnChildren {
         /// The size of the window.
         window: u32,
     },
-    /// Headers that came before their PENDING.
+    /// Headers that arrived before their PENDING.
     #[error("headers of more than {bytes} bytes wait for their PENDING")]
     HeldHeaders {
         /// Bytes that there are.
         bytes: usize,
     },
-    /// Frames that are kept for a later connection.
+    /// Frames kept for a later connection.
     #[error("the peer has not acknowledged {bytes} bytes of stream 0")]
     Unacknowledged {
         /// Bytes that there are.
@@ -99,7 +99,7 @@ pub enum LimitError {
     /// Levels, in a STATUS.
     #[error("DEHYDRATING at depth {depth}; the limit is {limit}")]
     Depth {
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
         /// How many there may be.
         limit: u8,
@@ -107,7 +107,7 @@ pub enum LimitError {
     /// Levels, in a header.
     #[error("a dehydrated entity at depth {depth}; the limit is {limit}")]
     HeaderDepth {
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
         /// How many there may be.
         limit: u8,
@@ -115,7 +115,7 @@ pub enum LimitError {
     /// Levels that this end may make.
     #[error("an entity at depth {depth} cannot be dehydrated; the limit is {limit}")]
     OwnDepth {
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
         /// How many there may be.
         limit: u8,
@@ -170,7 +170,7 @@ pub enum LimitError {
     /// Bytes of a payload that is a reference.
     #[error("a FileStorageReference is above the limit of {MAX_MESSAGE} bytes")]
     ReferencePayload,
-    /// Bytes of an object that a reference leads to.
+    /// Bytes of an object behind a reference.
     #[error("the object {name} has {length} bytes; the limit is {limit}")]
     ObjectLength {
         /// Its name.
@@ -180,28 +180,28 @@ pub enum LimitError {
         /// How many there may be.
         limit: u64,
     },
-    /// Headers that came before the keys to open them.
+    /// Headers that arrived before the keys for opening them.
     #[error("headers of more than {bytes} bytes came before the session had its ID")]
     EarlyHeaders {
         /// Bytes that there are.
         bytes: usize,
     },
-    /// What claim checks stand for.
+    /// Details of claim checks.
     #[error("what claim checks stand for takes {bytes} bytes, which is the limit")]
     ClaimDetails {
         /// Bytes that there are.
         bytes: usize,
     },
-    /// Sessions of one name in a sink.
+    /// Sessions with the same name in a sink.
     #[error("{reason}")]
     SessionFolder {
         /// What is wrong with it.
         reason: String,
     },
-    /// Pieces of a payload that are apart from each other.
+    /// Separate ranges of a payload.
     #[error(transparent)]
     Fragments(LimitExceeded),
-    /// Bytes that HKDF gives.
+    /// Bytes that HKDF can produce.
     #[error("a header key cannot be derived")]
     KeyDerivation,
 }

@@ -3,11 +3,11 @@ use penstock_wire::Truncated;
 use super::{ErrorCode, StreamEnd};
 use crate::status::Status;
 
-/// What does not parse.
+/// What cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer bytes are there than a field has (decision 3).
+    /// There are fewer bytes than a field needs (decision 3).
     #[error(transparent)]
     Truncated(Truncated),
     /// A message of protobuf.
@@ -24,16 +24,16 @@ pub enum Malformed {
     /// The type of a frame.
     #[error("0x{0:02X} is no frame type")]
     FrameType(u8),
-    /// The type of a frame that has none yet.
+    /// A reserved frame type.
     #[error("frame type 0x{0:02X} is reserved")]
     ReservedType(u8),
-    /// A frame that is whole and of no known type.
+    /// A whole frame of an unknown type.
     #[error("no frame of type {0:?}")]
     NoFrame(Option<u8>),
     /// The status of an entity.
     #[error("status code 0x{0:X} is reserved")]
     Status(u8),
-    /// Why an entity yields.
+    /// The reason of a yield.
     #[error("yield reason 0x{0:02X} is reserved")]
     YieldReason(u8),
     /// A STATUS that has no extension.
@@ -90,7 +90,7 @@ pub enum Malformed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
-    /// More scope IDs than there are depths, or an ID that no scope has.
+    /// Too many scope IDs, or an invalid one.
     #[error("a scope path has at most 8 scope IDs, each of them 0 to 65535")]
     ScopePath,
     /// An entity ID that no entity has.
@@ -99,7 +99,7 @@ pub enum UriError {
     /// More bytes than a URI may have.
     #[error("it is longer than 1024 bytes")]
     Length,
-    /// Another scheme.
+    /// A different scheme.
     #[error("it does not begin with pipestream://")]
     Scheme,
     /// No session ID.
@@ -108,16 +108,16 @@ pub enum UriError {
     /// A scope path that cannot be read.
     #[error("a scope path is 1 to 8 decimal scope IDs, 0 to 65535, with dots")]
     ScopeText,
-    /// Segments behind the entity ID.
+    /// Segments after the entity ID.
     #[error("nothing follows the entity ID")]
     Trailing,
-    /// An address whose end is missing.
+    /// An address without its closing bracket.
     #[error("a bracket is not closed")]
     Bracket,
     /// An address that is none.
     #[error("what is in brackets is no IPv6 address")]
     Address,
-    /// Something else than a port behind an address.
+    /// Something other than a port after an address.
     #[error("only a port may follow the address in brackets")]
     AddressEnd,
     /// A host.

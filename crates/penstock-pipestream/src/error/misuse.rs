@@ -26,7 +26,7 @@ pub enum Misuse {
     /// A configuration that would hardly send.
     #[error("layer2.max_unacknowledged is at least 256 KiB")]
     MaxUnacknowledged,
-    /// A configuration of headers that nobody reads.
+    /// A limit of headers with which none could be read.
     #[error("max_header is at most {MAX_HEADER_LENGTH}")]
     MaxHeader,
     /// A configuration of layer 2 without a name.
@@ -41,10 +41,10 @@ pub enum Misuse {
     /// A call before the first frame.
     #[error("capabilities have not been negotiated yet")]
     NotAgreed,
-    /// A call behind the end.
+    /// A call after the end.
     #[error("the session is closed")]
     Closed,
-    /// An announcement behind the end.
+    /// An announcement after the end.
     #[error("entities can be announced only while the session is open")]
     NotOpen,
     /// An announcement in a scope that is not there.
@@ -53,7 +53,7 @@ pub enum Misuse {
         /// The scope.
         scope: u16,
     },
-    /// An announcement behind the end of a scope.
+    /// An announcement after the end of a scope.
     #[error("the announcements of scope {scope} have been ended")]
     ScopeEnded {
         /// The scope.
@@ -101,19 +101,19 @@ pub enum Misuse {
     /// An answer to no question.
     #[error("question {0} is not open")]
     Question(u64),
-    /// A status that is no end.
+    /// A status that is not terminal.
     #[error("{0} settles no claim check")]
     ClaimStatus(Status),
-    /// A second connection beside the first one.
+    /// A second connection in addition to the first one.
     #[error("only a client's session that is suspended reconnects")]
     NotSuspended,
     /// The end of a payload that has ended.
     #[error("verified already")]
     VerifiedTwice,
-    /// A connection that goes on with nothing.
+    /// A connection that resumes nothing.
     #[error("the peer of the new connection has not named a session to go on with")]
     NotNamedByPeer,
-    /// A connection that goes on with another session.
+    /// A connection that resumes another session.
     #[error("only a server's session that is suspended, and was named, goes on")]
     NotSuspendedHere,
     /// A restored session that would not be stored.
@@ -131,13 +131,13 @@ pub enum Misuse {
     /// A second entry of a parent.
     #[error("the manifest has an entry for this parent already")]
     EntryTwice,
-    /// A child behind the end.
+    /// A child after the end.
     #[error("the entry is sealed and takes no more children")]
     EntrySealed,
     /// A call about a parent that has none.
     #[error("the manifest has no entry for this parent")]
     NoEntry,
-    /// A status that is no end.
+    /// A status that is not terminal.
     #[error("{0} completes no child")]
     ChildStatus(Status),
     /// An ID that no child has.
@@ -152,7 +152,7 @@ pub enum Misuse {
         /// Bytes that it has.
         length: usize,
     },
-    /// Bytes that are no header.
+    /// Bytes that are not a header.
     #[error("what comes after a header is payload")]
     Payload,
     /// A depth that no STATUS can say.
@@ -170,7 +170,7 @@ pub enum Misuse {
     /// A status that has none.
     #[error("{0} has no extension")]
     Extension(Status),
-    /// Chunks of an entity that has none.
+    /// Chunks of an entity without chunks.
     #[error("the header has no chunk_info")]
     NoChunk,
     /// A chunk that was not admitted.
@@ -179,7 +179,7 @@ pub enum Misuse {
         /// The number of the chunk.
         index: u32,
     },
-    /// IDs that no entity has.
+    /// Invalid entity IDs for a cursor.
     #[error("cursor {cursor} or last ID {last} is not assignable")]
     CursorStart {
         /// The cursor.
@@ -187,7 +187,7 @@ pub enum Misuse {
         /// The last ID.
         last: u32,
     },
-    /// IDs that no window has.
+    /// IDs outside any window.
     #[error("cursor {cursor} and last ID {last} are further apart than the window {window}")]
     WindowStart {
         /// The cursor.
@@ -197,19 +197,19 @@ pub enum Misuse {
         /// The size of the window.
         window: u32,
     },
-    /// A segment whose length does not fit its field.
+    /// A segment whose length does not fit into its field.
     #[error("a path segment is longer than 4294967295 bytes")]
     PathSegment,
     /// A timer that is over.
     #[error("the heap's handle is stale")]
     StaleHandle,
-    /// A timer that is put off.
+    /// A key that would be raised.
     #[error("a key in the heap can only be lowered")]
     HigherKey,
     /// A secret of another form.
     #[error("line {line} of the header key is not {} hex digits", 2 * SECRET)]
     HeaderKeyLine {
-        /// Which line.
+        /// The line number.
         line: usize,
     },
     /// No secret, or too many.

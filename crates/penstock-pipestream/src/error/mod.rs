@@ -26,10 +26,10 @@ pub use object::{ObjectError, Unavailable};
 pub use reference::ReferenceError;
 pub use violation::{Early, Violation};
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by whose fault it is, with the entity that it is about, if it is about one.
+/// What went wrong, by whose fault it is, with the entity concerned, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -53,7 +53,7 @@ pub enum Error {
     Misuse(Misuse, Option<Subject>),
 }
 
-/// What an error is about.
+/// The scope and the entity of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
     /// The scope.
@@ -80,7 +80,7 @@ impl fmt::Display for StreamEnd {
     }
 }
 
-/// What an error is about, behind its message.
+/// Formats the subject of an error after its message.
 struct Place(Option<Subject>);
 
 impl fmt::Display for Place {
@@ -127,7 +127,7 @@ impl Error {
         }
     }
 
-    /// Return what it is about.
+    /// Return the scope and the entity concerned.
     pub const fn subject(&self) -> Option<Subject> {
         match self {
             Self::Malformed(_, subject)
@@ -149,7 +149,7 @@ impl Error {
         self.subject().map(|subject| subject.entity)
     }
 
-    /// Return what happened, without the code and the place.
+    /// Return the message without the code and the subject.
     pub fn message(&self) -> String {
         match self {
             Self::Malformed(malformed, _) => malformed.to_string(),

@@ -1,6 +1,6 @@
 use super::ErrorCode;
 
-/// What is wrong with the object that a reference leads to.
+/// What is wrong with the object behind a reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
@@ -18,37 +18,37 @@ pub enum ObjectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A place where this end fetches nothing.
+    /// A location from which this end does not fetch.
     #[error("{0} is not below any prefix that this server fetches from")]
     Forbidden(String),
-    /// Another object is there meanwhile.
+    /// A different object has replaced it.
     #[error("the object {0} was replaced while it was read")]
     Replaced(String),
-    /// Less of it is there meanwhile.
+    /// The object has become shorter.
     #[error("the object {0} became shorter while it was read")]
     Shortened(String),
-    /// Another size than the reference says.
+    /// Its size differs from the reference.
     #[error("the object {name} has {length} bytes, the reference says {size}")]
     Size {
         /// Its name.
         name: String,
         /// Bytes that it has.
         length: u64,
-        /// Bytes that the reference says.
+        /// The size in the reference.
         size: u64,
     },
-    /// Another entity tag than the reference says.
+    /// Its entity tag differs from the reference.
     #[error("the object {0} has another entity tag than the reference says")]
     Tag(String),
-    /// Another checksum than the reference says.
+    /// Its checksum differs from the reference.
     #[error("the object's SHA-256 is not that of the reference")]
     Digest,
-    /// Another length than at first.
+    /// Its length has changed.
     #[error("the object has not {0} bytes any more")]
     Length(u64),
 }
 
-/// What cannot be had at the end that has the entity, which is nobody's mistake.
+/// What is unavailable at the end that has the entity, through no party's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {

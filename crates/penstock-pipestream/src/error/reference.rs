@@ -1,6 +1,6 @@
 use crate::reference::{LONGEST_WRAPPED, MAX_KEY, SHORTEST_WRAPPED};
 
-/// What is wrong with a reference to an object elsewhere (section 10.9).
+/// What is wrong with a reference to an external object (section 10.9).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
@@ -19,15 +19,15 @@ pub enum ReferenceError {
     /// A key for data in the clear (section 10.9).
     #[error("{place} {name:?} has a key that is not wrapped: wrap it by an approved provider")]
     DataKey {
-        /// Where it is.
+        /// The field.
         place: &'static str,
         /// Its name.
         name: String,
     },
-    /// Who keeps the object.
+    /// The provider of the object.
     #[error("the reference's provider {0:?} is none of s3, gcs, azure and file")]
     Provider(String),
-    /// A text that is no URL.
+    /// A text that is not a URL.
     #[error("{0:?} is no URL")]
     Url(String),
     /// The scheme of a URL.
@@ -82,12 +82,12 @@ pub enum ReferenceError {
         /// Bytes that it has.
         length: usize,
     },
-    /// Who keeps the key.
+    /// The provider of the key.
     #[error("the key provider {name:?} is not approved ({approved})")]
     KeyProvider {
         /// Its name.
         name: String,
-        /// What is approved instead.
+        /// The approved providers.
         approved: String,
     },
     /// The ID of the key.
@@ -101,7 +101,7 @@ pub enum ReferenceError {
     OtherProvider {
         /// The key.
         key: String,
-        /// The provider that it is one of.
+        /// The provider to which it belongs.
         other: &'static str,
         /// The provider.
         provider: String,

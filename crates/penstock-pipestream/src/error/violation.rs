@@ -4,7 +4,7 @@ use super::{EntityError, ErrorCode, StreamEnd};
 use crate::session_id::SessionId;
 use crate::status::Status;
 
-/// Which rule the peer broke.
+/// The rule that the peer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -41,7 +41,7 @@ pub enum Violation {
     /// A scope of a layer that was not agreed on.
     #[error("STATUS with depth {depth} in scope {scope} at layer 0")]
     Layer1Status {
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
         /// The scope.
         scope: u16,
@@ -90,7 +90,7 @@ pub enum Violation {
         /// The scope.
         scope: u16,
     },
-    /// A status that only an owner says.
+    /// A status that only an owner sends.
     #[error("STATUS {status} in scope {scope}, which is not the sender's")]
     ForeignStatus {
         /// The status.
@@ -101,7 +101,7 @@ pub enum Violation {
     /// An owner that completes its own entity.
     #[error("COMPLETE by the entity's own owner")]
     OwnComplete,
-    /// A status that only a receiver says.
+    /// A status that only a receiver sends.
     #[error("STATUS {status} by the entity's own owner")]
     OwnStatus {
         /// The status.
@@ -110,7 +110,7 @@ pub enum Violation {
     /// The depth in a STATUS.
     #[error("depth {depth} for a scope at depth {expected}")]
     Depth {
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
         /// The depth that it has.
         expected: u8,
@@ -125,7 +125,7 @@ pub enum Violation {
         /// The next one.
         next: u32,
     },
-    /// A cursor behind the last one, or beyond the next ID (decision 8).
+    /// A cursor before the last one, or after the next ID (decision 8).
     #[error("cursor {cursor} is not within {first} to {next}")]
     CursorRange {
         /// The cursor.
@@ -141,7 +141,7 @@ pub enum Violation {
     /// A second PENDING of an entity.
     #[error("an entity ID was announced twice")]
     AnnouncedTwice,
-    /// A PENDING behind the end of a scope.
+    /// A PENDING after the end of a scope.
     #[error("a child was announced after its scope's BARRIER")]
     LateChild,
     /// A PENDING that leaves IDs out.
@@ -150,10 +150,10 @@ pub enum Violation {
         /// The next one.
         next: u32,
     },
-    /// An entity that has children though its header says that it has none.
+    /// An entity with children although its header states none.
     #[error("DEHYDRATING came after the stream of an entity whose header does not say so")]
     LateDehydrating,
-    /// A receiver that tries again what it did not send.
+    /// A receiver that retries an entity that it did not send.
     #[error("RETRYING by another than the entity's owner")]
     ForeignRetrying,
     /// A new attempt of an entity that needs none.
@@ -180,7 +180,7 @@ pub enum Violation {
     /// A second child scope of an entity.
     #[error("the parent is bound to scope {bound}, not to {scope}")]
     ParentBound {
-        /// The one that is bound already.
+        /// The scope that is bound already.
         bound: u16,
         /// The scope.
         scope: u16,
@@ -204,19 +204,19 @@ pub enum Violation {
     ScopeDepth {
         /// The scope.
         scope: u16,
-        /// The depth that was said.
+        /// The stated depth.
         depth: u8,
     },
-    /// A scope for which there is no parent.
+    /// A scope without a possible parent.
     #[error("no open entity{} that is DEHYDRATING is without a scope of its own", Id(*.id))]
     NoParent {
         /// The ID.
         id: Option<u32>,
     },
-    /// A depth for which there is no parent.
+    /// A depth without a possible parent.
     #[error("STATUS frames put the scope at a depth at which no entity can be its parent")]
     ParentDepth,
-    /// Scopes that together have fewer parents than they need.
+    /// Scopes that together have too few possible parents.
     #[error("the depths that STATUS frames name and the parents that BARRIERs name leave a scope without a parent")]
     NoParents,
     /// A second end of a scope.
@@ -260,7 +260,7 @@ pub enum Violation {
         /// The scope.
         scope: u16,
     },
-    /// A digest of a scope that goes on.
+    /// A digest of a scope that has not ended.
     #[error("SCOPE_DIGEST before every entity of the scope is terminal")]
     EarlyDigest,
     /// The digest of a scope.
@@ -287,16 +287,16 @@ pub enum Violation {
         /// The scope.
         scope: u16,
     },
-    /// An entity whose PENDING no window would allow.
+    /// An entity whose PENDING would exceed any window.
     #[error("an entity stream outside the window of a new scope")]
     NewScopeWindow,
     /// An entity outside the window of its scope.
     #[error("an entity stream whose PENDING cannot come any more")]
     StreamWindow,
-    /// An entity behind the end of its scope.
+    /// An entity after the end of its scope.
     #[error("an entity stream whose PENDING cannot come any more")]
     StreamBehindEnd,
-    /// An entity that comes twice.
+    /// An entity that arrives twice.
     #[error("a second stream for an entity without chunk_info")]
     SecondStream,
     /// The parent in a header.
@@ -304,7 +304,7 @@ pub enum Violation {
     HeaderParent {
         /// The parent.
         parent: u32,
-        /// The one that is bound already.
+        /// The parent that is bound already.
         bound: u32,
     },
     /// The parent's scope in a header.
@@ -328,15 +328,15 @@ pub enum Violation {
     /// The attempt in a header.
     #[error("pipestream.attempt is {named:?}; the next attempt is {next}")]
     Attempt {
-        /// The one that is named.
+        /// The session that is named.
         named: String,
         /// The next one.
         next: u32,
     },
-    /// A frame of layer 2 before its first one (decision 18).
+    /// A frame of layer 2 before the first SESSION (decision 18).
     #[error("{what} came before SESSION")]
     BeforeSession {
-        /// What came.
+        /// The frame.
         what: Early,
     },
     /// A second first frame of layer 2.
@@ -351,28 +351,28 @@ pub enum Violation {
     /// The policy in a SESSION.
     #[error("SESSION has another policy than ours")]
     SessionPolicy,
-    /// A later connection that begins anew.
+    /// A later connection that starts over.
     #[error("SESSION does not go on with the session")]
     NoResumption,
     /// A later connection that begins with something else.
     #[error("SESSION goes on with a session after other frames")]
     LateResumption,
-    /// What a SESSION says that it has received.
+    /// The received frames that a SESSION states.
     #[error("SESSION has received {received} frames; {sent} were sent, and {acknowledged} acknowledged")]
     SessionReceived {
-        /// How many came.
+        /// The stated number.
         received: u64,
         /// How many were sent.
         sent: u64,
         /// How many were acknowledged.
         acknowledged: u64,
     },
-    /// What a SESSION says that it has sent.
+    /// The sent frames that a SESSION states.
     #[error("SESSION has sent {sent} frames, of which {received} have come before")]
     SessionSent {
-        /// How many were sent.
+        /// The stated number.
         sent: u64,
-        /// How many came.
+        /// How many have arrived.
         received: u64,
     },
     /// A frame before the SESSION of a later connection.
@@ -387,7 +387,7 @@ pub enum Violation {
     /// A later connection of a session that is over.
     #[error("session {0} is not known here")]
     UnknownSession(SessionId),
-    /// A later connection where there are none.
+    /// A later connection of a session that has only one.
     #[error("session {0} is not known here: sessions end with their connections")]
     ShortSession(SessionId),
     /// The scope in a RESUME.
@@ -402,7 +402,7 @@ pub enum Violation {
     /// A token that was made for something else.
     #[error("the yield token is not one of this entity in this session")]
     YieldToken,
-    /// A token that came twice.
+    /// A token that was used twice.
     #[error("the yield token was used before, or is void")]
     SpentToken,
     /// An answer to no question.
@@ -417,7 +417,7 @@ pub enum Violation {
         /// The ID.
         id: u64,
     },
-    /// A claim check that comes twice.
+    /// A claim check that was redeemed twice.
     #[error("claim check {id:016x} was redeemed before")]
     RedeemedClaim {
         /// The ID.
@@ -435,10 +435,10 @@ pub enum Violation {
         /// The ratio that was given.
         ratio: String,
     },
-    /// A stream that the peer has given up, with its code.
+    /// A stream that the peer has reset, with its code.
     #[error("the peer reset the entity's stream")]
     StreamReset(ErrorCode),
-    /// An entity that fails while its payload comes, with its code.
+    /// An entity that fails while its payload arrives, with its code.
     #[error("the entity has failed meanwhile")]
     StreamStopped(ErrorCode),
     /// An entity that fails alone.
@@ -446,7 +446,7 @@ pub enum Violation {
     Entity(EntityError),
 }
 
-/// What came before SESSION.
+/// What arrived before SESSION.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Early {
     /// A frame of this type.
@@ -464,7 +464,7 @@ impl fmt::Display for Early {
     }
 }
 
-/// An ID behind a noun, where there is one.
+/// Formats an ID after a noun, if there is one.
 struct Id(Option<u32>);
 
 impl fmt::Display for Id {

@@ -24,12 +24,12 @@ pub struct Barrier {
     pub released: bool,
     /// The barrier, named by its scope's ID.
     pub barrier_id: u16,
-    /// The parent whose subtree waits; 0 for a root scope.
+    /// The parent whose subtree ends; 0 for a root scope.
     pub parent_id: u32,
 }
 
 impl Barrier {
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut writer = Writer::new(out);
         writer.u8(TYPE);
@@ -38,12 +38,12 @@ impl Barrier {
         writer.u32(self.parent_id);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a whole frame.
+    /// Parse a whole frame.
     pub(super) fn parse(whole: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(whole);
         reader.u8()?;

@@ -1,4 +1,4 @@
-//! CAPABILITIES, 0x80 (section 3.4), and what two of them agree on (decision 1).
+//! CAPABILITIES, 0x80 (section 3.4), and the agreement of two of them (decision 1).
 
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ const DEFAULT_MAX_ENTITIES: u32 = 4_294_967_294;
 /// The default of `max_window_size` is 2^31, but circular order holds only below this (decision 1).
 const MAX_WINDOW_SIZE: u32 = 2_147_483_646;
 
-/// What an endpoint can do. A number that is 0 or not set means the default.
+/// What an endpoint supports. A number that is 0 or not set means the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Layer 0, without which there is no session.
@@ -32,7 +32,7 @@ pub struct Capabilities {
     pub max_window_size: Option<u32>,
 }
 
-/// What both ends keep to.
+/// The values that both ends use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The highest layer that both have.
@@ -46,7 +46,7 @@ pub struct Agreement {
 }
 
 impl Default for Capabilities {
-    /// Layers 0 and 1, and the protocol's defaults.
+    /// Return layers 0 and 1, and the protocol's defaults.
     fn default() -> Self {
         Self {
             layer0: true,
@@ -60,7 +60,7 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// What `self`, our own capabilities, and those of the peer have in common (decision 1).
+    /// Return the common ground of `self`, our own capabilities, and those of the peer (decision 1).
     pub fn negotiate(&self, peer: &Self) -> Result<Agreement> {
         if !self.layer0 {
             return Err(Misuse::NoLayer0.into());
@@ -68,7 +68,7 @@ impl Capabilities {
         if !peer.layer0 {
             return Err(Violation::NoLayer0.into());
         }
-        // Layer 2 without layer 1: both off.
+        // Layer 2 requires layer 1: without it both are off.
         let layer1 = self.layer1 && peer.layer1;
         let layer2 = layer1 && self.layer2 && peer.layer2;
         let smaller = |field: fn(&Self) -> Option<u32>, default: u32| {
@@ -84,7 +84,7 @@ impl Capabilities {
         })
     }
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = CapabilitiesMessage {
             layer0_core: Some(self.layer0),
@@ -97,12 +97,12 @@ impl Capabilities {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: CapabilitiesMessage = decode_message(payload)?;
         Ok(Self {

@@ -8,10 +8,10 @@ use crate::messages::{CheckpointMessage, decode_message};
 
 pub(super) const TYPE: u8 = 0x81;
 
-/// A checkpoint, or the answer to one: the same message with flags. What is not set is 0 or empty.
+/// A checkpoint, or the answer to one, which is the same message with flags. Fields that are not set are 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// For logs, and to tell checkpoints apart.
+    /// Identifies the checkpoint in logs.
     pub checkpoint_id: String,
     /// Counts the checkpoints.
     pub sequence_number: u64,
@@ -19,7 +19,7 @@ pub struct Checkpoint {
     pub checkpoint_entity_id: u32,
     /// The scope that it is about.
     pub scope_id: u32,
-    /// [`FLAG_SATISFIED`](Self::FLAG_SATISFIED), [`FLAG_TIMED_OUT`](Self::FLAG_TIMED_OUT); 0 in a question.
+    /// [`FLAG_SATISFIED`](Self::FLAG_SATISFIED), [`FLAG_TIMED_OUT`](Self::FLAG_TIMED_OUT); 0 in a query.
     pub flags: u32,
     /// How long the answer may take; 0 means 30 s.
     pub timeout_ms: u32,
@@ -28,10 +28,10 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// In an answer: all three conditions hold.
     pub const FLAG_SATISFIED: u32 = 1;
-    /// In an answer: the time was over first.
+    /// In an answer: the time ran out first.
     pub const FLAG_TIMED_OUT: u32 = 2;
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = CheckpointMessage {
             checkpoint_id: Some(self.checkpoint_id.clone()),
@@ -44,12 +44,12 @@ impl Checkpoint {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: CheckpointMessage = decode_message(payload)?;
         Ok(Self {

@@ -1,34 +1,34 @@
-//! The control stream's bytes, in pieces of any size, become frames.
+//! Decodes the control stream's bytes, in pieces of any size, into frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::{Extent, Frame, Layers, StatusFrame, VARIABLE_HEAD, measure, parse};
 use crate::error::Result;
 
-/// Takes the control stream as it comes and gives frame after frame.
+/// Takes the control stream as it arrives and returns frame after frame.
 ///
-/// It holds at most one incomplete frame (16 MiB, section 6.1), and only what has come of it: a length is refused or
-/// believed, but never allocated. The payloads of private frames are dropped as they come.
+/// It holds at most one incomplete frame (16 MiB, section 6.1), and only the bytes that have arrived: a length is
+/// checked, but no memory is allocated for it. The payloads of private frames are dropped as they arrive.
 #[derive(Debug, Clone, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
-    /// Bytes still to come of a skipped payload.
+    /// The missing bytes of a skipped payload.
     skip: usize,
     layers: Layers,
 }
 
 impl FrameDecoder {
-    /// A decoder at the start of the stream.
+    /// Make a decoder at the start of the stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From here on the frames of layer 2 are parsed, because both ends have agreed on it.
+    /// Parse the frames of layer 2 from here on, because both ends have agreed on it.
     pub fn expect_layer2(&mut self) {
         self.layers = Layers::UpTo2;
     }
 
-    /// Takes the next bytes of the stream. Call [`next_frame`](Self::next_frame) until it gives none.
+    /// Take the next bytes of the stream. Then call [`next_frame`](Self::next_frame) until it returns `None`.
     pub fn push(&mut self, mut bytes: Bytes) {
         let skipped = self.skip.min(bytes.len());
         bytes.advance(skipped);
@@ -36,11 +36,11 @@ impl FrameDecoder {
         self.buffer.extend_from_slice(&bytes);
     }
 
-    /// The next frame; `None` until more bytes come. A private frame is given as soon as its length is known. An
+    /// Return the next frame; `None` until more bytes arrive. A private frame is returned once its length is known. An
     /// error is final: the stream cannot be read beyond it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         if let Some((frame, length)) = StatusFrame::parse_plain(&self.buffer)? {
-            // Nearly every frame is such a one.
+            // Nearly every frame takes this path.
             self.buffer.advance(length);
             return Ok(Some(Frame::Status(frame)));
         }
@@ -58,12 +58,12 @@ impl FrameDecoder {
         }
     }
 
-    /// Bytes that have come and make no frame yet, or were not asked for.
+    /// Return how many bytes have arrived but were not returned as frames.
     pub(crate) fn buffered(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether the stream would end inside a frame, if it ended here: ENTITY_INVALID then (decision 4).
+    /// Return whether the stream would end inside a frame if it ended here, which is ENTITY_INVALID (decision 4).
     pub fn is_mid_frame(&self) -> bool {
         self.skip > 0 || !self.buffer.is_empty()
     }

@@ -20,14 +20,14 @@ use crate::pipe_doc::{DOC, PipeDoc};
 /// The longest header that is read (decision 14): 1 MiB.
 pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
 
-/// Metadata keys of the protocol (decision 9).
+/// The protocol's metadata keys (decision 9).
 pub(crate) const DEHYDRATED: &str = "pipestream.dehydrated";
 pub(crate) const CHILD_SCOPE: &str = "pipestream.child-scope";
 
 pub(crate) const CHECKSUM_LENGTH: usize = 32;
 pub(crate) const MAX_DATA_LAYER: u32 = 3;
 
-/// What an entity stream carries, before its payload. What is not set is 0 or empty.
+/// The header of an entity stream, before its payload. Fields that are not set are 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EntityHeader {
     /// The entity, unique in its scope.
@@ -42,24 +42,24 @@ pub struct EntityHeader {
     pub content_type: String,
     /// The length of the whole payload, over all chunks.
     pub payload_length: u64,
-    /// SHA-256 of the whole payload, as it came: [`check`](Self::check) wants 32 bytes.
+    /// SHA-256 of the whole payload, as received; [`check`](Self::check) requires 32 bytes.
     pub checksum: Bytes,
     /// Anything else, in order, so that equal headers have equal bytes.
     pub metadata: BTreeMap<String, String>,
-    /// Which part of the payload this stream carries; without it, all.
+    /// The part of the payload in this stream; if absent, all of it.
     pub chunk_info: Option<ChunkInfo>,
-    /// What becomes of the entity when children fail (layer 2).
+    /// What happens to the entity when children fail (layer 2).
     pub completion_policy: Option<CompletionPolicy>,
 }
 
-/// Which part of a payload a stream carries.
+/// The part of a payload in a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChunkInfo {
     /// How many streams carry the payload.
     pub total_chunks: u32,
-    /// Which of them this is, from 0.
+    /// The index of this stream, from 0.
     pub chunk_index: u32,
-    /// Where its bytes begin in the whole payload.
+    /// The offset of its bytes in the whole payload.
     pub chunk_offset: u64,
 }
 
@@ -67,12 +67,12 @@ impl EntityHeader {
     /// The bytes of the length before a header.
     pub(crate) const LENGTH_FIELD: usize = 4;
 
-    /// The header with its length before it. The same header always gives the same bytes.
+    /// Return the header preceded by its length. Equal headers have equal bytes.
     pub fn encode(&self) -> Bytes {
         self.clone().into_bytes()
     }
 
-    /// [`encode`](Self::encode) for the last time.
+    /// Encode like [`encode`](Self::encode), without copying the fields.
     pub fn into_bytes(self) -> Bytes {
         let message = EntityHeaderMessage {
             entity_id: Some(self.entity_id),
@@ -97,31 +97,31 @@ impl EntityHeader {
         bytes.into()
     }
 
-    /// What holding it costs, roughly, in bytes.
+    /// Return the approximate memory of the header in bytes.
     pub fn weight(&self) -> usize {
         let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
         256 + self.content_type.len() + self.checksum.len() + metadata
     }
 
-    /// Whether it says that its entity has children (decision 9).
+    /// Return whether it states that its entity has children (decision 9).
     pub(crate) fn is_dehydrated(&self) -> bool {
         self.metadata.get(DEHYDRATED).is_some_and(|value| value == "1")
     }
 
-    /// The scope of its entity's children (decision 9): `None` where none is named, `Some(None)` where the name is none,
-    /// because it is not decimal, or has a sign, blanks or leading zeros.
+    /// Return the scope of its entity's children (decision 9): `None` if none is named, `Some(None)` if the name is
+    /// invalid: not decimal, or with a sign, blanks or leading zeros.
     pub(crate) fn child_scope(&self) -> Option<Option<u16>> {
         self.metadata.get(CHILD_SCOPE).map(|value| decimal_scope(value))
     }
 
-    /// Which document its entity is, and whose (section 7.1), where it says so: ENTITY_INVALID where that is not valid.
+    /// Return the document of its entity and its owner (section 7.1), if stated: ENTITY_INVALID if that is not valid.
     pub fn document(&self) -> Result<Option<PipeDoc>> {
         self.metadata.get(DOC).map(|entry| PipeDoc::from_entry(entry, self.entity_id)).transpose()
     }
 
-    /// Refuses what fails the entity alone, while the session lives on (decisions 14 to 16): a data layer above 3, a
-    /// checksum that is not 32 bytes, a payload above `max_payload`, a chunk that cannot be, a PipeDoc that is not
-    /// valid, metadata that could not be opened.
+    /// Reject what fails only the entity, while the session continues (decisions 14 to 16): a data layer above 3, a
+    /// checksum that is not 32 bytes, a payload above `max_payload`, an impossible chunk, an invalid PipeDoc, metadata
+    /// that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
         let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
         if self.layer > MAX_DATA_LAYER {
@@ -140,8 +140,8 @@ impl EntityHeader {
         self.document().map_or_else(refused, |_| Ok(()))
     }
 
-    /// Refuses metadata whose names and values have more than `max_metadata` bytes together, which fails the entity alone
-    /// too.
+    /// Reject metadata whose names and values have more than `max_metadata` bytes in total, which also fails only the
+    /// entity.
     pub fn check_metadata(&self, max_metadata: usize) -> Result<()> {
         let bytes: usize = self.metadata.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
         if bytes > max_metadata {
@@ -172,14 +172,14 @@ impl EntityHeader {
     }
 }
 
-/// A scope ID in decimal, without sign, blanks or leading zeros.
+/// Parse a scope ID in decimal, without sign, blanks or leading zeros.
 pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
     value.parse::<u16>().ok().filter(|scope| scope.to_string() == value)
 }
 
 impl ChunkInfo {
-    /// Decision 15, as far as one header shows it. A chunk may be empty only if the payload is, so there are no more
-    /// chunks than bytes; this also bounds what [`ChunkTracker`](crate::ChunkTracker) keeps.
+    /// Check decision 15 as far as one header allows. A chunk may be empty only if the payload is, so there are no more
+    /// chunks than bytes; this also bounds the memory of a [`ChunkTracker`](crate::ChunkTracker).
     fn check(&self, length: u64) -> Result<(), EntityError> {
         if self.total_chunks == 0 {
             return Err(EntityError::NoChunks);
@@ -197,7 +197,7 @@ impl ChunkInfo {
     }
 }
 
-/// Takes an entity stream as it comes, and gives its header.
+/// Takes an entity stream as it arrives, and returns its header.
 #[derive(Debug)]
 pub struct HeaderDecoder {
     buffer: BytesMut,
@@ -213,19 +213,20 @@ impl Default for HeaderDecoder {
 }
 
 impl HeaderDecoder {
-    /// A decoder at the start of a stream.
+    /// Make a decoder at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, for headers of at most so many bytes; never more than 1 MiB (decision 14).
+    /// Make a decoder for headers of at most this many bytes; never more than 1 MiB (decision 14).
     pub fn with_limit(max_length: u32) -> Self {
         let max_length = max_length.min(MAX_HEADER_LENGTH);
         Self { buffer: BytesMut::new(), rest: Bytes::new(), complete: false, max_length }
     }
 
-    /// Takes the next bytes of the stream and gives the header once it is complete. What comes after it is payload:
-    /// [`take_rest`](Self::take_rest) has what came of that, and no further push is allowed. An error is final.
+    /// Take the next bytes of the stream and return the header once it is complete. The bytes after it are payload:
+    /// [`take_rest`](Self::take_rest) returns those that have arrived, and no further push is allowed. An error is
+    /// final.
     pub fn push(&mut self, mut bytes: Bytes) -> Result<Option<EntityHeader>> {
         if self.complete {
             return Err(Misuse::Payload.into());
@@ -233,7 +234,7 @@ impl HeaderDecoder {
         if self.buffer.is_empty() {
             let length = header_length(&bytes, self.max_length)?;
             if bytes.len() >= length {
-                // The usual case: the header came in one piece.
+                // The usual case: the header arrived in one piece.
                 let header = bytes.split_to(length);
                 return self.finish(&header, bytes);
             }
@@ -258,19 +259,19 @@ impl HeaderDecoder {
         Ok(Some(header))
     }
 
-    /// Whether the header has been given; a stream that ends before is ENTITY_INVALID (decision 14).
+    /// Return whether the header was returned; a stream that ends earlier is ENTITY_INVALID (decision 14).
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The payload bytes that came with the end of the header.
+    /// Return the payload bytes that arrived with the end of the header.
     pub fn take_rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest)
     }
 }
 
-/// How many bytes the header at the start of `bytes` takes, with its length; 4 while that is not there. A length
-/// above the limit is refused at once.
+/// Return the length of the header at the start of `bytes`, including its length field; 4 while that field is
+/// incomplete. A length above the limit is rejected immediately.
 fn header_length(bytes: &[u8], max_length: u32) -> Result<usize> {
     let Ok(length) = Reader::new(bytes).u32() else { return Ok(EntityHeader::LENGTH_FIELD) };
     if length > max_length {

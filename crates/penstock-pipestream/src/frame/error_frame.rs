@@ -1,4 +1,4 @@
-//! ERROR, 0xC0 (decision 20): why the sender failed an entity, or closes.
+//! ERROR, 0xC0 (decision 20): why the sender has failed an entity, or closes.
 
 use bytes::BytesMut;
 
@@ -7,7 +7,7 @@ use crate::messages::{ErrorMessage, decode_message};
 
 pub(super) const TYPE: u8 = 0xC0;
 
-/// An error that the peer should know of. What is not set is 0 or empty.
+/// An error for the peer. Fields that are not set are 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrorFrame {
     /// A code of the registry (section 11.4).
@@ -21,7 +21,7 @@ pub struct ErrorFrame {
 }
 
 impl ErrorFrame {
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let message = ErrorMessage {
             error_code: Some(self.code),
@@ -32,12 +32,12 @@ impl ErrorFrame {
         super::encode_variable(TYPE, &message, out);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(payload: &[u8]) -> Result<Self> {
         let message: ErrorMessage = decode_message(payload)?;
         Ok(Self {

@@ -1,5 +1,5 @@
 //! The private-use frames of layer 2, 0xC1 to 0xC5 (decision 20). They are parsed once both ends have agreed on layer
-//! 2; without it their types alone are refused.
+//! 2; without it they are rejected by type.
 
 use std::convert::Infallible;
 
@@ -24,21 +24,21 @@ const SESSION: u8 = 0xC5;
 /// A frame of layer 2.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Frame {
-    /// 0xC1: what has become of a claim check?
+    /// 0xC1: queries the status of a claim check.
     ClaimQuery {
         /// The claim check's ID.
         claim_id: u64,
     },
     /// 0xC2: the answer, also to a redemption that succeeded.
     ClaimResponse(ClaimResponse),
-    /// 0xC3: takes a deferred entity over.
+    /// 0xC3: redeems a deferred entity.
     ClaimRedeem {
         /// The claim check's ID.
         claim_id: u64,
         /// The session in which the entity was deferred.
         session: SessionId,
     },
-    /// 0xC4: a yield token comes back.
+    /// 0xC4: returns a yield token.
     Resume {
         /// The entity's scope.
         scope_id: u16,
@@ -51,48 +51,48 @@ pub enum Layer2Frame {
     Session(SessionFrame),
 }
 
-/// The session's name, and what a session that survives its connection must know of the one before.
+/// The session's name, and the counters with which a session survives its connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionFrame {
     /// The name.
     pub session: SessionId,
-    /// Frames of the peer's that the sender has taken; set if it can go on after a connection is lost.
+    /// How many of the peer's frames the sender has taken; set if it can resume after a connection is lost.
     pub received: Option<u64>,
-    /// Frames that the sender has sent; set on a later connection of the session.
+    /// How many frames the sender has sent; set on a later connection of the session.
     pub sent: Option<u64>,
-    /// What governs the root scopes' entities, where a session begins with a policy.
+    /// The policy of the root scopes' entities, if the session begins with one.
     pub policy: Option<CompletionPolicy>,
 }
 
 impl SessionFrame {
-    /// The name alone: the session ends with its connection.
+    /// Return the name alone: the session ends with its connection.
     pub const fn named(session: SessionId) -> Self {
         Self { session, received: None, sent: None, policy: None }
     }
 }
 
-/// What is known of a claim check.
+/// The answer to a query about a claim check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimResponse {
     /// The ID that was asked for.
     pub claim_id: u64,
-    /// `None` if it is not known, or has expired.
+    /// `None` if it is unknown or has expired.
     pub found: Option<FoundClaim>,
 }
 
-/// A claim check that is known, and what has become of its entity.
+/// A known claim check, and the status of its entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundClaim {
     /// The claim check.
     pub check: ClaimCheck,
     /// DEFERRED until it is redeemed, then PROCESSING, then the terminal status.
     pub status: Status,
-    /// Where the payload lies in the sink, if the work was done without a session.
+    /// The path of the payload in the sink, if the work was done without a session.
     pub file: Option<String>,
 }
 
 impl Layer2Frame {
-    /// The frame's type byte.
+    /// Return the frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::ClaimQuery { .. } => CLAIM_QUERY,
@@ -103,12 +103,12 @@ impl Layer2Frame {
         }
     }
 
-    /// Whether a type byte belongs to layer 2.
+    /// Return whether a type byte belongs to layer 2.
     pub const fn has_type(frame_type: u8) -> bool {
         matches!(frame_type, CLAIM_QUERY..=SESSION)
     }
 
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let frame_type = self.frame_type();
         match self {
@@ -147,7 +147,7 @@ impl Layer2Frame {
         }
     }
 
-    /// Parses a payload.
+    /// Parse a payload.
     pub(super) fn parse(frame_type: u8, payload: &[u8]) -> Result<Self> {
         match frame_type {
             CLAIM_QUERY => {
@@ -201,7 +201,7 @@ impl ClaimResponse {
     }
 }
 
-/// What records say of an answer since before there was a file, which has a number of its own.
+/// The stored form of an answer; the variant for answers with a file was added later.
 #[derive(Serialize, Deserialize)]
 enum StoredClaim {
     NotFound,

@@ -1,4 +1,4 @@
-//! The control stream's frames (section 6), one file for each, encoding beside decoding beside tests.
+//! The control stream's frames (section 6), one file for each, with encoder, decoder and tests.
 //!
 //! ```text
 //! 0x50-0x7F  fixed      type, fields                          size by type (STATUS: also by its flags)
@@ -11,9 +11,10 @@
 //! | 0x54 | SCOPE_DIGEST | | 0x81 | CHECKPOINT |
 //! | 0x55 | BARRIER | | 0xC0 | ERROR (decision 20) |
 //!
-//! Every other type from 0xC1 is skipped by its length and reported; every other type below is ENTITY_INVALID at its
-//! first byte (decision 3). Once layer 2 is agreed on, 0xC1 to 0xC5 are parsed too ([`Layer2Frame`]). Whether a frame is allowed now, and at which layer, is the session's matter. Entity
-//! streams carry no frames of this kind, but an [`EntityHeader`] and a payload.
+//! Every other type from 0xC1 up is skipped by its length and reported; every other type below that is ENTITY_INVALID
+//! at its first byte (decision 3). Once layer 2 is agreed on, 0xC1 to 0xC5 are parsed too ([`Layer2Frame`]). The
+//! session decides whether a frame is allowed now, and at which layer. Entity streams carry no frames of this kind, but
+//! an [`EntityHeader`] and a payload.
 
 mod barrier;
 mod capabilities;
@@ -72,7 +73,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// STATUS UNSPECIFIED of the connection, which says that it lives and which every peer ignores (section 5.1.3).
+    /// Return the heartbeat: STATUS UNSPECIFIED of the connection, which every peer ignores (section 5.1.3).
     pub const fn heartbeat() -> Self {
         Self::Status(StatusFrame {
             status: Status::Unspecified,
@@ -84,7 +85,7 @@ impl Frame {
         })
     }
 
-    /// The frame's type byte.
+    /// Return the frame's type byte.
     pub const fn frame_type(&self) -> u8 {
         match self {
             Self::Status(_) => status::TYPE,
@@ -98,7 +99,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame, from its type byte on. A private frame is written without payload.
+    /// Append the frame, from its type byte on. A private frame is written without a payload.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Status(frame) => frame.encode(out),
@@ -112,17 +113,17 @@ impl Frame {
         }
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }
 
-    /// The first frame of `bytes` and how many of them it takes; `None` while it is incomplete.
+    /// Return the first frame of `bytes` and its length; `None` while it is incomplete.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         Self::decode_at(bytes, Layers::UpTo1)
     }
 
-    /// [`decode`](Self::decode) where layer 2 is agreed on: 0xC1 to 0xC5 are parsed.
+    /// Decode like [`decode`](Self::decode), with layer 2 agreed on: 0xC1 to 0xC5 are parsed.
     pub fn decode_layer2(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         Self::decode_at(bytes, Layers::UpTo2)
     }
@@ -150,17 +151,17 @@ enum Layers {
     UpTo2,
 }
 
-/// What the first bytes of a frame say about the rest.
+/// The extent of a frame, as its first bytes state it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// The frame takes so many bytes, type included.
+    /// The frame has this many bytes, including the type.
     Whole(usize),
-    /// After the head come `payload` bytes that nobody looks at.
+    /// After the head there are `payload` bytes to skip.
     Skipped { frame_type: u8, payload: usize },
 }
 
-/// How long the first frame of `bytes` is; `None` while too little of it is there to know. What can be refused by the
-/// head is refused here, before anything is buffered.
+/// Return the length of the first frame of `bytes`; `None` while too few bytes have arrived. What can be rejected by
+/// the head is rejected here, before anything is buffered.
 fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     let Some(frame_type) = bytes.first().copied() else { return Ok(None) };
     let whole = |payload: usize| Extent::Whole(VARIABLE_HEAD.saturating_add(payload));
@@ -176,7 +177,7 @@ fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     }
 }
 
-/// The payload's length from the head of a variable frame (section 6.1).
+/// Return the payload's length from the head of a variable frame (section 6.1).
 fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
     let mut head = Reader::new(bytes);
     let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
@@ -186,7 +187,7 @@ fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
     Ok(usize::try_from(length).ok())
 }
 
-/// Parses a whole frame, as [`measure`] cut it out.
+/// Parse a whole frame, as cut out by [`measure`].
 fn parse(whole: &Bytes) -> Result<Frame> {
     let payload = || whole.get(VARIABLE_HEAD..).unwrap_or_default();
     match whole.first().copied() {
@@ -203,7 +204,7 @@ fn parse(whole: &Bytes) -> Result<Frame> {
     }
 }
 
-/// Appends a variable frame.
+/// Append a variable frame.
 fn encode_variable(frame_type: u8, message: &impl Message, out: &mut BytesMut) {
     let payload = message.encode_to_vec();
     let mut writer = Writer::new(out);

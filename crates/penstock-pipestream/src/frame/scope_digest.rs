@@ -15,7 +15,7 @@ use crate::error::Result;
 pub(super) const TYPE: u8 = 0x54;
 pub(super) const LENGTH: usize = 68;
 
-/// What became of a scope's entities (decision 11 says which status counts where).
+/// The outcomes of a scope's entities (decision 11 defines which status counts where).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeDigest {
     /// The scope.
@@ -33,7 +33,7 @@ pub struct ScopeDigest {
 }
 
 impl ScopeDigest {
-    /// Appends the frame.
+    /// Append the frame.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut writer = Writer::new(out);
         writer.u8(TYPE);
@@ -45,12 +45,12 @@ impl ScopeDigest {
         writer.bytes(&self.merkle_root);
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// Parses a whole frame.
+    /// Parse a whole frame.
     pub(super) fn parse(whole: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(whole);
         reader.u16()?;

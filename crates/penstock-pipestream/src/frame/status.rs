@@ -43,7 +43,7 @@ pub struct StatusFrame {
     pub depth: u8,
     /// The scope's new cursor, if the status advances it.
     pub cursor: Option<u32>,
-    /// What YIELDED and DEFERRED carry, and no other status.
+    /// The extension of YIELDED and DEFERRED; other statuses have none.
     pub extension: Option<Extension>,
 }
 
@@ -61,7 +61,7 @@ pub enum Extension {
     Claim {
         /// The claim check's ID.
         claim_id: u64,
-        /// Unix microseconds after which it is refused.
+        /// When it expires, in microseconds since the Unix epoch.
         expiry_micros: u64,
     },
 }
@@ -87,12 +87,12 @@ impl YieldReason {
     pub const ALL: [Self; 5] =
         [Self::ExternalCall, Self::RateLimited, Self::AwaitingSibling, Self::AwaitingApproval, Self::ResourceBusy];
 
-    /// The 8-bit code.
+    /// Return the 8-bit code.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The registry's name.
+    /// Return the registry's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ExternalCall => "EXTERNAL_CALL",
@@ -112,7 +112,7 @@ impl TryFrom<u8> for YieldReason {
     }
 }
 
-/// What bytes 1 to 3 say.
+/// The fields in bytes 1 to 3.
 struct Head {
     status: Status,
     depth: u8,
@@ -121,23 +121,22 @@ struct Head {
 }
 
 impl StatusFrame {
-    /// A status without depth, cursor and extension.
+    /// Make a status without depth, cursor and extension.
     pub const fn new(status: Status, scope_id: u16, entity_id: u32) -> Self {
         Self { status, entity_id, scope_id, depth: 0, cursor: None, extension: None }
     }
 
-    /// The heartbeat of section 5.1.
+    /// Return the heartbeat of section 5.1.
     pub const fn heartbeat() -> Self {
         Self::new(Status::Unspecified, 0, HEARTBEAT_ENTITY)
     }
 
-    /// Whether the frame is a heartbeat.
+    /// Return whether the frame is a heartbeat.
     pub fn is_heartbeat(&self) -> bool {
         *self == Self::heartbeat()
     }
 
-    /// Refuses what the wire cannot say: a depth above 7, an extension that is not the status's own, a token that is
-    /// too long.
+    /// Reject what cannot be encoded: a depth above 7, an extension of another status, a token that is too long.
     pub fn check(&self) -> Result<()> {
         if self.depth > MAX_DEPTH {
             return Err(Misuse::StatusDepth(self.depth).into());
@@ -155,7 +154,7 @@ impl StatusFrame {
         }
     }
 
-    /// Appends the frame. It must pass [`check`](Self::check); the peer refuses one that does not.
+    /// Append the frame. It must pass [`check`](Self::check); a peer rejects one that does not.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut writer = Writer::new(out);
         let bits = u32::from(self.status.code()) << 20
@@ -172,7 +171,7 @@ impl StatusFrame {
         match &self.extension {
             None => {}
             Some(Extension::Yield { reason, token }) => {
-                // A token that is too long is left out rather than cut, so that the frames after it stay readable.
+                // A token that is too long is left out instead of cut off, so that the frames after it stay readable.
                 let (length, token) = token_length(token).map_or((0, [].as_slice()), |length| (length, token));
                 writer.u32(u32::from(reason.code()) << 24 | length);
                 writer.bytes(token);
@@ -184,12 +183,12 @@ impl StatusFrame {
         }
     }
 
-    /// The frame alone.
+    /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         super::to_vec(|out| self.encode(out))
     }
 
-    /// How long the frame is in all; `None` while too little of it is there to know.
+    /// Return the total length of the frame; `None` while too few bytes have arrived.
     pub(super) fn measure(bytes: &[u8]) -> Result<Option<usize>> {
         let mut reader = Reader::new(bytes);
         let Ok(word) = reader.u32() else { return Ok(None) };
@@ -207,7 +206,7 @@ impl StatusFrame {
         Ok(usize::try_from(length).ok().map(|length| before + YIELD_HEAD + length))
     }
 
-    /// The first frame of `bytes` and its length, if it is a STATUS without extension and all of it is there.
+    /// Return the first frame of `bytes` and its length, if it is a complete STATUS without extension.
     pub(super) fn parse_plain(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         let mut reader = Reader::new(bytes);
         if bytes.first() != Some(&TYPE) || reader.remaining() < BASE_LENGTH + CURSOR_LENGTH {
@@ -227,7 +226,7 @@ impl StatusFrame {
         )))
     }
 
-    /// Parses a whole frame.
+    /// Parse a whole frame.
     pub(super) fn parse(whole: &Bytes) -> Result<Self> {
         let mut reader = Reader::new(whole);
         let head = Head::parse(reader.u32()?)?;
@@ -251,7 +250,7 @@ impl StatusFrame {
 }
 
 impl Head {
-    /// Refuses a reserved Stat, and an E bit that its Stat does not go with (decision 3).
+    /// Reject a reserved Stat, and an E bit that contradicts its Stat (decision 3).
     fn parse(word: u32) -> Result<Self> {
         let [_, high, low, _] = word.to_be_bytes();
         let status = Status::try_from(high >> 4)?;
@@ -267,7 +266,7 @@ impl Head {
     }
 }
 
-/// The length of a token that fits into its field.
+/// Return the length of a token that fits into its field.
 fn token_length(token: &Bytes) -> Option<u32> {
     u32::try_from(token.len()).ok().filter(|length| *length <= MAX_FRAME_LENGTH)
 }

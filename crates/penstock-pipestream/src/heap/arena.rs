@@ -6,7 +6,7 @@ use crate::error::{LimitError, Result};
 /// No node.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Names an item in the heap for as long as the item is there.
+/// Names an item in the heap while the item is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
     index: u32,
@@ -19,26 +19,26 @@ impl Handle {
     }
 }
 
-/// An item and its place among the trees. With a key and a value of four bytes each it is a cache line, so that a step to
-/// a node, and to the links of nearly every node, waits for memory once.
+/// An item and its position in the trees. With a key and a value of four bytes each it is one cache line, so that
+/// following a link to a node, and to the links of nearly every node, waits for memory only once.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     pub(super) key: K,
     value: V,
-    /// The parent; NIL for a root. A free node has the next free one here.
+    /// The parent; NIL for a root. In a free node, the next free one.
     pub(super) parent: u32,
-    /// The parent's key when the node was linked. The parent's key may be lower by now and is never greater, so a key
-    /// that is not below this one breaks no order, and the parent need not be looked at.
+    /// The parent's key when the node was linked. The parent's key may have become lower, but is never greater. So a
+    /// key that is not below this bound keeps the order, and the parent need not be read.
     pub(super) bound: K,
     pub(super) children: Children,
-    /// Odd while the node is in use, so a handle never names a free node, not even one of another heap.
+    /// Odd while the node is in use, so a handle never names a free node, not even that of another heap.
     pub(super) generation: u32,
     /// How many children the node has.
     pub(super) rank: u8,
-    /// Where the node stands among the children of its parent.
+    /// The position of the node among its parent's children.
     pub(super) place: u8,
-    /// Whether the node has lost a child since it became a child itself.
+    /// Whether the node has lost a child since it became a child.
     pub(super) marked: bool,
 }
 
@@ -53,7 +53,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Self { nodes: Vec::with_capacity(capacity), free: NIL }
     }
 
-    /// A new root without children; refused only where there are 2^32 - 1 nodes.
+    /// Add a root without children; fails only if there are 2^32 - 1 nodes.
     #[inline]
     pub(super) fn add(&mut self, key: K, value: V) -> Result<Handle> {
         let new = |generation| Node {
@@ -78,8 +78,8 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Ok(Handle { index, generation: 1 })
     }
 
-    /// Frees a node, whose handle is stale from now on. A node that has had every generation is not used again: its next
-    /// handle would equal its first.
+    /// Free a node, which makes its handle stale. A node that has used every generation is not reused: its next handle
+    /// would equal its first.
     #[inline]
     pub(super) fn release(&mut self, index: u32) -> Option<(K, V)> {
         let node = self.nodes.get_mut(index as usize)?;
@@ -100,13 +100,13 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         self.nodes.get_mut(index as usize)
     }
 
-    /// The node of an item; `None` for a stale handle.
+    /// Return the node of an item; `None` for a stale handle.
     #[inline]
     pub(super) fn find(&self, handle: Handle) -> Option<&Node<K, V>> {
         self.get(handle.index).filter(|node| node.generation == handle.generation)
     }
 
-    /// The node of an item; `None` for a stale handle.
+    /// Return the node of an item; `None` for a stale handle.
     #[inline]
     pub(super) fn find_mut(&mut self, handle: Handle) -> Option<&mut Node<K, V>> {
         self.get_mut(handle.index).filter(|node| node.generation == handle.generation)

@@ -1,22 +1,22 @@
-//! Which children a node has: up to nine links in the node itself, more of them in a block.
+//! The children of a node: up to nine links in the node, more of them in a block.
 //!
-//! Links that lie side by side let the processor fetch all children of a node at once. A list of siblings, each of which
-//! says where the next one is, makes a consolidation wait for one after the other. Links within the node come with it,
-//! and one node in a thousand has more than nine.
+//! With adjacent links the processor can fetch all children of a node in parallel. In a list of siblings, each of which
+//! has the link to the next one, a consolidation waits for one after the other. Links inside the node are loaded with
+//! it, and only one node in a thousand has more than nine.
 
 use super::arena::NIL;
 
-/// More than the ranks there are: a node of rank r has at least F(r + 2) descendants, itself included, and F(48) is above
-/// 2^32.
+/// More than the number of ranks: a node of rank r has at least F(r + 2) descendants including itself, and F(48)
+/// exceeds 2^32.
 pub(super) const RANKS: usize = 48;
-/// As many links as fill a node with keys of four bytes up to a cache line.
+/// The number of links that fill a node with keys of four bytes up to a cache line.
 pub(super) const INLINE: usize = 9;
 
-/// The links of a node, whose rank says how many they are.
+/// The links of a node; its rank is their number.
 #[derive(Debug, Clone)]
 pub(super) struct Children {
     links: [u32; INLINE],
-    /// The block that has them all, where they are more.
+    /// The block with all links, if there are more.
     block: u32,
 }
 
@@ -40,7 +40,7 @@ impl Children {
         if rank > INLINE { blocks.get(self.block) } else { &self.links }.get(..rank).unwrap_or(&[])
     }
 
-    /// Adds a link to those of a node, whose rank is that before.
+    /// Add a link to a node that has `rank` links.
     #[inline]
     pub(super) fn push(&mut self, rank: u8, link: u32, blocks: &mut Blocks) {
         let rank = usize::from(rank);
@@ -56,7 +56,7 @@ impl Children {
         }
     }
 
-    /// Takes a link out; the last one takes its place. Gives that last one where it was moved.
+    /// Remove a link; the last one takes its place. Return that last link if it was moved.
     pub(super) fn swap_remove(&mut self, rank: u8, place: u8, blocks: &mut Blocks) -> Option<u32> {
         let (last, place) = (usize::from(rank).checked_sub(1)?, usize::from(place));
         let links = if last >= INLINE { blocks.get_mut(self.block) } else { &mut self.links };
@@ -71,7 +71,7 @@ impl Children {
         moved
     }
 
-    /// Frees the block of a node, where its rank says that it has one.
+    /// Free the block of a node, if its rank shows that it has one.
     #[inline]
     pub(super) fn release(&self, rank: u8, blocks: &mut Blocks) {
         if usize::from(rank) > INLINE {
@@ -100,7 +100,7 @@ impl Blocks {
         self.blocks.get_mut(index as usize).map_or(&mut [], |block| &mut block.0)
     }
 
-    /// A block that begins with these links. There are never more blocks than nodes, so a u32 counts them.
+    /// Add a block that begins with these links. There are never more blocks than nodes, so a u32 counts them.
     #[cold]
     fn add(&mut self, links: &[u32]) -> u32 {
         let mut index = self.free;
@@ -122,7 +122,7 @@ impl Blocks {
         }
     }
 
-    /// That every block is in use, by one of these, or free.
+    /// Check that every block is used by one of these, or is free.
     #[cfg(test)]
     pub(super) fn check(&self, mut used: Vec<u32>) {
         let mut free = self.free;

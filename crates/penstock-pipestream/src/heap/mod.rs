@@ -20,18 +20,18 @@
 //! | [`peek_min`](FibonacciHeap::peek_min) | O(1) | |
 //! | [`extract_min`](FibonacciHeap::extract_min), [`remove`](FibonacciHeap::remove) | O(log n) | the children and the loose roots are linked with roots of their rank until no two roots have the same |
 //!
-//! The rank of a node is the number of its children. The i-th child that was linked had then at least rank i - 1 and has lost at most
-//! one child since, so a node of rank r has at least F(r + 2) descendants, itself included, and no rank is above 45 among 2^32
-//! nodes. That bounds the table and the largest block.
+//! The rank of a node is the number of its children. When the i-th child was linked it had at least rank i - 1, and it
+//! has lost at most one child since, so a node of rank r has at least F(r + 2) descendants including itself, and among
+//! 2^32 nodes no rank exceeds 45. That bounds the table and the largest block.
 //!
-//! What a large heap costs is the memory that it waits for. A node with small keys is a cache line, the links to its
-//! children in it, instead of a list of siblings, each of which would have to come before it says where the next one is;
-//! a cut puts the last link in the place of the child that goes. A child knows what its parent's key was when they were linked: a key that is not below this one breaks no
-//! order, and the parent is not looked at.
+//! The cost of a large heap is waiting for memory. A node with small keys is one cache line that includes the links to
+//! its children, instead of a list of siblings, each of which would have to be loaded to find the next; a cut moves the
+//! last link into the place of the removed child. A child keeps its parent's key from when they were linked: a key that
+//! is not below it keeps the order, and the parent need not be read.
 //!
-//! A [`Handle`] that outlived its item is refused. Keys never change in place except by [`FibonacciHeap::decrease_key`].
-//! Keys and values are `Copy`: a small number and an index into whatever the caller holds. A heap that has had as many
-//! items before allocates nothing for nodes.
+//! A [`Handle`] that outlives its item is rejected. Only [`FibonacciHeap::decrease_key`] changes a key in place. Keys
+//! and values are `Copy`: a small number and an index into the caller's data. A heap that has held as many items before
+//! allocates no memory for nodes.
 
 mod arena;
 mod children;
@@ -66,12 +66,12 @@ impl<K: Ord + Copy, V: Copy> Default for FibonacciHeap<K, V> {
 }
 
 impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
-    /// An empty heap.
+    /// Make an empty heap.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty heap with room for that many items.
+    /// Make an empty heap with room for that many items.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             arena: Arena::with_capacity(capacity),
@@ -82,17 +82,17 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// How many items are in the heap.
+    /// Return how many items are in the heap.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Return whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an item; refused only where 2^32 - 1 items are in the heap already.
+    /// Add an item; fails only if the heap has 2^32 - 1 items.
     pub fn insert(&mut self, key: K, value: V) -> Result<Handle> {
         let handle = self.arena.add(key, value)?;
         self.roots.loose.push(handle.index());
@@ -101,7 +101,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Ok(handle)
     }
 
-    /// Lowers an item's key. A stale handle and a key above the item's own are refused, and nothing changes.
+    /// Lower an item's key. A stale handle, or a key above the item's current one, is rejected without a change.
     pub fn decrease_key(&mut self, handle: Handle, key: K) -> Result<()> {
         let node = self.arena.find_mut(handle).ok_or(Misuse::StaleHandle)?;
         if key > node.key {
@@ -121,12 +121,12 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Ok(())
     }
 
-    /// Takes the item with the least key.
+    /// Take the item with the least key.
     pub fn extract_min(&mut self) -> Option<(K, V)> {
         self.take_root(self.least?.node)
     }
 
-    /// Takes an item from wherever it is; `None` for a stale handle.
+    /// Remove an item from wherever it is; `None` for a stale handle.
     pub fn remove(&mut self, handle: Handle) -> Option<(K, V)> {
         let parent = self.arena.find(handle)?.parent;
         if parent != NIL {
@@ -135,18 +135,18 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.take_root(handle.index())
     }
 
-    /// The item with the least key.
+    /// Return the item with the least key.
     pub fn peek_min(&self) -> Option<(K, V)> {
         let Root { key, node } = self.least?;
         Some((key, self.arena.value(node)?))
     }
 
-    /// An item's key; `None` for a stale handle.
+    /// Return an item's key; `None` for a stale handle.
     pub fn key(&self, handle: Handle) -> Option<K> {
         self.arena.find(handle).map(|node| node.key)
     }
 
-    /// A new root, or one whose key is lower now.
+    /// Update the minimum with a new root, or with one whose key was lowered.
     #[inline]
     fn offer(&mut self, root: Root<K>) {
         if self.least.is_none_or(|least| root.key < least.key) {
@@ -154,7 +154,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Makes a child a root, and with it every marked ancestor up to the first that is not: that one is marked.
+    /// Make a child a root, and with it every marked ancestor up to the first unmarked one, which is marked.
     fn cut(&mut self, mut node: u32, mut parent: u32) {
         while let Some(above) = self.detach(node, parent) {
             match self.arena.get_mut(parent) {
@@ -168,7 +168,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Makes a child a loose root; gives the parent's own parent.
+    /// Make a child a loose root; return the parent's own parent.
     fn detach(&mut self, index: u32, parent: u32) -> Option<u32> {
         let node = self.arena.get_mut(index)?;
         node.parent = NIL;
@@ -191,7 +191,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Some(above)
     }
 
-    /// Takes a root's item, and consolidates.
+    /// Take a root's item, and consolidate.
     fn take_root(&mut self, index: u32) -> Option<(K, V)> {
         let rank = self.arena.get(index)?.rank;
         if self.roots.has(rank, index) {
@@ -212,8 +212,8 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.arena.release(index)
     }
 
-    /// Makes the children of a node roots. Several are read before the first is linked: these reads wait for memory
-    /// together.
+    /// Make the children of a node roots. Several are read before the first is linked, so that these reads wait for
+    /// memory in parallel.
     #[inline]
     fn settle_children(&mut self, index: u32, rank: u8) {
         for at in (0..usize::from(rank)).step_by(INLINE) {
@@ -229,7 +229,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Links a tree with that of the same rank as long as there is one.
+    /// Link a tree with the one of equal rank while there is one.
     #[inline]
     fn settle(&mut self, mut winner: Root<K>, mut rank: u8) {
         while let Some(other) = self.roots.take(rank) {
@@ -246,7 +246,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.roots.put(rank, winner);
     }
 
-    /// Makes a root the last child of another one of the same rank.
+    /// Make a root the last child of another one of the same rank.
     #[inline]
     fn link(&mut self, loser: u32, winner: Root<K>, rank: u8) {
         if let Some(above) = self.arena.get_mut(winner.node) {

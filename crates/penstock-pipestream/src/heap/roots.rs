@@ -1,4 +1,5 @@
-//! The heap's roots: at most one of each rank in a table, and those that nothing has linked since they became roots.
+//! The heap's roots: at most one of each rank in a table, and the loose ones that were not linked since they became
+//! roots.
 
 use std::hint::select_unpredictable;
 
@@ -12,7 +13,8 @@ pub(super) struct Root<K> {
 }
 
 impl<K: Copy> Root<K> {
-    /// This one where `chosen`, else the other, without a branch: no processor can guess which of two keys is less.
+    /// Return this root if `chosen`, otherwise the other, without a branch: no processor can predict which of two keys
+    /// is less.
     #[inline]
     pub(super) fn or(self, other: Self, chosen: bool) -> Self {
         Self {
@@ -27,7 +29,7 @@ pub(super) struct Roots<K> {
     by_rank: [Option<Root<K>>; RANKS],
     /// Which ranks have a root: bit r for rank r.
     ranks: u64,
-    /// The other roots, whose keys only their nodes have.
+    /// The other roots, whose keys are only in their nodes.
     pub(super) loose: Vec<u32>,
 }
 
@@ -36,7 +38,7 @@ impl<K: Ord + Copy> Roots<K> {
         Self { by_rank: [None; RANKS], ranks: 0, loose: Vec::with_capacity(capacity) }
     }
 
-    /// Takes the root of a rank out of the table.
+    /// Take the root of a rank out of the table.
     #[inline]
     pub(super) fn take(&mut self, rank: u8) -> Option<Root<K>> {
         if self.ranks >> rank & 1 == 0 {
@@ -46,7 +48,7 @@ impl<K: Ord + Copy> Roots<K> {
         self.by_rank.get(usize::from(rank)).copied().flatten()
     }
 
-    /// Puts a root into the table, where none of its rank is.
+    /// Put a root into the table, which has none of its rank.
     #[inline]
     pub(super) fn put(&mut self, rank: u8, root: Root<K>) {
         if let Some(place) = self.by_rank.get_mut(usize::from(rank)) {
@@ -55,7 +57,7 @@ impl<K: Ord + Copy> Roots<K> {
         }
     }
 
-    /// Whether the table has this node as the root of a rank; the other roots are loose.
+    /// Return whether the table has this node as the root of a rank; the other roots are loose.
     #[inline]
     pub(super) fn has(&self, rank: u8, node: u32) -> bool {
         self.ranks >> rank & 1 == 1
@@ -70,7 +72,7 @@ impl<K: Ord + Copy> Roots<K> {
         }
     }
 
-    /// The root in the table with the least key.
+    /// Return the root in the table with the least key.
     #[inline]
     pub(super) fn least(&self) -> Option<Root<K>> {
         let root = |ranks: u64| self.by_rank.get(ranks.trailing_zeros() as usize).copied().flatten();

@@ -60,7 +60,7 @@ fn a_node_whose_generations_are_used_up_is_not_used_again() {
     assert_eq!(heap.extract_min(), Some((2, 'b')));
 }
 
-/// Ranks above 9 have their links in blocks, and only a heap of more than 2^9 items has such ranks.
+/// Nodes of rank above 9 have their links in blocks, and only a heap of more than 2^9 items has such ranks.
 #[test]
 fn a_root_of_eighteen_children_loses_them_one_by_one() {
     const ITEMS: u32 = 1 << 18;
@@ -106,13 +106,13 @@ fn a_heap_that_was_as_full_before_takes_no_more_room() {
     assert_eq!((heap.len(), room(&heap)), (1000, full));
 }
 
-/// The operations on the heap and on a sorted map that says what must come of them.
+/// The heap and a sorted map as its model, for the same operations.
 #[derive(Default)]
 struct Both {
     heap: FibonacciHeap<u32, u32>,
     /// By key and item.
     model: BTreeSet<(u32, u32)>,
-    /// Every item there ever was, with its handle and, while it is there, its key.
+    /// Every item ever added, with its handle and, while it is in the heap, its key.
     items: BTreeMap<u32, (Handle, Option<u32>)>,
 }
 
@@ -155,7 +155,7 @@ impl Both {
         assert_eq!(self.heap.peek_min().map(|(key, _)| key), self.model.first().map(|(key, _)| *key));
     }
 
-    /// What the heap says of each item, and that its trees are what they must be.
+    /// Check each item, and that the trees are valid.
     fn check_all(&self) {
         self.check();
         for (handle, key) in self.items.values() {
@@ -165,7 +165,7 @@ impl Both {
     }
 }
 
-/// The rules of the structure, for every node.
+/// Check the rules of the structure for every node.
 fn check<K: Ord + Copy + std::fmt::Debug, V: Copy>(heap: &FibonacciHeap<K, V>) {
     let (mut seen, mut blocks) = (vec![false; heap.arena.slots()], Vec::new());
     let table = heap.roots.table();
@@ -198,7 +198,7 @@ fn check<K: Ord + Copy + std::fmt::Debug, V: Copy>(heap: &FibonacciHeap<K, V>) {
     heap.blocks.check(blocks);
 }
 
-/// How many nodes a tree has.
+/// Return how many nodes a tree has.
 fn tree<K: Ord + Copy + std::fmt::Debug, V: Copy>(
     heap: &FibonacciHeap<K, V>,
     index: u32,
@@ -233,7 +233,7 @@ fn a_node_that_loses_a_second_child_is_cut_too() {
     let mut heap = FibonacciHeap::new();
     let handles: Vec<_> = (0..17_u32).map(|key| heap.insert(key * 10, key).expect("room")).collect();
     assert_eq!(heap.extract_min(), Some((0, 0)));
-    // The sixteen that are left are one tree; below its root there is a child with at least two children of its own.
+    // The sixteen remaining items are one tree; below its root there is a child with at least two children.
     let rank_of = |heap: &FibonacciHeap<u32, u32>, handle: Handle| heap.arena.find(handle).map(|node| node.rank);
     let parent_of = |heap: &FibonacciHeap<u32, u32>, handle: Handle| heap.arena.find(handle).map(|node| node.parent);
     let parent = handles.iter().copied().find(|handle| {
@@ -254,7 +254,7 @@ fn a_node_that_loses_a_second_child_is_cut_too() {
     );
 }
 
-/// The value of one of the items above: its index, in the order in which they were inserted.
+/// Return the value of one of the items above: its index in the order of insertion.
 fn value(handles: &[Handle], at: usize) -> u32 {
     handles[at].index()
 }
@@ -341,7 +341,7 @@ fn an_insert_and_a_decrease_are_a_few_comparisons_and_an_extract_is_logarithmic(
     let decreases = comparisons_of(|| {
         for handle in &handles {
             lower -= 1;
-            // Those that were extracted are refused.
+            // Extracted items are rejected.
             let _ = heap.decrease_key(*handle, Counted(lower));
         }
     });

@@ -1,4 +1,4 @@
-//! The children of one entry, kept compactly: consecutive IDs, the usual case, cost one byte each.
+//! The children of one entry in compact form: consecutive IDs, the usual case, need one byte each.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::entity_id::{id_after, is_assignable, ordinal_distance};
 use crate::error::{Misuse, Result};
 use crate::status::Status;
 
-/// What adding or completing a child did.
+/// The effect of adding or completing a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The child was not known.
+    /// The child was new.
     Added,
-    /// The child was known and is terminal now.
+    /// The child was known and became terminal.
     Completed,
-    /// The child was known; it was terminal already, or it is not terminal yet.
+    /// The child was known, and was already terminal or is not terminal yet.
     Nothing,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct Children {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Statuses {
-    /// Of the first child and of those that follow it without a gap.
+    /// The first child and those that follow it without a gap.
     Dense(Vec<Option<Status>>),
-    /// By ordinal distance from the first child; across the wrap that is the order in which IDs are assigned.
+    /// By ordinal distance from the first child, which is the order of assignment even across the wrap.
     Sparse(BTreeMap<u32, Option<Status>>),
 }
 
@@ -55,7 +55,7 @@ impl Children {
             }
     }
 
-    /// Adds a child or records the status of one. A terminal status stands.
+    /// Add a child, or record the status of one. A terminal status is kept.
     pub(super) fn set(&mut self, child: u32, status: Option<Status>) -> Result<Change> {
         if !is_assignable(child) {
             return Err(Misuse::ReservedChild(child).into());

@@ -1,5 +1,5 @@
-//! The Assembly Manifest: which entity was taken apart into which children, and which parents are complete
-//! (sections 9.2 and 9.5).
+//! The Assembly Manifest: which entities were taken apart into which children, and which parents are complete (sections
+//! 9.2 and 9.5).
 //!
 //! ```text
 //!            open ──► entry ──add_child, complete_child──► entry ──seal──► in the heap, by unresolved children
@@ -8,12 +8,12 @@
 //!                                                                            └─ 0 left: pop_resolved
 //! ```
 //!
-//! Completions are idempotent and may come in any order: before the child was added, before the entry was sealed,
-//! even before the entry was opened, which makes them orphans. Only sealed entries are in the heap, so a key there
-//! only ever falls. An entry leaves the manifest when [`Manifest::pop_resolved`] gives it out.
+//! Completions are idempotent and may arrive in any order: before the child was added, before the entry was sealed, and
+//! even before the entry was opened, which makes them orphans. Only sealed entries are in the heap, so a key there can
+//! only decrease. An entry leaves the manifest when [`Manifest::pop_resolved`] returns it.
 //!
-//! The outcome is that of the entry's policy, or of STRICT, the only one below layer 2 (decision 11). Entries expire in the order
-//! in which they were opened, so a list in that order is all that time-outs need.
+//! The entry's policy decides its outcome; without one it is STRICT, the only policy below layer 2 (decision 11).
+//! Entries expire in the order in which they were opened, so a list in that order suffices for timeouts.
 
 mod children;
 mod orphans;
@@ -43,7 +43,7 @@ pub use self::types::{
 /// No entry.
 const NIL: u32 = u32::MAX;
 
-/// What the heap goes by.
+/// The order of the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
     unresolved: u32,
@@ -53,15 +53,15 @@ struct Order {
 #[derive(Debug, Clone)]
 struct Entry {
     key: EntryKey,
-    /// Its number among the entries, in the order in which they were opened.
+    /// Its number, in the order in which entries were opened.
     opened: u64,
     created: Instant,
     created_at: u64,
     children: Children,
     unresolved: u32,
-    /// Where the entry is in the heap, once it is sealed.
+    /// Its handle in the heap, once it is sealed.
     sealed: Option<Handle>,
-    /// What governs the children; `None` is STRICT.
+    /// The policy for the children; `None` means STRICT.
     policy: Option<Box<Policy>>,
     /// The entries opened before and after this one.
     older: u32,
@@ -106,7 +106,8 @@ pub struct Manifest {
     /// Both ends of the list of entries in the order in which they were opened.
     oldest: u32,
     newest: u32,
-    /// Sealed entries by their number of unresolved children, those with equally many in the order in which they were opened.
+    /// Sealed entries by their number of unresolved children, and those with equal numbers in the order in which they
+    /// were opened.
     heap: FibonacciHeap<Order, u32>,
     /// How many entries were opened here.
     next_order: u64,
@@ -121,7 +122,7 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// An empty manifest.
+    /// Make an empty manifest.
     pub fn new(limits: ManifestLimits) -> Self {
         Self {
             limits,
@@ -137,8 +138,8 @@ impl Manifest {
         }
     }
 
-    /// Opens the entry of a parent and takes in the completions that came before it. WINDOW_EXCEEDED at
-    /// `max_entries`; a misuse if it is open already.
+    /// Open the entry of a parent and apply the completions that arrived before it. WINDOW_EXCEEDED at `max_entries`; a
+    /// misuse if it is already open.
     pub fn open(&mut self, now: Now, key: EntryKey) -> Result<()> {
         if self.by_key.contains_key(&key) {
             return Err(misuse(key, key.entity, Misuse::EntryTwice));
@@ -169,8 +170,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Adds a child, or records a known one's status. It is idempotent, and a terminal status stands. A new child
-    /// of a sealed entry is a misuse.
+    /// Add a child, or record a known one's status. This is idempotent, and a terminal status is kept. A new child of a
+    /// sealed entry is a misuse.
     pub fn add_child(&mut self, key: EntryKey, child: u32, status: Option<Status>) -> Result<()> {
         let slot = self.slot(key);
         let entry = entry_mut(&mut self.slots, slot).ok_or_else(|| no_entry(key))?;
@@ -185,9 +186,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Records a child's terminal status; the first one stands. Without an entry for the parent it is kept for
-    /// `orphan_age`. A child that an unsealed entry does not know yet is added; one that a sealed entry does not
-    /// know is ENTITY_INVALID.
+    /// Record a child's terminal status; the first one is kept. Without an entry for the parent it is kept for
+    /// `orphan_age`. An unknown child is added to an unsealed entry; for a sealed entry it is ENTITY_INVALID.
     pub fn complete_child(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
         if !status.is_terminal() {
             return Err(misuse(key, child, Misuse::ChildStatus(status)));
@@ -211,8 +211,8 @@ impl Manifest {
         }
     }
 
-    /// Says that the entry has all its children. From now on it is resolved once all of them are terminal; without
-    /// any it is so at once. Sealing again changes nothing.
+    /// Record that the entry has all its children. From now on it is resolved once all of them are terminal; without
+    /// any, it is resolved immediately. Sealing again changes nothing.
     pub fn seal(&mut self, key: EntryKey) -> Result<()> {
         let slot = self.slot(key).ok_or_else(|| no_entry(key))?;
         let entry = entry_mut(&mut self.slots, Some(slot)).ok_or_else(|| no_entry(key))?;
@@ -222,7 +222,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Says what governs the children of an entry, if there is one (layer 2). Without it that is STRICT.
+    /// Set the policy for the children of an entry, if there is one (layer 2). Without it the policy is STRICT.
     pub fn set_policy(&mut self, key: EntryKey, policy: Policy) {
         let slot = self.slot(key);
         if let Some(entry) = entry_mut(&mut self.slots, slot) {
@@ -230,7 +230,7 @@ impl Manifest {
         }
     }
 
-    /// Takes out an entry all of whose children are terminal, if there is one.
+    /// Remove and return an entry all of whose children are terminal, if there is one.
     pub fn pop_resolved(&mut self) -> Option<Resolution> {
         let (order, slot) = self.heap.peek_min()?;
         if order.unresolved > 0 {
@@ -241,44 +241,44 @@ impl Manifest {
         Some(entry.resolution())
     }
 
-    /// Takes out an entry, resolved or not, and says whether there was one.
+    /// Remove an entry, resolved or not, and return whether there was one.
     pub fn remove(&mut self, key: EntryKey) -> bool {
         let found = self.slot(key).and_then(|slot| self.unlink(slot)).is_some();
         self.counters.removed += u64::from(found);
         found
     }
 
-    /// Whether the parent has an entry.
+    /// Return whether the parent has an entry.
     pub fn contains(&self, key: EntryKey) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// How many entries are open.
+    /// Return how many entries are open.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether none is open.
+    /// Return whether none is open.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// How many completions wait for their parent's entry.
+    /// Return how many completions wait for their parent's entry.
     pub fn orphan_count(&self) -> usize {
         self.orphans.len()
     }
 
-    /// The children of an entry in the order of their IDs, each with its latest status; none without an entry.
+    /// Return the children of an entry in the order of their IDs, each with its latest status; empty without an entry.
     pub fn children(&self, key: EntryKey) -> impl Iterator<Item = (u32, Option<Status>)> + '_ {
         self.lookup(key).into_iter().flat_map(|entry| entry.children.iter())
     }
 
-    /// How many children of the entry are not terminal; 0 without an entry.
+    /// Return how many children of the entry are not terminal; 0 without an entry.
     pub fn unresolved_count(&self, key: EntryKey) -> usize {
         self.lookup(key).map_or(0, |entry| entry.unresolved as usize)
     }
 
-    /// The entry as section 9.2 describes it.
+    /// Return the entry as section 9.2 describes it.
     pub fn entry(&self, key: EntryKey) -> Option<AssemblyManifestEntry> {
         self.lookup(key).map(|entry| AssemblyManifestEntry {
             parent_id: key.entity,
@@ -290,20 +290,20 @@ impl Manifest {
         })
     }
 
-    /// What happened so far.
+    /// Return the counters.
     pub fn counters(&self) -> ManifestCounters {
         self.counters
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let entry = self.entry_at(self.oldest).and_then(|oldest| oldest.created.checked_add(self.limits.max_age));
         let orphan = self.orphans.oldest().and_then(|kept| kept.checked_add(self.limits.orphan_age));
         entry.into_iter().chain(orphan).min()
     }
 
-    /// Drops orphans that have waited too long, and takes out and names the entries that were open too long, the
-    /// oldest first.
+    /// Drop orphans that have waited too long, and remove and return the entries that were open too long, the oldest
+    /// first.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<EntryKey> {
         self.counters.orphans_dropped += self.orphans.expire(now.instant, self.limits.orphan_age);
         let mut expired = Vec::new();
@@ -318,7 +318,7 @@ impl Manifest {
         expired
     }
 
-    /// The same entries under other limits.
+    /// Return the same entries under other limits.
     pub(crate) fn with_limits(self, limits: ManifestLimits) -> Self {
         Self { limits, ..self }
     }
@@ -353,7 +353,7 @@ impl Manifest {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// Puts an entry into a slot and at the end of the list; `open` has seen to it that there are fewer than NIL.
+    /// Put an entry into a slot and at the end of the list; `open` has ensured that there are fewer than NIL.
     fn link(&mut self, entry: Entry) {
         let (key, older) = (entry.key, entry.older);
         self.next_order += 1;
@@ -370,7 +370,7 @@ impl Manifest {
         self.by_key.insert(key, slot);
     }
 
-    /// Takes an entry out of its slot, the list, the index and the heap.
+    /// Remove an entry from its slot, the list, the index and the heap.
     fn unlink(&mut self, slot: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
@@ -390,7 +390,7 @@ impl Manifest {
     }
 }
 
-/// What records say of an entry.
+/// The stored form of an entry.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry<C, P> {
     key: EntryKey,
@@ -448,12 +448,12 @@ written_as! {
     Manifest as StoredManifest: Self::stored, Self::restored;
 }
 
-/// Borrows the slots only, so that the heap and the counters stay free.
+/// Borrow only the slots, so that the heap and the counters stay usable.
 fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entry> {
     slots.get_mut(slot? as usize)?.as_mut()
 }
 
-/// One child fewer is unresolved.
+/// Decrease the number of unresolved children by one.
 fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<Order, u32>) -> Result<()> {
     entry.unresolved = entry.unresolved.saturating_sub(1);
     match entry.sealed {

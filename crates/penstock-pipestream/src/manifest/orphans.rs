@@ -1,4 +1,4 @@
-//! Completions that came before their parent's entry, kept for a while (section 9.5, the restored reference notes).
+//! Completions that arrived before their parent's entry, kept for a while (section 9.5, the restored reference notes).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ struct Orphan {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orphans {
     by_parent: BTreeMap<(EntryKey, u32), Orphan>,
-    /// When each was kept. Adopted ones stay here for a while; what is live names the orphan's own time.
+    /// When each was kept. Entries of adopted orphans stay here for a while; an entry is live if it has the orphan's
+    /// own time.
     #[serde(with = "crate::stored::expiries")]
     expiry: VecDeque<(Instant, EntryKey, u32)>,
 }
@@ -33,13 +34,13 @@ impl Orphans {
         self.by_parent.contains_key(&(parent, child))
     }
 
-    /// Keeps an orphan; the caller knows that it is not kept yet, and that time does not run backwards.
+    /// Keep an orphan; the caller ensures that it is not kept yet, and that time does not run backwards.
     pub(super) fn keep(&mut self, parent: EntryKey, child: u32, status: Status, now: Instant) {
         self.by_parent.insert((parent, child), Orphan { status, kept: now });
         self.expiry.push_back((now, parent, child));
     }
 
-    /// Gives out the orphans of a parent whose entry has come.
+    /// Remove and return the orphans of a parent whose entry was opened.
     pub(super) fn adopt(&mut self, parent: EntryKey) -> Vec<(u32, Status)> {
         let range = (parent, 0)..=(parent, u32::MAX);
         let adopted: Vec<_> = self.by_parent.range(range).map(|((_, child), orphan)| (*child, orphan.status)).collect();
@@ -52,7 +53,7 @@ impl Orphans {
         adopted
     }
 
-    /// Drops what has expired and says how many that were.
+    /// Drop expired orphans and return how many there were.
     pub(super) fn expire(&mut self, now: Instant, age: Duration) -> u64 {
         let mut dropped = 0;
         while let Some((kept, parent, child)) = self.expiry.front().copied() {
@@ -69,12 +70,12 @@ impl Orphans {
         dropped
     }
 
-    /// When the one that expires next was kept.
+    /// Return when the orphan that expires next was kept.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.expiry.front().map(|(kept, ..)| *kept)
     }
 
-    /// Keeps the front live, for [`Self::oldest`], and the queue as short as what it is for.
+    /// Keep the front live, for [`Self::oldest`], and the length of the queue proportional to the orphans.
     fn trim(&mut self) {
         if self.expiry.len() > 2 * self.by_parent.len() + 16 {
             let mut expiry = std::mem::take(&mut self.expiry);

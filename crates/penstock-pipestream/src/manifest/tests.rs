@@ -229,7 +229,7 @@ fn a_time_beyond_the_clocks_range_means_never() {
     assert_eq!((manifest.poll_timeout(), manifest.handle_timeout(clock.now())), (None, Vec::new()));
 }
 
-/// The manifest as plain maps: entries with their children, and orphans with their time.
+/// A model of the manifest as plain maps: entries with their children, and orphans with their times.
 #[derive(Default)]
 struct Model {
     entries: HashMap<EntryKey, ModelEntry>,

@@ -1,4 +1,4 @@
-//! What goes into the manifest and what comes out of it.
+//! The input and output types of the manifest.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct EntryKey {
     pub entity: u32,
 }
 
-/// How much a manifest holds and for how long (section 9.5, the restored reference notes).
+/// The limits of a manifest (section 9.5, the restored reference notes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestLimits {
     /// Open entries.
@@ -30,7 +30,7 @@ pub struct ManifestLimits {
 }
 
 impl ManifestLimits {
-    /// For parents that we send: an operator bounds what peers make us keep, not what we do.
+    /// Return the limits for parents that we send: an operator limits what peers make us keep, not our own entities.
     pub(crate) fn for_sent(self) -> Self {
         Self { max_entries: self.max_entries.max(Self::default().max_entries), ..self }
     }
@@ -62,12 +62,12 @@ pub enum ResolutionState {
 }
 
 impl ResolutionState {
-    /// The number in the protobuf message.
+    /// Return the number in the protobuf message.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The status that it gives the parent: COMPLETE, or FAILED while it is not resolved.
+    /// Return the status of the parent: COMPLETE, or FAILED while it is not resolved.
     pub const fn status(self) -> Status {
         match self {
             Self::Resolved | Self::Partial => Status::Complete,
@@ -87,9 +87,9 @@ pub struct AssemblyManifestEntry {
     pub children: Vec<(u32, Option<Status>)>,
     /// When the entry was opened, in microseconds since the Unix epoch.
     pub created_at: u64,
-    /// How far it is.
+    /// Its state.
     pub state: ResolutionState,
-    /// What governs the children, where the parent's header says so (layer 2).
+    /// The policy for the children, if the parent's header states one (layer 2).
     pub policy: Option<Policy>,
 }
 
@@ -110,37 +110,37 @@ pub struct Resolution {
     pub deferred: u64,
 }
 
-/// What [`Manifest::complete_child`](super::Manifest::complete_child) did.
+/// The effect of [`Manifest::complete_child`](super::Manifest::complete_child).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// The child is terminal now.
     Applied,
-    /// The child was terminal already; the first status stands.
+    /// The child was already terminal; the first status is kept.
     Repeated,
-    /// There is no entry for the parent yet; the completion waits for it.
+    /// There is no entry for the parent yet, so the completion is kept as an orphan.
     Orphaned,
 }
 
-/// What a manifest did since it was made, refusals and drops included.
+/// The counters of a manifest since it was made, including refusals and drops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestCounters {
     /// Entries opened.
     pub opened: u64,
-    /// Entries given out by [`Manifest::pop_resolved`](super::Manifest::pop_resolved).
+    /// Entries returned by [`Manifest::pop_resolved`](super::Manifest::pop_resolved).
     pub resolved: u64,
-    /// Entries taken out by [`Manifest::remove`](super::Manifest::remove).
+    /// Entries removed by [`Manifest::remove`](super::Manifest::remove).
     pub removed: u64,
     /// Entries that stayed open longer than `max_age`.
     pub expired: u64,
     /// Entries refused at `max_entries`.
     pub entries_refused: u64,
-    /// Completions of children that were terminal already, or orphans already.
+    /// Completions of children that were already terminal, or already orphans.
     pub repeated: u64,
-    /// Completions of entities that are no children of a sealed entry; refused.
+    /// Completions of entities that are not children of a sealed entry; refused.
     pub strangers_refused: u64,
     /// Completions kept for a parent without an entry.
     pub orphans_kept: u64,
-    /// Orphans that an entry took in.
+    /// Orphans that an entry has adopted.
     pub orphans_adopted: u64,
     /// Orphans dropped after `orphan_age`.
     pub orphans_dropped: u64,

@@ -7,12 +7,13 @@
 //!  root of nothing = SHA-256 of the empty string (decision 11)
 //! ```
 //!
-//! Only IDs and statuses are covered; what the parts contain is the business of [`crate::ContentTree`].
+//! The root covers only IDs and statuses; [`crate::ContentTree`] covers the content of parts.
 //!
-//! Leaf and node are messages of fixed length, so their padding is fixed as well and the block function is called
-//! directly: one block for a leaf, two for a node, no hasher in between. A block takes as long as its chain of rounds;
-//! blocks that do not depend on each other overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and
-//! their subtrees are made level by level, where neighbours are independent: sixteen at once where the CPU has AVX-512,
+//! Leaves and nodes are messages of fixed length, so their padding is fixed as well and the block function is called
+//! directly, without a hasher: one block for a leaf, two for a node. The time of a block is that of its chain of
+//! rounds; independent blocks overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and their subtrees
+//! are computed level by level, where neighbours are independent: sixteen in parallel if the CPU has AVX-512, otherwise
+//! one after another.
 //! one after another elsewhere.
 
 #[cfg(target_arch = "x86_64")]
@@ -44,29 +45,29 @@ const NODE_PADDING: [u8; 64] = {
     block
 };
 
-/// How many leaves are hashed together.
+/// The number of leaves that are hashed together.
 const BATCH: usize = LANES * LEAVES;
-/// How many subtrees a batch is, and how many leaves each has: a power of 2.
+/// The number of subtrees in a batch, and the number of leaves of each: a power of 2.
 const LANES: usize = 16;
 const LEAVES: usize = 16;
 
-/// The streaming root: leaves go in by ascending entity ID, and what is kept is one node for each level and the last
-/// few leaves.
+/// The streaming root: leaves are added by ascending entity ID, and only one node for each level and the last few
+/// leaves are kept.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MerkleTree {
-    /// Over the subtrees of full batches.
+    /// The tree over the subtrees of full batches.
     peaks: Peaks,
-    /// Fewer than `BATCH`.
+    /// Fewer than `BATCH` leaves.
     pending: Vec<(u32, Status)>,
 }
 
 impl MerkleTree {
-    /// A tree without leaves.
+    /// Make a tree without leaves.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the next entity in the order of their IDs, which the caller keeps.
+    /// Add the next entity; the caller ensures ascending IDs.
     pub fn push(&mut self, entity_id: u32, status: Status) {
         self.pending.push((entity_id, status));
         if let Some(batch) = self.pending.first_chunk() {
@@ -77,17 +78,17 @@ impl MerkleTree {
         }
     }
 
-    /// How many entities were added.
+    /// Return how many entities were added.
     pub fn len(&self) -> u64 {
         self.peaks.len * LEAVES as u64 + self.pending.len() as u64
     }
 
-    /// Whether none was added.
+    /// Return whether none was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The root over all entities added so far; more may be added afterwards.
+    /// Return the root over all entities added so far; more may be added afterwards.
     pub fn root(&self) -> [u8; 32] {
         let mut last = Peaks::default();
         for (entity_id, status) in &self.pending {
@@ -98,7 +99,7 @@ impl MerkleTree {
     }
 }
 
-/// The root over entities in any order: they are sorted by ID first.
+/// Return the root over entities in any order: they are sorted by ID first.
 pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32] {
     let mut entities: Vec<_> = entities.into_iter().collect();
     entities.sort_by_key(|(entity_id, _)| *entity_id);
@@ -109,8 +110,8 @@ pub fn merkle_root(entities: impl IntoIterator<Item = (u32, Status)>) -> [u8; 32
     tree.root()
 }
 
-/// The complete subtrees of a tree under construction, the largest first, as the ones in the binary form of its
-/// length. Promoting odd last nodes is the same as joining these from the smallest up.
+/// The complete subtrees of a tree under construction, the largest first, one for each set bit in the number of leaves.
+/// Promoting odd last nodes is the same as joining these from the smallest up.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Peaks {
     nodes: Vec<Digest>,
@@ -118,7 +119,7 @@ pub(crate) struct Peaks {
 }
 
 impl Peaks {
-    /// Adds a leaf's digest. It allocates only where the tree grows by levels, so at most a few times in its life.
+    /// Add a leaf's digest. This allocates only when the tree gets more levels, so a few times at most.
     pub(crate) fn push(&mut self, mut digest: Digest, join: impl Fn(&Digest, &Digest) -> Digest) {
         for _ in 0..self.len.trailing_ones() {
             if let Some(left) = self.nodes.pop() {
@@ -138,7 +139,7 @@ impl Peaks {
     }
 }
 
-/// The roots over the subtrees of a batch, in order.
+/// Return the roots over the subtrees of a batch, in order.
 fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     #[cfg(target_arch = "x86_64")]
     if let Some(roots) = wide::roots(leaves) {
@@ -147,13 +148,13 @@ fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     narrow_roots(leaves)
 }
 
-/// The same with the block function alone.
+/// Return the same roots by the block function alone.
 fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
-    // All messages are written before the first is hashed: a block that was stored in small pieces just now is slow to
-    // load.
+    // All messages are written before the first is hashed, because loading a block right after it was stored in small
+    // pieces is slow.
     let messages = leaves.map(|(entity_id, status)| leaf_block(entity_id, status));
-    // A node's two blocks each, so that a digest is written where its parent reads it and the padding stays. A level is
-    // made in the place of the one below: the node that is written was read before.
+    // Two blocks for each node, so that a digest is written where its parent reads it, and the padding stays. A level
+    // overwrites the one below: each node that is overwritten was read before.
     let mut nodes = [[[0; 64], NODE_PADDING]; BATCH / 2];
     let (pairs, _) = messages.as_chunks::<2>();
     for ([children, _], pair) in nodes.iter_mut().zip(pairs) {
@@ -183,7 +184,7 @@ fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     roots
 }
 
-/// The message of a leaf with its padding: its length is 40 bits.
+/// Return the message of a leaf with its padding: its length is 40 bits.
 fn leaf_block(entity_id: u32, status: Status) -> [u8; 64] {
     let [a, b, c, d] = entity_id.to_be_bytes();
     let mut block = [0; 64];
@@ -203,7 +204,7 @@ fn node(left: &Digest, right: &Digest) -> Digest {
     hash(&[block, NODE_PADDING])
 }
 
-/// SHA-256 of a message that brings its padding.
+/// Return the SHA-256 of a message that includes its padding.
 #[inline]
 fn hash(blocks: &[[u8; 64]]) -> Digest {
     let mut state = INITIAL;
@@ -228,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// The construction word for word, level by level.
+    /// Compute the construction literally, level by level.
     fn plain_root(entities: &[(u32, Status)]) -> Vec<u8> {
         let mut level: Vec<Vec<u8>> = entities
             .iter()

@@ -1,4 +1,4 @@
-//! SHA-256 of sixteen messages at once, in the lanes of AVX-512 (FIPS 180-4, section 6.2.2).
+//! SHA-256 of sixteen messages in parallel, in the lanes of AVX-512 (FIPS 180-4, section 6.2.2).
 //!
 //! ```text
 //!  vector      0  1  2 ... 15       lane l of vector v holds leaf 16 l + v, so two neighbours are in the same lane of
@@ -6,7 +6,7 @@
 //!  lane 1      ●──●  ●───●          sixteen subtrees
 //! ```
 //!
-//! Digests stay words all the way, no byte is swapped in between, and a node's second block is its padding, whose
+//! Digests stay words throughout, without swapping bytes in between, and a node's second block is its padding, whose
 //! schedule is a constant.
 
 use std::arch::x86_64::__m512i;
@@ -89,7 +89,7 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// The roots over each sixteen leaves of a batch, in order; `None` on a CPU without AVX-512.
+/// Return the root of each group of sixteen leaves in a batch, in order; `None` on a CPU without AVX-512.
 pub(super) fn roots(leaves: &[(u32, Status); BATCH]) -> Option<[Digest; LANES]> {
     let simd = V4::try_new()?;
     let words = simd.vectorize(Roots { lanes: Lanes(simd), leaves }).map(cast::<Word, [u32; LANES]>);
@@ -100,7 +100,7 @@ pub(super) fn roots(leaves: &[(u32, Status); BATCH]) -> Option<[Digest; LANES]> 
     Some(digests)
 }
 
-/// What `vectorize` compiles for AVX-512; all that it calls must be inlined into it.
+/// The work that `vectorize` compiles for AVX-512; everything it calls must be inlined into it.
 struct Roots<'a> {
     lanes: Lanes,
     leaves: &'a [(u32, Status); BATCH],
@@ -154,7 +154,7 @@ impl Lanes {
         self.0.avx512f._mm512_ror_epi32::<BY>(word)
     }
 
-    /// The digests of sixteen leaves, one block each: ID, status, end mark, and the length of 40 bits.
+    /// Return the digests of sixteen leaves, one block each: ID, status, end mark, and the length of 40 bits.
     #[inline(always)]
     fn leaves<'a>(self, leaves: impl Iterator<Item = &'a (u32, Status)>) -> State {
         let (mut ids, mut statuses) = ([0; LANES], [0; LANES]);
@@ -216,7 +216,7 @@ impl Lanes {
         self.xor(self.rotate::<17>(word), self.rotate::<19>(word), shifted)
     }
 
-    /// A round; `scheduled` is the message's word and the round's constant.
+    /// Compute a round; `scheduled` is the sum of the message's word and the round's constant.
     #[inline(always)]
     fn round(self, [a, b, c, d, e, f, g, h]: State, scheduled: Word) -> State {
         let sum_1 = self.xor(self.rotate::<6>(e), self.rotate::<11>(e), self.rotate::<25>(e));

@@ -4,22 +4,23 @@ use super::location::cut;
 use crate::error::{Misuse, ReferenceError, Result};
 use crate::messages::EncryptionMetadata;
 
-/// The algorithms of section 7.3, with what their initialization vectors may have in bytes.
+/// The algorithms of section 7.3, with the allowed lengths of their initialization vectors in bytes.
 const ALGORITHMS: [(&str, &[usize]); 2] = [("AES-256-GCM", &[12, 16]), ("AES-256-CBC", &[16])];
-/// A key of 256 bits has 32 bytes. Every approved wrapping adds to it; AES key wrap, the shortest, 8.
+/// The shortest wrapped key of 256 bits: 32 bytes, and 8 bytes that AES key wrap, the shortest of the approved
+/// wrappings, adds.
 pub(crate) const SHORTEST_WRAPPED: usize = 40;
 pub(crate) const LONGEST_WRAPPED: usize = 16 << 10;
 const MAX_KEY_ID: usize = 2048;
 
-/// The key providers that are approved, and which of their keys (section 10.9). By default there are none.
+/// The approved key providers and their approved keys (section 10.9). By default there are none.
 ///
 /// An entry is `PROVIDER`, or `PROVIDER=KEY` for one key, or for all keys below a path: `vault=transit/keys/docs`. KEY
-/// stands for all of its versions, so that a key can be rotated.
+/// includes all of its versions, so that a key can be rotated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyProviders(Vec<(String, Option<String>)>);
 
 impl KeyProviders {
-    /// Reads entries; a misuse where one is none.
+    /// Parse entries; an invalid one is a misuse.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self> {
         let parse = |entry: S| {
             let entry = entry.as_ref();
@@ -32,7 +33,7 @@ impl KeyProviders {
         entries.into_iter().map(parse).collect::<Result<_>>().map(Self)
     }
 
-    /// Refuses what section 10.9 does not allow: ENTITY_INVALID. Nothing of the key material is in the error.
+    /// Reject what section 10.9 does not allow: ENTITY_INVALID. The error contains no key material.
     pub fn check(&self, encryption: &EncryptionMetadata) -> Result<()> {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let (provider, key_id) = (text(&encryption.key_provider), text(&encryption.key_id));
@@ -85,7 +86,7 @@ impl fmt::Debug for KeyProviders {
     }
 }
 
-/// Whose key an ID is, where its form tells.
+/// Return the provider of a key ID, if its form shows it.
 fn provider_of(key_id: &str) -> Option<&'static str> {
     let host = key_id.strip_prefix("https://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
     match key_id {
@@ -98,13 +99,13 @@ fn provider_of(key_id: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether `key_id` is `key`, one of its versions, or below it.
+/// Return whether `key_id` is `key`, one of its versions, or below it.
 fn is_version_of(key_id: &str, key: &str) -> bool {
     let key = key.strip_suffix('/').unwrap_or(key);
     key_id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@', '#']))
 }
 
-/// A key ID without its version, and the version where it names one: `KEY/cryptoKeyVersions/V` (GCP),
+/// Split a key ID into the ID without its version, and the version if it has one: `KEY/cryptoKeyVersions/V` (GCP),
 /// `https://VAULT.vault.azure.net/keys/KEY/V` (Azure), `KEY#V`, `KEY@V` or `KEY:vN`.
 pub fn split_key_id(key_id: &str) -> (&str, Option<&str>) {
     let found = key_id.rsplit_once("/cryptoKeyVersions/").or_else(|| {

@@ -3,26 +3,26 @@ use std::fmt;
 use crate::error::{ReferenceError, Result};
 use crate::messages::FileStorageReference;
 
-/// The longest key in bytes: that of a path, which is above those of the stores.
+/// The longest key in bytes: that of a path, which exceeds the limits of the stores.
 pub(crate) const MAX_KEY: usize = 4096;
 const MAX_BUCKET: usize = 255;
 const AZURE_HOST: &str = "dfs.core.windows.net";
 
-/// Who keeps an object.
+/// The provider of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// Amazon S3, and whatever speaks as it does: "s3".
+    /// Amazon S3 and compatible stores: "s3".
     S3,
     /// Google Cloud Storage: "gcs".
     Gcs,
     /// Azure Blob Storage: "azure".
     Azure,
-    /// A file of the machine that fetches: "file". It has no bucket, its key is the path without the first slash.
+    /// A file of the machine that fetches: "file". It has no bucket; its key is the path without the first slash.
     Files,
 }
 
 impl Provider {
-    /// As `FileStorageReference.provider` has it.
+    /// Return the name in `FileStorageReference.provider`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -37,15 +37,15 @@ impl Provider {
     }
 }
 
-/// Where an object is, or a prefix of objects. A key is taken as it stands, nothing in it is escaped, and it has no
-/// empty segment, `.` or `..`: what a prefix is before is below it.
+/// The location of an object, or a prefix of objects. A key is used unchanged, nothing in it is escaped, and it has no
+/// empty segment, `.` or `..`, so an object whose location begins with a prefix is really below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Who keeps it.
+    /// The provider.
     pub provider: Provider,
-    /// The bucket; for Azure the container, or `CONTAINER@ACCOUNT`; nothing for files.
+    /// The bucket; for Azure the container, or `CONTAINER@ACCOUNT`; empty for files.
     pub bucket: String,
-    /// The key; for files the path without the first slash. Nothing for a prefix that is all of a bucket.
+    /// The key; for files the path without the first slash. Empty for a prefix that is a whole bucket.
     pub key: String,
 }
 
@@ -66,7 +66,7 @@ impl Location {
         if location.key.is_empty() { Err(ReferenceError::Missing { field: "key" }.into()) } else { Ok(location) }
     }
 
-    /// Reads a URL: of an object, or of a prefix, which may end with a slash and may be all of a bucket.
+    /// Parse the URL of an object, or of a prefix, which may end with a slash and may be a whole bucket.
     ///
     /// ```text
     ///  s3://BUCKET/KEY  gs://BUCKET/KEY  az://CONTAINER/KEY  abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY
@@ -105,14 +105,15 @@ impl Location {
         if self.key.is_empty() { Ok(()) } else { check_key(&self.key) }
     }
 
-    /// Whether this is `prefix`, or lies below it: segment by segment, so that `s3://b/in` is not before `s3://b/inner`.
+    /// Return whether this is `prefix` or below it, segment by segment, so that `s3://b/in` is not a prefix of
+    /// `s3://b/inner`.
     pub fn is_below(&self, prefix: &Self) -> bool {
         let same = (self.provider, &self.bucket) == (prefix.provider, &prefix.bucket);
         let rest = self.key.strip_prefix(prefix.key.as_str());
         same && rest.is_some_and(|rest| prefix.key.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The URL of the bucket alone.
+    /// Return the URL of the bucket alone.
     pub fn bucket_url(&self) -> String {
         match (self.provider, self.bucket.split_once('@')) {
             (Provider::S3, _) => format!("s3://{}", self.bucket),
@@ -123,7 +124,7 @@ impl Location {
         }
     }
 
-    /// The fields of a message that refers to it.
+    /// Return the fields of a message that refers to it.
     pub fn to_message(&self) -> FileStorageReference {
         let (bucket, account) = self.bucket.split_once('@').unwrap_or((&self.bucket, ""));
         let mut message = FileStorageReference {
@@ -145,7 +146,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A bucket's name becomes part of a host's name, so nothing may be in it that would make it another host's.
+/// Reject a bucket with characters that could change the host, because its name becomes part of a host name.
 fn check_bucket(bucket: &str) -> Result<()> {
     let plain = |character: char| character.is_ascii_alphanumeric() || "._-$".contains(character);
     let dots = bucket.starts_with('.') || bucket.ends_with('.') || bucket.contains("..");
@@ -169,7 +170,7 @@ fn check_key(key: &str) -> Result<()> {
     Ok(())
 }
 
-/// So much of a peer's text is worth telling.
+/// Cut a peer's text to a length suitable for messages.
 pub(super) fn cut(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -1,8 +1,8 @@
 //! Payloads by reference: an object in a store instead of its bytes (sections 7.3 and 10.9).
 //!
-//! The payload of such an entity is an encoded FileStorageReference message, its content type is [`CONTENT_TYPE`]. A
-//! peer that knows nothing of that stores the message's bytes, and is right. What its attributes say of the object
-//! is ours:
+//! The payload of such an entity is an encoded FileStorageReference message, and its content type is [`CONTENT_TYPE`].
+//! A peer that does not know this stores the message's bytes, which is correct. The meaning of the attributes is our
+//! own:
 //!
 //! ```text
 //!  size, sha256, etag, version   what the object must be; sha256 in lower-case hex, size in decimal
@@ -44,14 +44,14 @@ pub struct Reference {
     expected: Expected,
 }
 
-/// What a reference says of its object.
+/// What a reference states about its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: Option<u64>,
-    /// Their SHA-256.
+    /// The SHA-256 of its bytes.
     pub sha256: Option<[u8; 32]>,
-    /// Its entity tag, as the store gives it.
+    /// Its entity tag in the store.
     pub etag: Option<String>,
     /// Its version, for stores that keep versions.
     pub version: Option<String>,
@@ -60,7 +60,7 @@ pub struct Expected {
 }
 
 impl Reference {
-    /// Parses the payload of an entity. One that does not parse is ENTITY_INVALID, one above [`MAX_MESSAGE`]
+    /// Parse the payload of an entity. Malformed bytes are ENTITY_INVALID, more than [`MAX_MESSAGE`] bytes
     /// ENTITY_TOO_LARGE.
     pub fn decode(bytes: impl Buf) -> Result<Self> {
         let length = bytes.remaining();
@@ -70,7 +70,7 @@ impl Reference {
         Self::new(decode_message(bytes)?)
     }
 
-    /// Takes a message: ENTITY_INVALID where it names nothing, or an attribute is not what it must be.
+    /// Make a reference from a message: ENTITY_INVALID where it names no object, or an attribute is invalid.
     pub fn new(message: FileStorageReference) -> Result<Self> {
         for (field, value) in [("provider", &message.provider), ("key", &message.key)] {
             if value.as_deref().is_none_or(str::is_empty) {
@@ -89,32 +89,32 @@ impl Reference {
         Ok(Self { message, expected: Expected { size, sha256, etag, version, content_type } })
     }
 
-    /// The message.
+    /// Return the message.
     pub fn message(&self) -> &FileStorageReference {
         &self.message
     }
 
-    /// What the object must be.
+    /// Return what the object must match.
     pub fn expected(&self) -> &Expected {
         &self.expected
     }
 
-    /// How the object is encrypted, if it is.
+    /// Return how the object is encrypted, if it is.
     pub fn encryption(&self) -> Option<&EncryptionMetadata> {
         self.message.encryption.as_ref()
     }
 
-    /// Where the object is: ENTITY_INVALID where nobody could go there.
+    /// Return the location of the object: ENTITY_INVALID where it cannot be reached in any way.
     pub fn location(&self) -> Result<Location> {
         Location::of(&self.message)
     }
 
-    /// Refuses an encryption that section 10.9 does not allow: ENTITY_INVALID.
+    /// Reject an encryption that section 10.9 does not allow: ENTITY_INVALID.
     pub fn check_keys(&self, approved: &KeyProviders) -> Result<()> {
         self.encryption().map_or(Ok(()), |encryption| approved.check(encryption))
     }
 
-    /// The payload of its entity: ENTITY_TOO_LARGE above [`MAX_MESSAGE`].
+    /// Return the payload of its entity: ENTITY_TOO_LARGE above [`MAX_MESSAGE`].
     pub fn encode(&self) -> Result<Bytes> {
         let length = self.message.encoded_len();
         if length > MAX_MESSAGE {
@@ -149,8 +149,8 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
-// What follows stands for the derived implementations, which the generated code leaves out: attributes may hold a token
-// for the store, and the rest is key material.
+// Written by hand instead of derived, which the generated code leaves out: attributes may contain a token for the
+// store, and the rest is key material.
 
 impl fmt::Debug for FileStorageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use super::location::cut;
 use crate::error::{ReferenceError, Result};
 
-/// Refuses metadata with a data encryption key that is not wrapped (section 10.9): an entry whose name says so and
-/// whose value has the form of a key of 256 bits, as the approved algorithms have, in hex or base64; and any private
+/// Reject metadata with an unwrapped data encryption key (section 10.9): an entry whose name indicates one and whose
+/// value has the form of a 256-bit key, as the approved algorithms use, in hex or base64; and any private key in PEM.
 /// key in PEM.
 ///
-/// `place` says what the entries are, for the error, which says nothing of the value.
+/// `place` names the kind of entries for the error, which does not contain the value.
 pub fn check_no_data_key(place: &'static str, entries: &BTreeMap<String, String>) -> Result<()> {
     match entries.iter().find(|(name, value)| is_private_key(value) || (has_key_form(value) && names_data_key(name))) {
         None => Ok(()),
@@ -19,7 +19,7 @@ fn is_private_key(value: &str) -> bool {
     value.contains("PRIVATE KEY-----")
 }
 
-/// 32 bytes in hex, or in base64 of either alphabet, padded or not.
+/// Return whether the value is 32 bytes in hex, or in base64 of either alphabet, padded or not.
 fn has_key_form(value: &str) -> bool {
     let value = value.trim();
     let digits = value.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -28,7 +28,7 @@ fn has_key_form(value: &str) -> bool {
     (digits && value.len() == 64) || (letters && base.len() == 43)
 }
 
-/// Whether a name says that its value is a key for data, and not that it is a wrapped one or only names one.
+/// Return whether a name indicates a data key, and not a wrapped key or a key's name.
 fn names_data_key(name: &str) -> bool {
     let words = words(name);
     let word = |at: usize| words.get(at).map_or("", String::as_str);
@@ -42,7 +42,7 @@ fn names_data_key(name: &str) -> bool {
         .any(|at| alone.contains(&word(at)) || (word(at) == "key" && at > 0 && kinds.contains(&word(at - 1))))
 }
 
-/// The words of `dataKey`, `data-key` and `data.key`, in lower case.
+/// Return the words of `dataKey`, `data-key` and `data.key`, in lower case.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut lower = false;

@@ -218,7 +218,7 @@ proptest! {
     fn whatever_is_below_a_prefix_stays_there(prefix in "[a-c.]{0,3}(/[a-c.]{1,3}){0,2}", key in "[a-c./\\\\]{1,12}") {
         let all = "file:///".to_owned();
         if let (Ok(prefix), Ok(found)) = (Location::parse(&format!("{all}{prefix}")), Location::parse(&format!("{all}{key}"))) {
-            // A plain model: the path that a file system would come to.
+            // A plain model: the path to which a file system would resolve it.
             let mut way = Vec::new();
             for segment in found.key.split('/') {
                 match segment { "." | "" => {}, ".." => { way.pop(); } _ => way.push(segment) }

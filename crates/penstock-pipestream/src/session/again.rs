@@ -1,4 +1,4 @@
-//! Layer 2 at the owner (decision 19): entities that are sent again, and tokens that are handed back.
+//! Layer 2 at the owner (decision 19): retries of entities, and yield tokens that are returned.
 //!
 //! ```text
 //!          FAILED, retries left         retry(): RETRYING          after retry_delay
@@ -6,10 +6,10 @@
 //!                                    └─ fail(): FAILED
 //! ```
 //!
-//! Whether a FAILED of the receiver is the last word is not on the wire; both ends compute it from the parent's policy,
-//! how often the entity has failed, the code of the 0xC0 that went before, and whether the parent has failed. So that
-//! no FAILED is taken for an echo that crosses it, an owner that gives up while it may be told of another try says
-//! ABANDONED.
+//! Whether a FAILED of the receiver is final is not on the wire. Both ends compute it from the parent's policy, the
+//! number of failures of the entity, the code of the preceding 0xC0, and whether the parent has failed. An owner that
+//! gives up while the receiver may still offer another attempt sends ABANDONED, so that the receiver's crossing FAILED
+//! is not taken for an echo.
 
 use std::time::Instant;
 
@@ -28,37 +28,37 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Frame, Layer2Frame, YieldReason};
 
-/// Bytes of a token that is stored with the session.
+/// The most bytes of a token that is stored with the session.
 const MAX_TOKEN: usize = 64 << 10;
 
-/// What layer 2 knows of an entity of ours; most have nothing of it.
+/// The layer-2 state of one of our entities; most have none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// The policy for its children, as its header carries it.
     pub(super) policy: Option<CompletionPolicy>,
-    /// How often it has failed and may come again.
+    /// How often it has failed and could be retried.
     failures: u32,
-    /// Whether it has failed, and nobody has said what to do.
+    /// Whether it has failed, and the owner has not decided yet.
     failed: bool,
-    /// When it is to be sent again.
+    /// When it is to be retried.
     #[serde(with = "crate::stored::optional_moment")]
     due: Option<Instant>,
-    /// With which status we gave it up.
+    /// The status with which we gave it up.
     gave: Option<Status>,
     /// The code of the receiver's latest 0xC0 about it.
     said: Option<ErrorCode>,
-    /// Tokens that we have handed back and that are not answered.
+    /// How many tokens we have returned that are not answered.
     resuming: u32,
-    /// The latest token that we have not handed back, where the session is stored.
+    /// The latest token that we have not returned, if the session is stored.
     #[serde(with = "crate::stored::optional_token")]
     pub(super) token: Option<(YieldReason, Bytes)>,
-    /// What its owner calls it.
+    /// The owner's label for it.
     #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
 }
 
 impl Sent {
-    /// What somebody has been told of it, and is to answer.
+    /// Return the events for it that the owner must still answer.
     pub(super) fn owed(&self, key: EntityKey) -> Vec<Event> {
         let mut owed = Vec::new();
         if self.failed {
@@ -72,7 +72,7 @@ impl Sent {
         owed.into_iter().map(Event::Layer2).collect()
     }
 
-    /// Whether it is known when it is sent again, or somebody is to say whether it is.
+    /// Return whether a retry is scheduled, or the owner must decide whether to retry.
     pub(super) fn waits(&self) -> bool {
         self.failed || self.due.is_some()
     }
@@ -89,11 +89,12 @@ impl Outbound {
 }
 
 impl Session {
-    /// Sends a failed entity again: STATUS RETRYING at once, [`Layer2Event::SendAgain`] when its policy's delay is over.
+    /// Retry a failed entity: STATUS RETRYING immediately, [`Layer2Event::SendAgain`] after its policy's delay.
     ///
     /// # Errors
     ///
-    /// Misuse unless [`Layer2Event::AttemptFailed`] has said that the entity may be sent again, and nothing was done since.
+    /// Misuse unless [`Layer2Event::AttemptFailed`] has reported that the entity may be retried, and nothing was
+    /// decided since.
     pub fn retry(&mut self, now: Now, key: EntityKey) -> Result<()> {
         self.named()?;
         self.note(Some(now), || Input::Retry { key });
@@ -119,7 +120,7 @@ impl Session {
             let Some(entity) = self.outbound_mut(key) else { continue };
             entity.layer2_mut().due = None;
             if !self.may_send() {
-                // It comes with everything else that is sent on the next connection.
+                // It is sent with everything else on the next connection.
                 continue;
             }
             let Some(entity) = self.outbound(key) else { continue };
@@ -135,7 +136,7 @@ impl Session {
         }
     }
 
-    /// Whether the receiver's FAILED is not its last word on an entity; then its owner has been told.
+    /// Return whether the receiver's FAILED leaves a retry for an entity; then its owner was notified.
     pub(super) fn comes_again(&mut self, key: EntityKey) -> bool {
         let Some(scope) = self.outbound.get(&key.scope) else { return false };
         let Some(policy) = scope.policy.as_deref().copied() else { return false };
@@ -152,7 +153,7 @@ impl Session {
         layer2.said = None;
         layer2.token = None;
         if layer2.gave.is_some() {
-            // It crossed what we have said; the echo is still to come.
+            // It crossed our status; the echo is still to come.
             return true;
         }
         layer2.failed = true;
@@ -164,7 +165,7 @@ impl Session {
         true
     }
 
-    /// The status that gives an entity of ours up without being mistaken.
+    /// Return the status with which one of our entities can be given up unambiguously.
     pub(super) fn giving_up(&mut self, key: EntityKey) -> Status {
         let policy = self.outbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).copied();
         let Some(policy) = policy else { return Status::Failed };
@@ -175,7 +176,7 @@ impl Session {
         if policy.retries(layer2.failures) && !layer2.failed { Status::Abandoned } else { Status::Failed }
     }
 
-    /// Notes with which status an entity was given up.
+    /// Record the status with which an entity was given up.
     pub(super) fn note_given_up(&mut self, key: EntityKey, status: Status) {
         if self.layer() < 2 {
             return;
@@ -188,9 +189,9 @@ impl Session {
         }
     }
 
-    /// Gives up an entity of ours that has just been announced, and that nothing is there of: STATUS FAILED, whatever its
-    /// policy, because the receiver can have said nothing of it. The receiver echoes it. Nothing happens when the entity is
-    /// given up already.
+    /// Give up one of our entities that was just announced and of which nothing was sent: STATUS FAILED, whatever its
+    /// policy, because the receiver cannot have reported anything about it. The receiver echoes it. An entity that was
+    /// already given up is not changed.
     pub fn fail_unsent(&mut self, now: Now, key: EntityKey, reason: Reason) {
         if self.state != State::Closed && self.role.owns(key.scope) {
             self.note(Some(now), || Input::FailUnsent { key, reason: reason.clone() });
@@ -198,11 +199,11 @@ impl Session {
         }
     }
 
-    /// Gives up an entity of ours for want of time: STATUS ABANDONED, which the receiver echoes.
+    /// Give up one of our entities because its time is over: STATUS ABANDONED, which the receiver echoes.
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2, and for an entity of the peer's.
+    /// Misuse without layer 2, and for an entity of the peer.
     pub fn abandon(&mut self, now: Now, key: EntityKey, reason: Reason) -> Result<bool> {
         self.named()?;
         self.note(Some(now), || Input::Abandon { key, reason: reason.clone() });
@@ -212,11 +213,11 @@ impl Session {
         Ok(self.give_up_as(now, key, Status::Abandoned, reason))
     }
 
-    /// Hands a yield token back, so that the receiver goes on with the entity: [`Layer2Event::ResumeAnswered`] follows.
+    /// Return a yield token, so that the receiver resumes the entity: [`Layer2Event::ResumeAnswered`] follows.
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2, and for an entity that is not an open one of ours.
+    /// Misuse without layer 2, and for an entity that is not open or not ours.
     pub fn resume(&mut self, key: EntityKey, token: &Bytes) -> Result<()> {
         self.named()?;
         self.note(None, || Input::Resume { key, token: token.clone() });
@@ -232,8 +233,8 @@ impl Session {
         Ok(())
     }
 
-    /// A token that came, so that a restarted owner has it too. One that is longer than anybody can want stays with whoever
-    /// is told of it.
+    /// Store a received token, so that a restarted owner has it too. A token of an unreasonable length is only passed
+    /// on in its event.
     pub(super) fn keep_token(&mut self, key: EntityKey, reason: YieldReason, token: &Bytes) {
         let stored = self.config.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.journal);
         if let Some(entity) = self.outbound_mut(key).filter(|_| stored) {
@@ -241,7 +242,7 @@ impl Session {
         }
     }
 
-    /// PROCESSING for an entity of ours may answer a RESUME.
+    /// Handle PROCESSING for one of our entities, which may answer a RESUME.
     pub(super) fn resume_accepted(&mut self, key: EntityKey) {
         let layer2 = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut());
         if let Some(layer2) = layer2.filter(|layer2| layer2.resuming > 0) {
@@ -250,7 +251,7 @@ impl Session {
         }
     }
 
-    /// An 0xC0 of the receiver about an entity of ours: why it fails, or why its RESUME is refused.
+    /// Handle the receiver's 0xC0 about one of our entities: why it fails, or why its RESUME is refused.
     pub(super) fn hear_reason(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) {
         if self.layer() < 2 || self.state == State::Closed {
             return;
@@ -258,7 +259,7 @@ impl Session {
         let Some(key) = self.outbound.get(&scope_id).map(|scope| scope.entity_key(entity_id)) else { return };
         let Some(entity) = self.outbound_mut(key) else { return };
         if !entity.has_given_up() {
-            // The latest is the one that the next status is about.
+            // The latest reason belongs to the next status.
             entity.reason = Some(Box::new(reason.clone()));
         }
         let layer2 = entity.layer2_mut();

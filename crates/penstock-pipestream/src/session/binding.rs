@@ -1,19 +1,20 @@
-//! Which scopes of the peer can still be bound (decisions 10 and 14).
+//! Determines which scopes of the peer can still be bound (decisions 10 and 14).
 //!
-//! The owner announces a parent, DEHYDRATING included, before anything of its children's scope, and stream 0 keeps that
+//! The owner announces a parent, with DEHYDRATING, before anything of its children's scope, and stream 0 keeps that
 //! order. So each scope that a PENDING or a BARRIER has opened has its parent among the open entities that are
-//! DEHYDRATING and not bound, and no two scopes have the same one. Where there are fewer such parents than scopes, no
-//! header that is still to come can make that right: the connection closes at once.
+//! DEHYDRATING and not bound, and no two scopes share one. If there are fewer such parents than scopes, no later header
+//! can correct that: the connection closes immediately.
 //!
-//! A scope may have any of those parents, until a BARRIER names the parent's ID; its depth, where a PENDING has given
-//! it, is one more than its parent's. So what is compared are four pairs of counts, each in constant time: all, those of
-//! one ID, those of one depth, and those of both. A depth that leaves no parent is the depth's fault, ENTITY_INVALID; any
-//! other shortage is SCOPE_INVALID.
+//! A scope may have any of those parents, until a BARRIER names the parent's ID; its depth, if a PENDING has stated it,
+//! is one more than its parent's. So four pairs of counts are compared, each in constant time: all, those of one ID,
+//! those of one depth, and those of both. A depth without a possible parent is ENTITY_INVALID; any other shortage is
+//! SCOPE_INVALID.
 //!
-//! The counts say all as long as scopes are known by their depth alone, or by the parent's ID alone. Where there are both
-//! kinds, they compete for parents, and a set of depths together with some IDs may want more than the parents that are at
-//! one of the depths or have one of the IDs (Hall's theorem). For a set of depths, an ID adds to the shortage what its
-//! scopes want beyond its parents at the other depths; the sum of that over all IDs is kept for each of the sets.
+//! The counts suffice while scopes are known either by their depth alone, or by the parent's ID alone. If there are
+//! both kinds, they compete for parents, and a set of depths together with some IDs may need more parents than there
+//! are at one of the depths or with one of the IDs (Hall's theorem). For a set of depths, an ID adds to the shortage
+//! the number of its scopes in excess of its parents at the other depths; the sum over all IDs is kept for each of the
+//! sets.
 
 use penstock_wire::FastMap;
 
@@ -23,10 +24,10 @@ use crate::scope::Scope;
 
 /// Depths that STATUS frames can name.
 const DEPTHS: usize = 8;
-/// Sets of depths, each a number whose bits are the depths.
+/// Sets of depths, each a bit mask.
 const SETS: usize = 1 << DEPTHS;
 
-/// Parents that can bind, and scopes that have to be bound.
+/// Parents that can bind, and scopes that must be bound.
 #[derive(Debug, Clone, Copy, Default)]
 struct Balance {
     parents: u32,
@@ -43,7 +44,7 @@ impl Balance {
     }
 }
 
-/// What has one entity ID, as a parent or by the BARRIER.
+/// The parents and scopes with one entity ID, which for scopes comes from the BARRIER.
 #[derive(Debug, Clone, Default)]
 struct OfId {
     all: Balance,
@@ -51,8 +52,8 @@ struct OfId {
 }
 
 impl OfId {
-    /// For each set of depths, what the scopes of this ID alone want beyond its parents at the other depths. `None`: there
-    /// are no such scopes.
+    /// Return, for each set of depths, how many more parents the scopes of this ID alone need than it has at the other
+    /// depths. `None`: there are no such scopes.
     fn lacks(&self) -> Option<[i64; SETS]> {
         let placed: u32 = self.by_depth.iter().map(|balance| balance.scopes).sum();
         if self.all.scopes <= placed {
@@ -63,7 +64,7 @@ impl OfId {
     }
 }
 
-/// For each set of depths, the sum of what its depths have.
+/// Return, for each set of depths, the sum of the values of its depths.
 fn sums(values: [i64; DEPTHS]) -> [i64; SETS] {
     let mut sums = [0; SETS];
     for (depth, value) in values.into_iter().enumerate() {
@@ -75,20 +76,20 @@ fn sums(values: [i64; DEPTHS]) -> [i64; SETS] {
     sums
 }
 
-/// Everything that is not bound, counted. Depths are those of the children's scopes.
+/// Counts of everything that is not bound. Depths are those of the children's scopes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unbound {
     all: Balance,
     by_id: FastMap<u32, OfId>,
     by_depth: [Balance; DEPTHS],
-    /// For each set of depths, what [`OfId::lacks`] gives, over all IDs. Empty until there is something.
+    /// For each set of depths, the sum of [`OfId::lacks`] over all IDs. Empty until it is needed.
     lacking: Vec<i64>,
 }
 
-/// What is known of a scope without a parent.
+/// What is known about a scope without a parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clues {
-    /// By its STATUS frames.
+    /// The depth in its STATUS frames.
     depth: Option<u8>,
     /// The parent's ID, by its BARRIER.
     parent_id: Option<u32>,
@@ -100,7 +101,7 @@ impl Clues {
     }
 }
 
-/// Adds one to a count, or takes one away.
+/// Whether to increment or decrement a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     More,
@@ -117,7 +118,7 @@ impl Change {
 }
 
 impl Unbound {
-    /// Counts the scopes of a session that was restored.
+    /// Count the scopes of a restored session.
     pub(super) fn count<'a>(scopes: impl IntoIterator<Item = &'a Scope<Inbound>>) -> Self {
         let mut unbound = Self::default();
         for scope in scopes {
@@ -134,7 +135,7 @@ impl Unbound {
         unbound
     }
 
-    /// An entity of a scope at this depth has children, in a scope that is not known yet.
+    /// Add an entity of a scope at this depth that has children in a scope that is not known yet.
     pub(super) fn add_parent(&mut self, entity_id: u32, depth: u8) {
         self.change(Change::More, Some(depth.saturating_add(1)), Some(entity_id), |balance| &mut balance.parents);
     }
@@ -178,8 +179,8 @@ impl Unbound {
         }
     }
 
-    /// Whether scopes that are known by their depths and scopes that are known by their parents' IDs want more parents
-    /// together than there are for them.
+    /// Return whether scopes known by their depths and scopes known by their parents' IDs together need more parents
+    /// than there are.
     fn is_short_together(&self) -> bool {
         if self.lacking.iter().all(|lacking| *lacking == 0) {
             return false;
@@ -188,8 +189,8 @@ impl Unbound {
         by_depth.iter().zip(&self.lacking).any(|(by_depth, by_id)| by_depth + by_id > 0)
     }
 
-    /// Whether every scope that is like the one that has changed can still be bound, or a parent of this ID and this
-    /// depth below it is not missed now that it is bound.
+    /// Check that every scope similar to the changed one can still be bound, or that a parent of this ID with this
+    /// depth below it is not missing now that it is bound.
     pub(super) fn check(&self, depth: Option<u8>, id: Option<u32>) -> Result<()> {
         let of_id = id.and_then(|id| self.by_id.get(&id));
         if self.all.is_short() || of_id.is_some_and(|of_id| of_id.all.is_short()) {
@@ -207,7 +208,7 @@ impl Unbound {
         Ok(())
     }
 
-    /// The same, where a scope has changed.
+    /// Check like [`check`](Self::check), after a change of a scope.
     pub(super) fn check_scope(&self, Clues { depth, parent_id }: Clues) -> Result<()> {
         self.check(depth, parent_id)
     }
@@ -299,7 +300,7 @@ mod tests {
         assert!(unbound.by_id.is_empty() && unbound.all.parents == 0 && unbound.all.scopes == 0);
     }
 
-    /// Whether each scope can have a parent of its own, by trying all ways.
+    /// Return whether each scope can have a separate parent, by trying all assignments.
     fn fits(scopes: &[Clues], parents: &[(u32, u8)]) -> bool {
         let Some((scope, rest)) = scopes.split_first() else { return true };
         (0..parents.len()).any(|at| {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// What fits is never refused, and what no header can make right always is.
+        /// Whatever fits is never refused, and whatever no header can correct always is.
         #[test]
         fn what_can_be_bound_is_let_in_and_what_cannot_is_not(
             parents in proptest::collection::vec((1..4_u32, 0..3_u8), 0..6),

@@ -1,4 +1,4 @@
-//! Checkpoints (section 9.3, decision 13), and what a CHECKPOINT does at layer 0 (decision 12).
+//! Checkpoints (section 9.3, decision 13), and the effect of a CHECKPOINT at layer 0 (decision 12).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::{Checkpoint, Frame};
 /// Section 10.4.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes of checkpoint IDs that a peer may have us keep.
+/// The most bytes of checkpoint IDs that are kept for a peer.
 const MAX_OPEN_BYTES: usize = 16 << 20;
 
-/// A checkpoint whose ID is longer, in bytes, is not remembered when it is satisfied: one is kept for each open scope.
+/// The longest checkpoint ID in bytes that is remembered once it is satisfied: one is kept for each open scope.
 const MAX_REFERENCE: usize = 256;
 
 /// A checkpoint of the peer that is not answered yet.
@@ -28,7 +28,7 @@ const MAX_REFERENCE: usize = 256;
 struct OpenCheckpoint {
     frame: Checkpoint,
     scope_id: u16,
-    /// The position behind the last entity that it covers.
+    /// The position after the last entity that it covers.
     covers: u64,
     #[serde(with = "crate::stored::moment")]
     deadline: Instant,
@@ -39,9 +39,9 @@ pub(super) struct Checkpoints {
     open: Vec<OpenCheckpoint>,
     open_bytes: usize,
     next_sequence: u64,
-    /// Ours, by sequence number, until the peer answers.
+    /// Our checkpoints by sequence number, until the peer answers.
     asked: BTreeMap<u64, Checkpoint>,
-    /// The ID of the last checkpoint of either end that was satisfied, by scope, as long as the scope is open.
+    /// The ID of the last satisfied checkpoint of either end, by scope, while the scope is open.
     passed: BTreeMap<u16, String>,
     /// The same over all scopes.
     last_passed: Option<String>,
@@ -63,13 +63,13 @@ impl Checkpoints {
         self.last_passed = Some(id.clone());
     }
 
-    /// What `checkpoint_ref` says of an entity (section 9.6): the last checkpoint that was satisfied in the entity's scope or, where
-    /// none was, in the session.
+    /// Return the `checkpoint_ref` of an entity (section 9.6): the last satisfied checkpoint in the entity's scope or,
+    /// if there is none, in the session.
     pub(super) fn reference(&self, scope: u16) -> Option<String> {
         self.passed.get(&scope).or(self.last_passed.as_ref()).cloned()
     }
 
-    /// A scope is over, and with it what was remembered of the scope's checkpoints.
+    /// Forget the checkpoints of a scope that has ended.
     pub(super) fn forget(&mut self, scope: u16) {
         self.passed.remove(&scope);
     }
@@ -82,21 +82,21 @@ impl Checkpoints {
 /// Parents at layer 0, whose children are known only by their headers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LevelZero {
-    /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of their announcements.
+    /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of announcement.
     pub(super) parents: VecDeque<EntityKey>,
     /// The position that the furthest CHECKPOINT covers.
     covered: u64,
-    /// Up to here every entity's header has come, or the entity is terminal.
+    /// The position before which every entity's header has arrived, or the entity is terminal.
     known: u64,
     /// Parents that a CHECKPOINT covers and whose children are not all terminal.
     closing: HashSet<EntryKey>,
-    /// Parents of ours whose children are still being announced.
+    /// The number of our parents whose children are still being announced.
     pub(super) own_open: usize,
 }
 
 impl Session {
-    /// Asks the peer to answer when all that lies before `entity` in `scope` is terminal; 0 means all announced so
-    /// far. `timeout` defaults to 30 s. The answer is [`Event::Checkpoint`] with the sequence number given here.
+    /// Ask the peer to answer once everything before `entity` in `scope` is terminal; 0 means everything announced so
+    /// far. `timeout` defaults to 30 s. The answer is [`Event::Checkpoint`] with the returned sequence number.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Session {
             true => self.outbound.get(&scope_id).map(|scope| scope.covered_by(frame.checkpoint_entity_id)),
             false => self.inbound.get(&scope_id).map(|scope| scope.covered_by(frame.checkpoint_entity_id)),
         };
-        // Every entity of a released scope is terminal; nothing is left to wait for.
+        // Every entity of a released scope is terminal, so there is nothing to wait for.
         let released =
             self.peer_scopes.is_released(scope_id) || (self.role.owns(scope_id) && self.own_scopes.was_used(scope_id));
         let Some(covers) = covers.or_else(|| released.then_some(0)) else { return Err(at(unknown())) };
@@ -183,13 +183,13 @@ impl Session {
         self.checkpoint_answered(sequence);
     }
 
-    /// Answers every checkpoint of the peer whose three conditions hold (section 9.3).
+    /// Answer every checkpoint of the peer whose three conditions hold (section 9.3).
     pub(super) fn evaluate_checkpoints(&mut self, now: Now) {
         let mut index = 0;
         while let Some(open) = self.checkpoints.open.get(index) {
             if self.is_satisfied(index, open) {
                 self.answer_checkpoint(now, index, Checkpoint::FLAG_SATISFIED);
-                // What was nested in it, or waited for it, may hold now.
+                // Checkpoints nested in it, or waiting for it, may be satisfied now.
                 index = 0;
             } else {
                 index += 1;
@@ -198,8 +198,8 @@ impl Session {
     }
 
     fn is_satisfied(&self, index: usize, open: &OpenCheckpoint) -> bool {
-        // Condition 1: every entity that it covers is terminal. Condition 2 follows: an entity that was dehydrated is
-        // terminal only when its manifest entry is resolved.
+        // Condition 1: every entity that it covers is terminal. Condition 2 follows: a dehydrated entity is terminal
+        // only if its manifest entry is resolved.
         let terminal = match self.role.owns(open.scope_id) {
             true => self.outbound.get(&open.scope_id).is_none_or(|scope| scope.resolved_up_to(open.covers)),
             false => self
@@ -207,12 +207,12 @@ impl Session {
                 .get(&open.scope_id)
                 .is_none_or(|scope| scope.is_bound() && scope.resolved_up_to(open.covers)),
         };
-        // Condition 3: the checkpoints that were there before it, in the scopes below its own, are answered.
+        // Condition 3: earlier checkpoints in the scopes below its own are answered.
         terminal
             && !self.checkpoints.open.iter().take(index).any(|earlier| self.is_below(earlier.scope_id, open.scope_id))
     }
 
-    /// Whether a scope lies somewhere below another one.
+    /// Return whether a scope is anywhere below another one.
     fn is_below(&self, scope_id: u16, ancestor: u16) -> bool {
         let parent = |scope_id: u16| match self.role.owns(scope_id) {
             true => self.outbound.get(&scope_id).and_then(|scope| scope.parent),
@@ -256,14 +256,14 @@ impl Session {
             self.answer_checkpoint(now, index, Checkpoint::FLAG_TIMED_OUT);
         }
         if self.checkpoints.open.len() != before {
-            // The session goes on (decision 13), and so does what waited for a nested one.
+            // The session continues (decision 13), and so do checkpoints that waited for a nested one.
             self.evaluate_checkpoints(now);
         }
     }
 
-    /// Completes the parents at layer 0 that a CHECKPOINT covers and whose children are all terminal, before the
-    /// CHECKPOINT itself is evaluated (decision 12). Whose child an entity is stands in its header, so a parent is
-    /// closed only when the headers of all that is covered have come.
+    /// Complete the parents at layer 0 that a CHECKPOINT covers and whose children are all terminal, before the
+    /// CHECKPOINT itself is evaluated (decision 12). An entity's parent is stated in its header, so a parent is closed
+    /// only once the headers of everything covered have arrived.
     pub(super) fn advance_level_zero(&mut self, now: Now) {
         let root = 1 - self.role.root_scope();
         let Some(scope) = self.inbound.get(&root) else { return };
@@ -282,22 +282,22 @@ impl Session {
             self.gather_level_zero(now, &resolution);
         }
     }
-    /// Seals the entry of a parent that a CHECKPOINT covers once none of its children is open. Not before: a sender
-    /// may still announce children of a parent while another one's CHECKPOINT goes by.
+    /// Seal the entry of a parent that a CHECKPOINT covers once none of its children is open. Not before that: a sender
+    /// may still announce children of a parent while another one's CHECKPOINT passes.
     pub(super) fn close_level_zero(&mut self, key: EntryKey) {
         if !self.level_zero.closing.contains(&key) || self.gathering.unresolved_count(key) > 0 {
             return;
         }
         self.level_zero.closing.remove(&key);
         if self.gathering.contains(key) {
-            // Open, because it is contained and nothing else closes it.
+            // The entry is open, because the manifest has it and nothing else closes it.
             let sealed = self.gathering.seal(key);
             debug_assert!(sealed.is_ok(), "{sealed:?}");
         }
     }
 
-    /// One of our parents at layer 0 has no more children to come. The CHECKPOINT that completes it covers all that
-    /// was announced, so it waits until no other parent has children to come.
+    /// Record that one of our parents at layer 0 gets no more children. The CHECKPOINT that completes it covers
+    /// everything announced, so it waits until no other parent gets more children.
     pub(super) fn end_own_level_zero(&mut self) -> Result<()> {
         self.level_zero.own_open = self.level_zero.own_open.saturating_sub(1);
         match self.level_zero.own_open {

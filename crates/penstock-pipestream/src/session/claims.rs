@@ -1,5 +1,5 @@
 //! The session's name and claim checks on the wire (decisions 18 and 20). The claim checks themselves are in a
-//! [`ClaimBook`](crate::claims::ClaimBook), which outlives the session: here is who asks what, and in which order.
+//! [`ClaimBook`](crate::claims::ClaimBook), which outlives the session; this module tracks the queries and their order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -16,28 +16,28 @@ use crate::session_id::SessionId;
 use crate::time::Now;
 use crate::{ClaimResponse, ErrorFrame, Frame, Layer2Frame, SessionFrame};
 
-/// What a session knows of layer 2 beside its entities.
+/// The layer-2 state of a session, apart from its entities.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Resilience {
-    /// The session's name, once it may be used: a client's when it has been sent, a server's when it has come.
+    /// The session's name, once it may be used: for a client when it was sent, for a server when it has arrived.
     name: Option<SessionId>,
-    /// Whether the peer's SESSION has come.
+    /// Whether the peer's SESSION has arrived.
     heard: bool,
     /// How many yields there were.
     pub(super) yields: u64,
-    /// The entity whose PENDING was the last frame. Its time begins with the frame after, or with its header, which say
-    /// whether it has children: DEHYDRATING goes together with PENDING (decision 9).
+    /// The entity whose PENDING was the last frame. Its time begins with the next frame, or with its header, which show
+    /// whether it has children: DEHYDRATING is sent together with PENDING (decision 9).
     pub(super) fresh: Option<EntityKey>,
-    /// When received entities run out of their policies' time.
+    /// When the policies' times of received entities end.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,
-    /// When entities of ours are to be sent again.
+    /// When our entities are to be retried.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) resends: BTreeSet<(Instant, EntityKey)>,
-    /// What we have asked, in order.
+    /// Our queries, in order.
     asked: VecDeque<ClaimAsk>,
-    /// What the peer has asked, in order, with our answers; they go out in that order, because a refusal names no
-    /// claim check.
+    /// The peer's queries, in order, with our answers. These are sent in that order, because a refusal names no claim
+    /// check.
     asking: VecDeque<Question>,
     next_request: u64,
 }
@@ -56,22 +56,22 @@ impl Resilience {
         [self.deadlines.first(), self.resends.first()].into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// The session's name, which one end at least knows.
+    /// Return the session's name, which at least one end knows.
     pub(super) fn name(&self) -> Option<SessionId> {
         self.name
     }
 
-    /// Questions of the peer's without an answer, in their order.
+    /// Return the peer's unanswered queries, in order.
     pub(super) fn unanswered(&self) -> Vec<(u64, ClaimAsk)> {
         self.asking.iter().filter(|open| open.answer.is_none()).map(|open| (open.request, open.ask)).collect()
     }
 
-    /// Whether a question of either end has no answer yet.
+    /// Return whether a question of either end has no answer yet.
     pub(super) fn has_open_questions(&self) -> bool {
         !self.asked.is_empty() || !self.asking.is_empty()
     }
 
-    /// Whether the peer has asked anything in this session.
+    /// Return whether the peer has asked anything in this session.
     pub(super) fn has_been_asked(&self) -> bool {
         self.next_request > 0
     }
@@ -85,18 +85,18 @@ impl Resilience {
 }
 
 impl Session {
-    /// The session's name at layer 2, once both ends know it.
+    /// Return the session's name at layer 2, once both ends know it.
     pub fn id(&self) -> Option<SessionId> {
         self.resilience.name.filter(|_| self.resilience.heard)
     }
 
-    /// The name that goes into tokens, and with it whether frames of layer 2 may be sent.
+    /// Return the name for tokens, which also shows that frames of layer 2 may be sent.
     pub(super) fn named(&self) -> Result<SessionId> {
         let name = self.resilience.name.filter(|_| self.state != State::Closed);
         name.ok_or(Misuse::NotNamed.into())
     }
 
-    /// Layer 2 is agreed on: a client says its name first (decision 18).
+    /// Begin layer 2, which is agreed on: a client sends its name first (decision 18).
     pub(super) fn begin_layer2(&mut self) {
         self.decoder.expect_layer2();
         let name = self.config.layer2.as_ref().and_then(|layer2| layer2.session).filter(|_| self.role == Role::Client);
@@ -106,13 +106,13 @@ impl Session {
         }
     }
 
-    /// Whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so one may have
-    /// overtaken it.
+    /// Return whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so a
+    /// stream may have overtaken it.
     pub(super) fn awaits_name(&self) -> bool {
         self.layer() == 2 && !self.resilience.heard
     }
 
-    /// No other frame of layer 2 comes before SESSION (decision 18).
+    /// Check that no other frame of layer 2 comes before SESSION (decision 18).
     pub(super) fn check_named(&self, what: Early) -> Result<()> {
         if self.resilience.heard {
             return Ok(());
@@ -173,8 +173,8 @@ impl Session {
         self.admit_early_streams(now)
     }
 
-    /// The session's policy is that of both root scopes (decision 19). A server that says none knows of none, and then its
-    /// client's is not in force.
+    /// Apply the session's policy to both root scopes (decision 19). A server that states none does not know policies,
+    /// so then its client's policy does not apply.
     fn govern_roots(&mut self, said: Option<CompletionPolicy>) -> Result<()> {
         let Some(said) = said else { return Ok(()) };
         let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
@@ -192,16 +192,16 @@ impl Session {
         Ok(())
     }
 
-    /// What governs the entities of our root scope, if the session has a policy and the peer knows it.
+    /// Return the policy for the entities of our root scope, if the session has one and the peer knows it.
     pub fn root_policy(&self) -> Option<&Policy> {
         self.outbound.get(&self.role.root_scope()).and_then(|scope| scope.policy.as_deref())
     }
 
-    /// Asks the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the questions.
+    /// Ask the peer about one of its claim checks: [`Layer2Event::ClaimAnswered`] follows, in the order of the queries.
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2; WINDOW_EXCEEDED while as many questions are open as the configuration allows.
+    /// Misuse without layer 2; WINDOW_EXCEEDED while as many queries are open as the configuration allows.
     pub fn ask_claim(&mut self, ask: ClaimAsk) -> Result<()> {
         self.note(None, || Input::AskClaim { ask });
         self.named()?;
@@ -233,12 +233,12 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a question of the peer's; what the answer tells must be stored before. Answers go out in the order of
-    /// the questions.
+    /// Answer a query of the peer; the content of the answer must be stored before. Answers are sent in the order of
+    /// the queries.
     ///
     /// # Errors
     ///
-    /// Misuse for a question that is not open.
+    /// Misuse for a query that is not open.
     pub fn answer_claim(&mut self, request: u64, answer: Result<ClaimResponse, Reason>) -> Result<()> {
         self.note(None, || Input::AnswerClaim { request, answer: answer.clone() });
         let open = self.resilience.asking.iter_mut().find(|open| open.request == request && open.answer.is_none());
@@ -250,7 +250,7 @@ impl Session {
             self.send_answer(ask, answer);
         }
         if let State::Draining { awaiting } = &mut self.state {
-            // The CHECKPOINT that is under way has gone before the answer.
+            // The CHECKPOINT in flight was sent before the answer.
             *awaiting = None;
             self.advance_close();
         }
@@ -265,7 +265,7 @@ impl Session {
                 Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id, found: None }))
             }
             (ClaimAsk::Redeem { .. }, Err(reason)) => {
-                // A redemption knows two refusals.
+                // A redemption can be refused with two codes.
                 let expired = reason.code == ErrorCode::ClaimExpired;
                 let code = if expired { ErrorCode::ClaimExpired } else { ErrorCode::ClaimNotFound };
                 let code = u32::try_from(code.code()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The end of a session: graceful (decision 17), by an error (decision 14), or because the connection is gone
-//! (decision 4, section 5.4).
+//! The end of a session: graceful (decision 17), by an error (decision 14), or because the connection is lost (decision
+//! 4, section 5.4).
 
 use super::journal::Input;
 use super::types::{EntityKey, Event, Reason, Role, Transmit};
@@ -9,10 +9,10 @@ use crate::status::Status;
 use crate::time::Now;
 
 impl Session {
-    /// Closes gracefully. A client announces nothing more and closes with NO_ERROR once every entity, the peer's
-    /// included, is terminal; if it has received entities, a CHECKPOINT makes sure that its last statuses arrived. A
-    /// server, whose clients do that, closes at once: with NO_ERROR only if nothing is open, so that nobody takes a
-    /// session that was cut off for one that ended well.
+    /// Close gracefully. A client announces nothing more and closes with NO_ERROR once every entity, including the
+    /// peer's, is terminal; if it has received entities, a CHECKPOINT ensures that its last statuses have arrived. A
+    /// server, whose clients do that, closes immediately: with NO_ERROR only if nothing is open, so that a session that
+    /// was cut off is not taken for one that ended well.
     pub fn close(&mut self, now: Now) {
         self.note(Some(now), || Input::Close);
         match (self.state, self.role) {
@@ -31,9 +31,9 @@ impl Session {
         }
     }
 
-    /// For a server that goes down: closes with NO_ERROR as soon as nothing is open, and says whether that has begun.
-    /// As for a client (decision 17), a CHECKPOINT goes before the close where entities have come, because a close
-    /// discards what stream 0 has not delivered. Ask again after whatever happens; [`Session::close`] ends the wait.
+    /// Close with NO_ERROR as soon as nothing is open, for a server that shuts down; return whether closing has begun.
+    /// As for a client (decision 17), a CHECKPOINT precedes the close if entities have arrived, because a close
+    /// discards what stream 0 has not delivered. Call this again after every input; [`Session::close`] ends the wait.
     pub fn close_when_idle(&mut self, now: Now) -> bool {
         match self.state {
             State::Negotiating => self.close(now),
@@ -48,17 +48,17 @@ impl Session {
         self.state != State::Open
     }
 
-    /// Closes at once with an error of ours.
+    /// Close immediately with an error of this end.
     pub fn abort(&mut self, _now: Now, reason: Reason) {
         self.finish(reason, false, true);
     }
 
-    /// The connection is gone. Whatever has no terminal status fails here (section 5.4).
+    /// Handle a lost connection. Every entity without a terminal status fails here (section 5.4).
     pub fn handle_connection_lost(&mut self, _now: Now, reason: Reason, by_peer: bool) {
         self.finish(reason, by_peer, false);
     }
 
-    /// Stream 0 was finished or reset (decision 4).
+    /// Handle the end or the reset of stream 0 (decision 4).
     pub fn handle_control_end(&mut self, _now: Now, reset: bool) -> Result<()> {
         if self.state == State::Closed {
             return Ok(());
@@ -84,17 +84,17 @@ impl Session {
         self.finish(Reason { code: error.code(), message: error.to_string() }, false, true);
     }
 
-    /// Goes on with a graceful close when nothing is open any more.
+    /// Continue a graceful close once nothing is open.
     pub(super) fn advance_close(&mut self) {
         let State::Draining { awaiting } = self.state else { return };
         if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.has_open_questions() {
             return;
         }
         if !self.may_send() {
-            // The peer is to hear of it.
+            // The peer must receive it first.
             return;
         }
-        // A close discards what stream 0 has not delivered: answers, and what became of the peer's entities.
+        // A close discards what stream 0 has not delivered: answers, and the statuses of the peer's entities.
         if self.counters.received == 0 && !self.resilience.has_been_asked() {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;
@@ -105,7 +105,7 @@ impl Session {
 
     pub(super) fn checkpoint_answered(&mut self, sequence: u64) {
         if (self.state == State::Draining { awaiting: Some(sequence) }) {
-            // Entities may have come meanwhile; if not, this was the last word.
+            // Entities may have arrived meanwhile; if not, this was the last frame.
             self.state = State::Draining { awaiting: None };
             if self.open_owned == 0 && self.open_received == 0 && !self.resilience.has_open_questions() {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);

@@ -1,5 +1,5 @@
-//! What comes on stream 0: negotiation (decisions 1 to 3) and the way of each frame to the end of the session that
-//! it is for.
+//! The input of stream 0: negotiation (decisions 1 to 3), and the dispatch of each frame to the end of the session
+//! concerned.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 
-/// Bytes of a peer's error message that are kept: it is for people.
+/// The most bytes of a peer's error message that are kept for people.
 const MAX_MESSAGE: usize = 4_096;
 
-/// A STATUS that says that the connection lives (section 5.1.3).
+/// Return whether a STATUS is a heartbeat (section 5.1.3).
 pub(super) fn is_heartbeat(frame: &StatusFrame) -> bool {
     frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0
 }
 
-/// Whether its owner says why there is nothing of an entity: the FAILED that follows is its end, and not too late.
+/// Return whether the frame is the owner's reason for an entity that has nothing: the FAILED that follows ends it in
+/// time.
 fn is_about(frame: &Frame, key: EntityKey) -> bool {
     matches!(frame, Frame::Error(error) if (error.scope_id, error.entity_id) == (u32::from(key.scope), key.entity))
 }
@@ -32,7 +33,7 @@ impl Session {
             return Err(Violation::BeforeCapabilities { frame_type: frame.frame_type() }.into());
         }
         let counted = self.count_frame(&frame)?;
-        // Between PENDING and its DEHYDRATING there may be the beginning of another connection.
+        // The beginning of another connection may come between PENDING and its DEHYDRATING.
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && is_heartbeat(status));
         let fresh = self.resilience.fresh.take_if(|key| follows && !is_about(&frame, *key));
@@ -112,7 +113,7 @@ impl Session {
         outcome.map_err(|error| if error.scope().is_some() { error } else { error.at(scope, entity) })
     }
 
-    /// Frames of a layer that was not negotiated (decision 3).
+    /// Reject frames of a layer that was not negotiated (decision 3).
     fn check_layer(&self, frame: &StatusFrame) -> Result<()> {
         let layer = self.agreed()?.layer;
         let unsupported =
@@ -162,7 +163,7 @@ impl Session {
         }
     }
 
-    /// The peer says why something failed (decision 14); its terminal STATUS says that it did.
+    /// Record the peer's reason for a failure (decision 14); the terminal STATUS follows.
     fn handle_error_frame(&mut self, frame: ErrorFrame) {
         let mut message = frame.message;
         if message.len() > MAX_MESSAGE {
@@ -179,7 +180,7 @@ impl Session {
         self.events.push_back(Event::Error { reason, scope: entity.map(|_| frame.scope_id), entity, by_peer: true });
     }
 
-    /// A peer's reason belongs to the entity whose terminal STATUS follows, whoever owns it.
+    /// Keep a peer's reason for the entity whose terminal STATUS follows, whichever end owns it.
     fn remember_reason(&mut self, scope: u16, entity: u32, reason: &Reason) {
         let slot = if self.role.owns(scope) {
             self.outbound.get_mut(&scope).and_then(|scope| scope.get_mut(entity)).map(|entity| &mut entity.reason)
@@ -191,7 +192,7 @@ impl Session {
         }
     }
 
-    /// 0xC1 to 0xC5 belong to layer 2; the rest of the private-use range is skipped (decision 3).
+    /// Handle a private frame: 0xC1 to 0xC5 belong to layer 2; the rest of the range is skipped (decision 3).
     pub(super) fn handle_private(&mut self, frame_type: u8) -> Result<()> {
         if (0xC1..=0xC5).contains(&frame_type) && self.layer() < 2 {
             return Err(Violation::Layer2Frame { frame_type }.into());

@@ -1,5 +1,5 @@
-//! Gathering: a parent's children are followed by the assembly manifest until all of them are terminal; then the
-//! digest and the barrier go out, or, at layer 0, the CHECKPOINT moves on (decisions 10 to 12).
+//! Gathering: the assembly manifest tracks a parent's children until all of them are terminal; then the digest and the
+//! barrier are sent, or, at layer 0, the CHECKPOINT proceeds (decisions 10 to 12).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Frame};
 
-/// Scopes whose BARRIER came before they were bound, and dehydrated entities whose children's scope is not known yet,
-/// both by the parent's ID.
+/// Scopes whose BARRIER arrived before they were bound, and dehydrated entities whose children's scope is unknown, both
+/// by the parent's ID.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orphans {
     #[serde(serialize_with = "crate::stored::in_order")]
@@ -40,7 +40,7 @@ impl Orphans {
         self.parents.entry(key.entity).or_default().push(key);
     }
 
-    /// A parent was bound, or failed: scopes that wait for one of its ID may have theirs now.
+    /// Look again at the scopes that wait for a parent of this ID, after one was bound or failed.
     pub(super) fn look_again(&mut self, entity_id: u32) {
         if self.scopes.contains_key(&entity_id) {
             self.fresh.push(entity_id);
@@ -57,7 +57,7 @@ impl Orphans {
         self.look_again(key.entity);
     }
 
-    /// Forgets what a header has bound meanwhile.
+    /// Forget what a header has bound meanwhile.
     fn keep(&mut self, entity_id: u32, parents: Vec<EntityKey>, scopes: Vec<u16>) {
         match parents.is_empty() {
             true => drop(self.parents.remove(&entity_id)),
@@ -71,7 +71,7 @@ impl Orphans {
 }
 
 impl Session {
-    /// Binds a child scope to its parent, once: one scope for each parent, one parent for each scope (decision 10).
+    /// Bind a child scope to its parent, once: each parent has one scope, and each scope one parent (decision 10).
     pub(super) fn bind_scope(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
         let invalid = |violation: Violation| Err(Error::from(violation).at(u32::from(scope_id), parent.entity));
         if scope_id < 2 || self.role.owns(scope_id) {
@@ -111,7 +111,7 @@ impl Session {
         if let Some(clues) = clues {
             self.unbound.remove_scope(clues);
         }
-        // Another scope that could have had this parent needs another one.
+        // Another scope that could have had this parent needs a different one.
         self.unbound
             .check(Some(depth), Some(parent.entity))
             .map_err(|error| error.at(u32::from(scope_id), parent.entity))?;
@@ -123,14 +123,14 @@ impl Session {
         }
         for child in announced {
             self.admit_held(now, child)?;
-            // One that failed without a header may be given its own scope now.
+            // An entity that failed without a header may be assigned its scope now.
             self.orphans.look_again(child.entity);
         }
         self.end_bound_scope(now, scope_id)
     }
 
-    /// A PENDING or a BARRIER has opened a scope, or a BARRIER has named the parent of one that was open: some parent that
-    /// is not bound yet must be able to have it.
+    /// Check that a scope can be bound, after a PENDING or a BARRIER has opened it, or a BARRIER has named its parent:
+    /// there must be a possible parent that is not bound yet.
     pub(super) fn expect_binding(&mut self, scope_id: u16) -> Result<()> {
         let Some(scope) = self.inbound.get(&scope_id).filter(|scope| !scope.is_bound()) else { return Ok(()) };
         let clues = Clues::of(scope);
@@ -140,12 +140,12 @@ impl Session {
             .map_err(|error| error.at(u32::from(scope_id), scope.awaited_barrier.unwrap_or(0)))
     }
 
-    /// A child of a bound parent: into the manifest, and counted against amplification (section 10.5, decision 11).
+    /// Add a child of a bound parent to the manifest, and count it against amplification (section 10.5, decision 11).
     pub(super) fn track_child(&mut self, now: Now, parent: EntityKey, child: EntityKey) -> Result<()> {
         let Some(entity) = self.inbound_mut(parent) else { return Ok(()) };
         entity.children += 1;
         if self.limit_children(now, parent) {
-            // The manifest stays as small as the limit; the scope itself counts the rest.
+            // The manifest does not exceed the limit; the scope itself counts the rest.
             return Ok(());
         }
         if self.gathering.contains(entry(parent)) {
@@ -154,7 +154,7 @@ impl Session {
         Ok(())
     }
 
-    /// Fails a parent that has more children than its header allows, and says whether it has.
+    /// Fail a parent that has more children than its header allows, and return whether it has.
     pub(super) fn limit_children(&mut self, now: Now, parent: EntityKey) -> bool {
         let Some(entity) =
             self.inbound(parent).filter(|entity| entity.header_seen && entity.children > entity.max_children)
@@ -169,7 +169,7 @@ impl Session {
         true
     }
 
-    /// BARRIER S=0 of the owner (decision 11).
+    /// Handle the owner's BARRIER S=0 (decision 11).
     pub(super) fn handle_end_of_scope(&mut self, now: Now, barrier: Barrier) -> Result<()> {
         let scope_id = barrier.barrier_id;
         let at = |error: Error| error.at(u32::from(scope_id), barrier.parent_id);
@@ -193,7 +193,7 @@ impl Session {
         Ok(())
     }
 
-    /// Applies a BARRIER that has come, now that its scope is bound.
+    /// Apply a BARRIER that has arrived, now that its scope is bound.
     fn end_bound_scope(&mut self, now: Now, scope_id: u16) -> Result<()> {
         let Some(scope) = self.inbound.get_mut(&scope_id) else { return Ok(()) };
         let Some(named) = scope.awaited_barrier.take() else { return Ok(()) };
@@ -210,7 +210,7 @@ impl Session {
         Ok(())
     }
 
-    /// What a header or a frame may have made possible elsewhere.
+    /// Handle what a header or a frame may have made possible elsewhere.
     pub(super) fn follow_up(&mut self, now: Now) -> Result<()> {
         if self.layer() == 0 {
             self.advance_level_zero(now);
@@ -218,8 +218,8 @@ impl Session {
         self.adopt_orphaned_scopes(now)
     }
 
-    /// A scope whose parent failed before its header came is bound by its BARRIER, and its entities fail with the
-    /// parent (decision 10). A child that fails so may itself be a parent without a header, hence the loop.
+    /// Bind scopes whose parents failed before their headers arrived, by their BARRIERs; their entities fail with the
+    /// parent (decision 10). A child that fails this way may itself be a parent without a header, hence the loop.
     fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
         while let Some(entity_id) = self.orphans.fresh.pop() {
             while let Some((scope_id, parent)) = self.orphaned_pair(entity_id) {
@@ -238,9 +238,9 @@ impl Session {
         Ok(())
     }
 
-    /// The header of a parent that had failed before it came. A BARRIER names its parent by the entity ID alone, so
-    /// that of two such parents each may have got the other's scope: all of them fail alike, and a header that comes
-    /// too late to tell is no fault of the peer's.
+    /// Bind the scope of a parent that had failed before its header arrived. A BARRIER names its parent by the entity
+    /// ID alone, so of two such parents each may have been assigned the other's scope. All of their entities fail in
+    /// the same way, and a header that arrives too late to decide is not the peer's fault.
     pub(super) fn bind_late(&mut self, now: Now, parent: EntityKey, scope_id: u16) -> Result<()> {
         let bound = self.inbound(parent).is_none_or(|entity| entity.child.is_some());
         let taken = match self.inbound.get(&scope_id) {
@@ -250,7 +250,7 @@ impl Session {
         if bound || taken { Ok(()) } else { self.bind_scope(now, parent, scope_id) }
     }
 
-    /// A scope that waits for a parent of this ID, and the dehydrated entity that failed without a header.
+    /// Return a scope that waits for a parent of this ID, and the dehydrated entity that failed without a header.
     fn orphaned_pair(&mut self, entity_id: u32) -> Option<(u16, EntityKey)> {
         let parents: Vec<EntityKey> = self
             .orphans
@@ -271,8 +271,8 @@ impl Session {
         pair
     }
 
-    /// The parent of a scope by its BARRIER. The BARRIER names it by the entity ID alone: while one of those that it
-    /// may mean has not failed, its header is still to come, and tells.
+    /// Return the parent that a scope's BARRIER means. The BARRIER names it by the entity ID alone: while one of the
+    /// candidates has not failed, its header is still to come and will decide.
     fn failed_parent(&self, scope_id: u16, parents: &[EntityKey]) -> Option<EntityKey> {
         let depth = self.inbound.get(&scope_id)?.depth;
         let may_be_meant = |key: &&EntityKey| {
@@ -284,8 +284,8 @@ impl Session {
         if !meant.iter().all(failed) {
             return None;
         }
-        // Several may be meant when an empty scope's depth is not known: the one that took its scope at that point of
-        // the sequence, else the deepest.
+        // There may be several candidates if an empty scope's depth is unknown: choose the one that expects this scope
+        // ID, otherwise the deepest.
         let expected = |key: &&EntityKey| self.inbound(**key).is_some_and(|entity| entity.expected_child == scope_id);
         let depth_of = |key: &&EntityKey| self.inbound.get(&key.scope).and_then(|scope| scope.depth);
         let parent = meant.iter().find(expected).or_else(|| meant.iter().max_by_key(depth_of)).copied()?;
@@ -296,7 +296,7 @@ impl Session {
         self.inbound.get(&scope_id).is_some_and(|scope| !scope.is_bound() && scope.awaited_barrier.is_some())
     }
 
-    /// What a child's terminal status means for its parent.
+    /// Apply a child's terminal status to its parent.
     pub(super) fn child_resolved(
         &mut self,
         now: Now,
@@ -307,13 +307,14 @@ impl Session {
     ) {
         let tracked = match parent {
             Some(parent) => Some(entry(parent)),
-            // Above layer 0 a parent in a root scope says where an entity came from, and nothing waits for it.
+            // Above layer 0 the parent of an entity in a root scope only states its origin, and nothing waits for the
+            // entity.
             None => {
                 Some(EntryKey { scope: key.scope, entity: parent_id }).filter(|_| parent_id != 0 && self.layer() == 0)
             }
         };
         if let Some(tracked) = tracked.filter(|tracked| self.gathering.contains(*tracked)) {
-            // Refused is only a child beyond the limit on children, which the manifest was never told of.
+            // Only a child beyond the limit on children is refused, because it was never added to the manifest.
             let _untracked = self.gathering.complete_child(now, tracked, key.entity, status);
             self.close_level_zero(tracked);
         }
@@ -323,17 +324,18 @@ impl Session {
         self.gather(now, key.scope);
     }
 
-    /// Releases a scope whose announcements have ended and whose entities are all terminal: SCOPE_DIGEST, BARRIER
-    /// S=1, and then it is the parent's turn (decision 11).
+    /// Release a scope whose announcements have ended and whose entities are all terminal: SCOPE_DIGEST, BARRIER S=1,
+    /// and then settle the parent (decision 11).
     pub(super) fn gather(&mut self, now: Now, scope_id: u16) {
         let Some(scope) = self.inbound.get_mut(&scope_id) else { return };
         if !scope.ended || scope.open() > 0 || scope.digest_agreed {
             return;
         }
-        // For a root scope, which stays, this says that its BARRIER has been answered.
+        // For a root scope, which stays, this records that its BARRIER was answered.
         scope.digest_agreed = true;
         if self.layer() > 0 {
-            // The scope has said the same: what is resolved leaves the manifest, in the heap's order.
+            // The scope itself has the same result, so resolved entries are removed from the manifest, in the heap's
+            // order.
             while self.gathering.pop_resolved().is_some() {}
         }
         let Some(scope) = self.inbound.get(&scope_id) else { return };
@@ -348,7 +350,8 @@ impl Session {
         if let Some(parent) = parent.filter(|_| self.layer() == 2) {
             self.tell(Layer2Event::Outcome { parent, state, owned: false });
         }
-        // A root scope's mode says nothing of the session: whoever waits for its end wants to know whether all is COMPLETE.
+        // A root scope's mode does not decide about the session: the caller that waits for its end needs to know
+        // whether everything is COMPLETE.
         let complete = parent.is_some() || state == ResolutionState::Resolved;
         let outcome = if complete { state.status() } else { Status::Failed };
         self.announce_gathered(parent, key, Some(digest), outcome);
@@ -375,7 +378,7 @@ impl Session {
         self.events.push_back(Event::Gathered { key: parent, scope, digest, outcome });
     }
 
-    /// A level-zero parent whose children are all terminal (decision 12).
+    /// Settle a level-zero parent whose children are all terminal (decision 12).
     pub(super) fn gather_level_zero(&mut self, now: Now, resolution: &Resolution) {
         let Some(scope) = self.inbound.get(&resolution.key.scope) else { return };
         let key = scope.entity_key(resolution.key.entity);
@@ -383,8 +386,8 @@ impl Session {
         self.settle_parent(now, key);
     }
 
-    /// Entries of the manifest that were open for too long (decision "Reference notes": 3600 s): what has not come of
-    /// the parent and its children fails, and the entry starts anew to wait for the BARRIER.
+    /// Expire manifest entries that were open too long (decision "Reference notes": 3600 s): the missing parts of the
+    /// parent and its children fail, and the entry is opened again to wait for the BARRIER.
     pub(super) fn expire_entries(&mut self, now: Now) {
         for expired in self.gathering.handle_timeout(now) {
             self.counters.exceeded(Limit::ParentTime, 1);
@@ -407,12 +410,12 @@ impl Session {
                 self.reject(now, child, reason.clone());
             }
             if self.inbound(key).is_some() {
-                // A limit that has just been freed by one entry has room for it again.
+                // Expiring an entry has just made room, so opening it again stays within the limit.
                 let reopened = self.gathering.open(now, expired);
                 debug_assert!(reopened.is_ok(), "{reopened:?}");
             }
         }
-        // Of what we sent only our record goes: the receiver decides what becomes of the entity.
+        // For entities that we sent only our record is removed: the receiver decides about the entity.
         let expired = self.sent.handle_timeout(now).len() as u64;
         self.counters.exceeded(Limit::ParentTime, expired);
     }

@@ -1,9 +1,9 @@
-//! A session that outlives its process (layer 2): what happens to it is written down before the peer hears of it.
+//! A session that outlives its process (layer 2): each input is recorded before the peer learns of its effects.
 //!
-//! The session depends on nothing but what it is told, and in which order. So a record is what it was told since the
-//! one before: frames, headers, commands, time-outs; told the same again, it is the same session, which knows what it
-//! has sent. The first record, and whichever follows as often as somebody likes, is a snapshot: the session as it is,
-//! which stands for everything before it.
+//! The session depends only on its inputs and their order. So a record contains the inputs since the previous one:
+//! frames, headers, commands, timeouts; with the same inputs the session reaches the same state, including what it has
+//! sent. The first record, and any later one at the caller's choice, is a snapshot: the complete state of the session,
+//! which replaces all records before it.
 //!
 //! ```text
 //!  record    version 2   kind 1
@@ -11,8 +11,8 @@
 //!  kind 2    inputs:   (nanoseconds since the one before, number of the input, its fields) ...
 //! ```
 //!
-//! The bytes of fields are explained in `stored.rs`. Length and checksum around a record are the store's. Whoever is
-//! told something by an event has acted on it before the record is written, or is told again after the restart.
+//! The encoding of fields is explained in `stored.rs`. The store adds length and checksum. The receiver of an event has
+//! acted on it before the record is written, or gets it again after the restart.
 
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ const VERSION: u8 = 2;
 const SNAPSHOT: u8 = 1;
 const INPUTS: u8 = 2;
 
-/// What a session is told.
+/// An input of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Input {
-    /// Number 0, which no record has: inputs are counted from 1.
+    /// Number 0, which never occurs in records: inputs are counted from 1.
     Reserved,
     Frame {
         frame: Frame,
@@ -134,13 +134,14 @@ pub(super) enum Input {
     },
 }
 
-/// What was not written down yet.
+/// The inputs that were not recorded yet.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     inputs: RecordWriter,
-    /// When the last input came, from the session's beginning.
+    /// The time of the last input, from the session's beginning.
     last: Duration,
-    /// Whether a snapshot comes next, which has the inputs before it in it; so it is until the session has its name.
+    /// Whether the next record is a snapshot, which includes the inputs before it; so it is until the session has its
+    /// name.
     anew: bool,
     named: bool,
 }
@@ -151,7 +152,7 @@ impl Journal {
         Self { inputs, last: Duration::ZERO, anew: true, named: false }
     }
 
-    /// Both ends can go on with the session.
+    /// Start recording, because both ends can resume the session.
     pub(super) fn begin(&mut self) {
         self.named = true;
     }
@@ -160,16 +161,16 @@ impl Journal {
 /// A session of an earlier process, suspended.
 #[derive(Debug)]
 pub struct Restored {
-    /// The session. What waits for its owner is told again by its events.
+    /// The session. Its events repeat what its owner must answer.
     pub session: Session,
-    /// Entities of ours with a label whose terminal status has come since the last snapshot.
+    /// Our labelled entities whose terminal status has arrived since the last snapshot.
     pub resolved: Vec<(Bytes, EntityKey, Status)>,
 }
 
 impl Session {
-    /// Bytes to be stored before anything more is transmitted, if the configuration asks for a journal and both ends can
-    /// go on with the session. Events come first: `None` while there are any, and [`poll_transmit`](Self::poll_transmit)
-    /// gives nothing while there is a record.
+    /// Return bytes that must be stored before anything more is transmitted, if the configuration asks for a journal
+    /// and both ends can resume the session. Events come first: `None` while there are any. While there is a record,
+    /// [`poll_transmit`](Self::poll_transmit) returns nothing.
     pub fn poll_record(&mut self) -> Option<Bytes> {
         if !self.events.is_empty() || !self.owes_record() {
             return None;
@@ -185,8 +186,8 @@ impl Session {
         Some(record.into())
     }
 
-    /// A record that stands for all before it, which may be removed once it is stored. `None` while there are events, and
-    /// where nothing is stored.
+    /// Return a record that replaces all records before it, which may be removed once it is stored. `None` while there
+    /// are events, and if nothing is stored.
     pub fn snapshot(&mut self) -> Option<Bytes> {
         if !self.events.is_empty() || self.is_closed() {
             return None;
@@ -202,14 +203,14 @@ impl Session {
         Some(record.bytes.into())
     }
 
-    /// Whether there is a record that must be stored first.
+    /// Return whether there is a record that must be stored first.
     pub(super) fn owes_record(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| {
             journal.named && (journal.anew && !self.is_closed() || !journal.inputs.bytes.is_empty())
         })
     }
 
-    /// Writes an input down.
+    /// Record an input.
     pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.anew) else { return };
         let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
@@ -217,7 +218,8 @@ impl Session {
         journal.last = journal.last.max(at);
     }
 
-    /// A header, with what the session reads of it. A chunk's is compared with those of its siblings, all of it.
+    /// Record the fields of a header that the session reads. A chunk's header is compared completely with those of its
+    /// siblings.
     pub(super) fn note_header(&mut self, now: Now, stream: u64, header: &EntityHeader) {
         self.note(Some(now), || {
             let mut header = header.clone();
@@ -229,18 +231,17 @@ impl Session {
         });
     }
 
-    /// The session that has written these records, in their order. It is suspended: a client
-    /// [`reconnect`](Self::reconnect)s, a server [`adopt`](Self::adopt)s its client's new connection. `whole` is that of
-    /// [`suspend`](Self::suspend). `config` is what it was, the key of the tokens included.
+    /// Restore the session that has written these records, in order. It is suspended: a client calls
+    /// [`reconnect`](Self::reconnect), a server [`adopt`](Self::adopt)s its client's new connection. `whole` is the
+    /// argument of [`suspend`](Self::suspend). `config` must be as before, including the key of the tokens.
     ///
-    /// What its events had told before is not told again, but for what somebody has to answer: an attempt that failed, a
-    /// token, a claim check that is wanted or asked about, a parent whose children are gathered. The events are followed
-    /// by a record, as ever.
+    /// Earlier events are not repeated, except those that the owner must answer: a failed attempt, a token, a claim
+    /// check that is wanted or queried, a parent whose children are gathered. As always, a record follows the events.
     ///
     /// # Errors
     ///
-    /// INTERNAL_ERROR for records that are none, are of another version, or do not begin with a snapshot; misuse for a
-    /// configuration that is not the session's, and for a session that has ended.
+    /// INTERNAL_ERROR for invalid records, records of another version, or without a snapshot at the beginning; misuse
+    /// for a configuration that is not the session's, and for a session that has ended.
     pub fn restore<'a>(
         role: Role,
         config: SessionConfig,
@@ -338,7 +339,7 @@ impl Session {
         self.events.clear();
     }
 
-    /// What a command refused at first is refused again, and changes nothing again.
+    /// Apply a recorded input. A command that was refused at first is refused again, and changes nothing again.
     fn tell_again(&mut self, now: Now, input: Input) -> Result<()> {
         match input {
             Input::Reserved => return Err(invalid("0 is no input")),
@@ -384,7 +385,7 @@ impl Session {
         Ok(())
     }
 
-    /// What somebody has been told before the restart, and is to answer.
+    /// Repeat the events from before the restart that the owner must still answer.
     fn tell_what_is_owed(&mut self) {
         let mut owed = Vec::new();
         for scope in self.outbound.values() {
@@ -402,8 +403,8 @@ impl Session {
         }
     }
 
-    /// The entities of ours without a terminal status, in the order of their IDs: what a restarted owner looks for its
-    /// sources by.
+    /// Return our entities without a terminal status, in the order of their IDs, so that a restarted owner can look for
+    /// their sources.
     pub fn sent_open(&self) -> Vec<SentOpen> {
         let mut open: Vec<SentOpen> = Vec::with_capacity(self.open_owned);
         for scope in self.outbound.values() {
@@ -424,7 +425,7 @@ impl Session {
         open
     }
 
-    /// The received entities without a terminal status, in the order of their IDs.
+    /// Return the received entities without a terminal status, in the order of their IDs.
     pub fn received_open(&self) -> Vec<EntityKey> {
         let mut open: Vec<EntityKey> =
             self.inbound.values().flat_map(|scope| scope.iter_open().map(|(key, _)| key)).collect();
@@ -432,26 +433,26 @@ impl Session {
         open
     }
 
-    /// How the entities of the peer's root scope ended, once the peer has ended it and all of them are terminal: nothing
-    /// more can come of the session.
+    /// Return how the entities of the peer's root scope ended, once the peer has ended it and all of them are terminal:
+    /// the session cannot receive anything more.
     pub fn received_all(&self) -> Option<Status> {
         let root = self.inbound.get(&(1 - self.role.root_scope()))?;
-        // A root scope stays, and this says that its BARRIER has been answered.
+        // A root scope stays; this shows that its BARRIER was answered.
         (root.ended && root.digest_agreed).then(|| root.outcome().status())
     }
 
-    /// Whether our root scope's announcements have been ended.
+    /// Return whether our root scope's announcements have been ended.
     pub fn root_ended(&self) -> bool {
         self.outbound.get(&self.role.root_scope()).is_some_and(|root| root.ended)
     }
 
-    /// What an entity of ours was called when it was announced, while it has no terminal status.
+    /// Return the label of one of our entities, while it has no terminal status.
     pub fn label(&self, key: EntityKey) -> Option<Bytes> {
         self.outbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.label.clone())
     }
 
-    /// What the session's future depends on, given what the peer has taken of it: equal for sessions that cannot be told
-    /// apart, whatever they have been through. For simulations.
+    /// Return the state on which the session's future depends, given what the peer has taken of it: equal for sessions
+    /// that are indistinguishable, whatever their history. For simulations.
     #[doc(hidden)]
     pub fn look(&self, taken: u64) -> Vec<u8> {
         let mut record = RecordWriter { bytes: Vec::new(), epoch: self.epoch.instant };
@@ -460,7 +461,7 @@ impl Session {
         record.bytes
     }
 
-    /// How many frames of the peer's the session has taken.
+    /// Return how many of the peer's frames the session has taken.
     #[doc(hidden)]
     pub fn taken(&self) -> u64 {
         self.survival.received
@@ -468,14 +469,15 @@ impl Session {
 
     fn put_state(&self, record: &mut RecordWriter) {
         let Self { state, agreement, outbound, own_scopes, sent, inbound, peer_scopes, gathering, held, .. } = self;
-        // The rest is about a connection, of layer 0, configured, on its way out, or written beside.
+        // The rest belongs to the connection, to layer 0, to the configuration or to pending output, or is stored
+        // separately.
         let Self { orphans, checkpoints, resilience, open_owned, open_received, .. } = self;
         let (outbound, inbound) = (by_key(outbound), by_key(inbound));
         record.put(&(state, agreement, outbound, own_scopes, sent, inbound, peer_scopes, gathering, held));
         record.put(&(orphans, checkpoints, resilience, open_owned, open_received));
     }
 
-    /// What adds up nowhere was never written.
+    /// Check restored state: inconsistent numbers were never written.
     fn check_state(&self) -> Result<()> {
         let root = self.role.root_scope();
         let roots = self.outbound.contains_key(&root) && self.inbound.contains_key(&(1 - root));

@@ -2,13 +2,13 @@
 //!
 //! # Calling order
 //!
-//! After any `handle_*` or command, call [`Session::poll_event`] until `None`, act on the events, then call
-//! [`Session::poll_transmit`] until `None` and carry the transmits out; then arrange for
-//! [`Session::handle_timeout`] at [`Session::poll_timeout`]. Events come first, so that what must be on disk before
-//! the peer hears of it can be.
+//! After any `handle_*` or command, call [`Session::poll_event`] until `None` and act on the events, then call
+//! [`Session::poll_transmit`] until `None` and carry out the transmits; then arrange for [`Session::handle_timeout`] at
+//! [`Session::poll_timeout`]. Events come first, so that whatever must be on disk before the peer learns of it can be
+//! stored.
 //!
-//! Payloads never pass through here. A driver reads an entity stream's header, asks [`Session::handle_header`], lets
-//! somebody else receive and verify the bytes, and says [`Session::complete`] or [`Session::fail`].
+//! Payloads never pass through the session. A driver reads an entity stream's header, calls [`Session::handle_header`],
+//! has the bytes received and verified elsewhere, and calls [`Session::complete`] or [`Session::fail`].
 //!
 //! # States
 //!
@@ -19,8 +19,8 @@
 //!       └───────────── an error of the connection, abort(), its loss ┴─────────────────────────────► Closed
 //! ```
 //!
-//! The scopes that we own are in `outbound`, the peer's in `inbound`; a received entity's own states stand in
-//! `receiver.rs`, a sent one's in `owner.rs`.
+//! Our own scopes are in `outbound`, the peer's in `inbound`. The states of a received entity are described in
+//! `receiver.rs`, those of a sent one in `owner.rs`.
 
 mod again;
 mod binding;
@@ -76,12 +76,12 @@ use scopes::{OwnScopes, PeerScopes};
 use streams::HeldStreams;
 use survival::{Link, Survival};
 
-/// Where a session is; the diagram stands above.
+/// The state of a session; the diagram is above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     Negotiating,
     Open,
-    /// `awaiting` is the sequence number of the CHECKPOINT that goes before the close (decision 17).
+    /// `awaiting` is the sequence number of the CHECKPOINT before the close (decision 17).
     Draining {
         awaiting: Option<u64>,
     },
@@ -90,7 +90,7 @@ enum State {
 
 /// One end of a connection. The module's documentation has the calling order and the states.
 ///
-/// A copy is the same session in another life: for simulations that go more than one way from where it is.
+/// A copy is independent of the original: for simulations that explore several futures of one state.
 #[derive(Debug, Clone)]
 pub struct Session {
     role: Role,
@@ -106,7 +106,7 @@ pub struct Session {
     gathering: Manifest,
     held: HeldStreams,
     orphans: Orphans,
-    /// Follows from `inbound`.
+    /// Derived from `inbound`.
     unbound: Unbound,
     checkpoints: Checkpoints,
     level_zero: LevelZero,
@@ -115,7 +115,7 @@ pub struct Session {
     /// When the session began.
     epoch: Now,
     journal: Option<Journal>,
-    /// What has come to its end while records are read again.
+    /// The labelled entities that have ended while records are replayed.
     heard: Option<Vec<(Bytes, EntityKey, Status)>>,
     open_owned: usize,
     open_received: usize,
@@ -123,7 +123,7 @@ pub struct Session {
     last_status_sent: Instant,
     last_control_received: Instant,
     control: BytesMut,
-    /// Stream 0 at fixed intervals, where the configuration asks for it.
+    /// Sends stream 0 at fixed intervals, if the configuration asks for it.
     pace: Option<Pace>,
     /// Bytes at the beginning of `control` that do not wait for an interval: CAPABILITIES.
     greeting: usize,
@@ -134,7 +134,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new session. A client's CAPABILITIES are ready to be sent at once (decision 1).
+    /// Make a new session. A client's CAPABILITIES are ready to be sent immediately (decision 1).
     pub fn new(role: Role, config: SessionConfig, now: Now) -> Result<Self> {
         config.check()?;
         let unnamed = config.layer2.as_ref().is_some_and(|layer2| layer2.session.is_none());
@@ -187,37 +187,37 @@ impl Session {
         Ok(session)
     }
 
-    /// What both ends agreed on, once both CAPABILITIES have come.
+    /// Return what both ends agreed on, once both CAPABILITIES have arrived.
     pub fn agreement(&self) -> Option<Agreement> {
         self.agreement
     }
 
-    /// Whether the session is over.
+    /// Return whether the session is over.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Why the session is over, if it is, before its last events are polled.
+    /// Return why the session has ended, if it has, even before its last events are polled.
     pub fn end(&self) -> Option<&Reason> {
         self.ended.as_ref()
     }
 
-    /// Entities of ours without a terminal status.
+    /// Return the number of our entities without a terminal status.
     pub fn open_owned(&self) -> usize {
         self.open_owned
     }
 
-    /// Entities of the peer without a terminal status.
+    /// Return the number of the peer's entities without a terminal status.
     pub fn open_received(&self) -> usize {
         self.open_received
     }
 
-    /// What the session has seen so far.
+    /// Return the session's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What the session holds now.
+    /// Return what the session holds now.
     pub fn usage(&self) -> Usage {
         Usage {
             open_owned: self.open_owned,
@@ -229,25 +229,25 @@ impl Session {
         }
     }
 
-    /// The longest header taken, in bytes.
+    /// Return the longest accepted header, in bytes.
     pub fn max_header(&self) -> u32 {
         self.config.max_header
     }
 
-    /// The largest payload taken, in bytes.
+    /// Return the largest accepted payload, in bytes.
     pub fn max_payload(&self) -> u64 {
         self.config.max_payload
     }
 
-    /// The next thing to know, or `None`.
+    /// Return the next thing to know, or `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next thing to do on the connection, or `None`. Bytes for stream 0 come in pieces of at most `max`; at fixed
-    /// intervals, where the configuration asks for it, in whole blocks of [`STATUS_BLOCK`].
+    /// Return the next action on the connection, or `None`. Bytes for stream 0 are in pieces of at most `max`; at fixed
+    /// intervals, if the configuration asks for that, in whole blocks of [`STATUS_BLOCK`].
     ///
-    /// Where records are stored, nothing while there is one: [`poll_record`](Self::poll_record).
+    /// If records are stored, this returns nothing while there is one: [`poll_record`](Self::poll_record).
     pub fn poll_transmit(&mut self, max: usize) -> Option<Transmit> {
         if self.owes_record() {
             return None;
@@ -263,7 +263,7 @@ impl Session {
         self.transmits.pop_front()
     }
 
-    /// When [`Session::handle_timeout`] wants to be called.
+    /// Return when to call [`Session::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
             return None;
@@ -280,7 +280,7 @@ impl Session {
             .min()
     }
 
-    /// Does what has become due: heartbeats, time-outs of checkpoints and of manifest entries, the idle limit.
+    /// Handle what is due: heartbeats, timeouts of checkpoints and of manifest entries, the idle limit.
     pub fn handle_timeout(&mut self, now: Now) {
         if self.state == State::Closed {
             return;
@@ -322,7 +322,7 @@ impl Session {
         self.follow_up(now)
     }
 
-    /// Runs what a peer caused; its error closes the connection.
+    /// Pass on the result of a peer's input; an error closes the connection.
     fn guard<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome {
             self.close_with(error);
@@ -401,14 +401,14 @@ impl Session {
         self.transmits.push_back(Transmit::StopStream { stream, code });
     }
 
-    /// Says that whoever could not announce may try again.
+    /// Notify callers that could not announce that they may try again.
     fn capacity_came_free(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.events.push_back(Event::Capacity);
         }
     }
 
-    /// Bytes of stream 0, in order. An error has closed the session: keep polling.
+    /// Take bytes of stream 0, in order. An error has closed the session: continue polling.
     pub fn handle_control(&mut self, now: Now, bytes: Bytes) -> Result<()> {
         if self.state == State::Closed {
             return Ok(());
@@ -421,7 +421,7 @@ impl Session {
         self.guard(acknowledged)
     }
 
-    /// Handles the frames that are whole.
+    /// Handle the complete frames.
     fn take_frames(&mut self, now: Now) -> Result<()> {
         loop {
             let aside = self.sets_bytes_aside();

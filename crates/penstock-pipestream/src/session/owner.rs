@@ -1,4 +1,4 @@
-//! The entities that we send: announcing, failing, and what the receiver says of them.
+//! The entities that we send: announcing, failing, and what the receiver reports about them.
 //!
 //! ```text
 //!               announce()           STATUS COMPLETE or FAILED of the receiver
@@ -26,25 +26,25 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
 
-/// Bytes that an entity may be called by, at most.
+/// The most bytes of an entity's label.
 pub const MAX_LABEL: usize = 1_024;
 
-/// What we know of an entity of ours that has no terminal status yet.
+/// The state of one of our entities that has no terminal status yet.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Outbound {
     parent_id: u32,
     /// Its children's scope at layer 1.
     child: Option<ScopeKey>,
     dehydrated: bool,
-    /// Whether its last child has been announced.
+    /// Whether its last child was announced.
     ended: bool,
-    /// What its policy makes of it, once the receiver has released its children's scope.
+    /// The result under its policy, once the receiver has released its children's scope.
     released: Option<ResolutionState>,
-    /// Whether we have said FAILED, SKIPPED or ABANDONED.
+    /// Whether we have sent FAILED, SKIPPED or ABANDONED.
     gave_up: bool,
-    /// Why it fails: ours, or the peer's 0xC0.
+    /// Why it fails: our reason, or the peer's 0xC0.
     pub(super) reason: Option<Box<Reason>>,
-    /// What layer 2 knows of it.
+    /// Its layer-2 state.
     pub(super) layer2: Option<Box<Sent>>,
 }
 
@@ -69,39 +69,41 @@ impl Outbound {
         self.child
     }
 
-    /// Whether its stream is to be opened again on a new connection: not if it is given up, or waits to be sent again.
+    /// Return whether its stream must be opened again on a new connection: not if it was given up, or waits for a
+    /// retry.
     pub(super) fn is_to_be_sent(&self) -> bool {
         !self.gave_up && !self.layer2.as_ref().is_some_and(|layer2| layer2.waits())
     }
 }
 
-/// The key of a manifest's entry.
+/// Return the key of a manifest's entry.
 pub(super) fn entry(key: EntityKey) -> EntryKey {
     EntryKey { scope: key.scope, entity: key.entity }
 }
 
 impl Session {
-    /// Assigns the next ID and queues its PENDING, and DEHYDRATING with it (decisions 7 and 9). `None` is
-    /// back-pressure: [`Event::Capacity`] says when to try again.
+    /// Assign the next ID and queue its PENDING, together with DEHYDRATING (decisions 7 and 9). `None` is
+    /// back-pressure: [`Event::Capacity`] reports when to try again.
     ///
-    /// A child goes into its parent's scope at layer 1, and into the root scope at layer 0.
+    /// A child is in its parent's scope at layer 1, and in the root scope at layer 0.
     ///
     /// # Errors
     ///
-    /// Nothing was sent. DEPTH_EXCEEDED: the parent is as deep as the agreement allows. WINDOW_EXCEEDED: the scope
-    /// has had as many entities as the agreement allows, or, at layer 0, the parent has more children than the window
-    /// holds (decision 12). Misuse otherwise.
+    /// Nothing was sent. DEPTH_EXCEEDED: the parent is as deep as the agreement allows. WINDOW_EXCEEDED: the scope has
+    /// had as many entities as the agreement allows, or, at layer 0, the parent has more children than the window holds
+    /// (decision 12). Misuse otherwise.
     pub fn announce(&mut self, now: Now, parent: Option<EntityKey>, dehydrate: bool) -> Result<Option<Ticket>> {
         self.announce_labelled(now, parent, dehydrate, None, Bytes::new())
     }
 
-    /// [`announce`](Self::announce)s an entity under a name that its owner finds it by after a restart, at most 1 KiB and
-    /// stored with the session, or empty. A policy governs the children of a dehydrated entity, and goes into its header.
+    /// Announce an entity like [`announce`](Self::announce), with a label by which its owner finds it after a restart,
+    /// of at most 1 KiB and stored with the session, or empty. A policy applies to the children of a dehydrated entity,
+    /// and is sent in its header.
     ///
     /// # Errors
     ///
-    /// Those of `announce`; misuse without layer 2, for a longer label, and for a policy of an entity that is not dehydrated;
-    /// ENTITY_INVALID for a policy that cannot be.
+    /// Those of `announce`; misuse without layer 2, for a longer label, and for a policy of an entity that is not
+    /// dehydrated; ENTITY_INVALID for an invalid policy.
     pub fn announce_labelled(
         &mut self,
         now: Now,
@@ -187,7 +189,7 @@ impl Session {
         None
     }
 
-    /// The scope that a child is announced in, and its parent's ID on the wire.
+    /// Return the scope in which a child is announced, and its parent's ID on the wire.
     fn place_of_child(&self, parent: Option<EntityKey>, dehydrate: bool) -> Result<(u16, u32)> {
         let root = self.role.root_scope();
         let Some(key) = parent else { return Ok((root, 0)) };
@@ -249,7 +251,7 @@ impl Session {
         Ok(Ticket { key, parent_id, depth, child_scope: child })
     }
 
-    /// Writes into a header what the session knows: the IDs, and the metadata of decisions 9 and 10.
+    /// Set the fields of a header that the session knows: the IDs, and the metadata of decisions 9 and 10.
     pub fn bind_header(&self, ticket: &Ticket, header: &mut EntityHeader) {
         header.entity_id = ticket.key.entity;
         header.parent_id = ticket.parent_id;
@@ -288,17 +290,17 @@ impl Session {
         scope.get_mut(key.entity)
     }
 
-    /// After the last child: BARRIER S=0 for its scope (decision 11), or a CHECKPOINT at layer 0 (decision 12).
+    /// End a parent's children: BARRIER S=0 for its scope (decision 11), or a CHECKPOINT at layer 0 (decision 12).
     ///
     /// # Errors
     ///
-    /// Misuse when the parent was not dehydrated, is unknown, or its children were ended before.
+    /// Misuse if the parent was not dehydrated, is unknown, or its children were ended before.
     pub fn end_children(&mut self, now: Now, parent: EntityKey) -> Result<()> {
         self.note(Some(now), || Input::EndChildren { parent });
         let known = self.outbound(parent).filter(|known| known.dehydrated && !known.ended);
         let child = match known {
             Some(known) => known.child,
-            // At layer 0 a parent fails without waiting for its children: nothing is left to end.
+            // At layer 0 a parent fails without waiting for its children, so there is nothing to end.
             None if self.layer() == 0 && self.outbound(parent).is_none() => return Ok(()),
             None => return Err(Misuse::NoChildren.into()),
         };
@@ -314,12 +316,12 @@ impl Session {
         }
     }
 
-    /// Ends the announcements of our root scope by a BARRIER with parent 0, which is allowed and never required
-    /// (decision 11); [`Event::Released`] brings the digest.
+    /// End the announcements of our root scope by a BARRIER with parent 0, which is allowed but never required
+    /// (decision 11); [`Event::Released`] has the digest.
     ///
     /// # Errors
     ///
-    /// Misuse when they were ended before, or nothing has been negotiated yet.
+    /// Misuse if they were ended before, or before the negotiation.
     pub fn end_root(&mut self, now: Now) -> Result<()> {
         self.agreed()?;
         self.note(Some(now), || Input::EndRoot);
@@ -346,13 +348,13 @@ impl Session {
         self.send_frame(&Frame::Barrier(barrier));
     }
 
-    /// An entity of ours that we cannot deliver (decision 8). The receiver's echo resolves it.
+    /// Give up one of our entities that we cannot deliver (decision 8). The receiver's echo resolves it.
     pub(super) fn give_up(&mut self, now: Now, key: EntityKey, reason: Reason) {
         let status = self.giving_up(key);
         self.give_up_as(now, key, status, reason);
     }
 
-    /// Gives an entity of ours up, and says whether that was news.
+    /// Give up one of our entities, and return whether it was not given up before.
     pub(super) fn give_up_as(&mut self, now: Now, key: EntityKey, status: Status, reason: Reason) -> bool {
         let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.gave_up) else { return false };
         entity.gave_up = true;
@@ -364,7 +366,7 @@ impl Session {
         true
     }
 
-    /// A STATUS of the receiver about an entity of ours.
+    /// Handle a STATUS of the receiver about one of our entities.
     pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         if matches!(frame.status, Status::Pending | Status::Dehydrating) {
             return Err(Violation::ForeignStatus { status: frame.status, scope: frame.scope_id }.into());
@@ -419,7 +421,7 @@ impl Session {
         }
     }
 
-    /// What YIELDED and DEFERRED carry.
+    /// Handle the extension of YIELDED and DEFERRED.
     fn hear_extension(&mut self, key: EntityKey, extension: Option<&Extension>) {
         match extension {
             Some(Extension::Yield { reason, token }) => {
@@ -436,8 +438,8 @@ impl Session {
     fn resolve_ours(&mut self, now: Now, key: EntityKey, status: Status) -> Result<()> {
         let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
         if status == Status::Complete && entity.child.is_some() {
-            // The receiver never completes a dehydrated entity before its barrier (decision 9), and never against its
-            // policy, which below layer 2 is STRICT (decision 11).
+            // The receiver must not complete a dehydrated entity before its barrier (decision 9), or against its
+            // policy, which is STRICT below layer 2 (decision 11).
             match entity.released {
                 Some(ResolutionState::Resolved | ResolutionState::Partial) => {}
                 Some(ResolutionState::Active | ResolutionState::Failed) => {
@@ -471,7 +473,7 @@ impl Session {
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: true });
         self.capacity_came_free();
         if unended {
-            // A parent at layer 0 that failed before its last child: others may have waited for its end.
+            // This parent at layer 0 failed before its last child; others may have waited for its end.
             self.end_own_level_zero()?;
         }
         self.evaluate_checkpoints(now);
@@ -479,7 +481,7 @@ impl Session {
         Ok(())
     }
 
-    /// SCOPE_DIGEST for a scope of ours: equal to our own, or the connection goes (decision 11).
+    /// Handle SCOPE_DIGEST for one of our scopes: it must equal our own, otherwise the connection closes (decision 11).
     pub(super) fn handle_digest_of_ours(&mut self, theirs: &ScopeDigest) -> Result<()> {
         let scope_id = theirs.scope_id;
         let at = |error: Error| error.at(u32::from(scope_id), 0);
@@ -496,7 +498,7 @@ impl Session {
         Ok(())
     }
 
-    /// BARRIER S=1: the receiver has released a scope of ours.
+    /// Handle BARRIER S=1: the receiver has released one of our scopes.
     pub(super) fn handle_release(&mut self, now: Now, barrier: Barrier) -> Result<()> {
         let scope_id = barrier.barrier_id;
         let at = |error: Error| error.at(u32::from(scope_id), barrier.parent_id);
@@ -531,12 +533,12 @@ impl Session {
     }
 }
 
-/// Metadata keys of the protocol (decisions 9 to 11).
+/// The protocol's metadata keys (decisions 9 to 11).
 pub(super) mod metadata {
     pub(in crate::session) use crate::frame::{CHILD_SCOPE, DEHYDRATED};
 
     pub(in crate::session) const PARENT_SCOPE: &str = "pipestream.parent-scope";
-    /// Which attempt a stream belongs to, decimal, where a policy has retries.
+    /// The attempt to which a stream belongs, decimal, if a policy has retries.
     pub(in crate::session) const ATTEMPT: &str = "pipestream.attempt";
     pub(in crate::session) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 }

@@ -1,14 +1,16 @@
-//! Stream 0 at fixed intervals (section 10.6): what it carries, and when, says nothing of what is being processed.
+//! Stream 0 at fixed intervals (section 10.6), so that its content and its timing reveal nothing about what is
+//! processed.
 //!
 //! ```text
 //!  idle   CAPABILITIES   [heartbeats]        [heartbeats]        [heartbeats]        ...
 //!  busy   CAPABILITIES   [frames, heartb.]   [frames, frames]    [frames, heartb.]   ...
-//!         at once        └ 1,152 bytes, once an interval, with nothing between
+//!         immediately    └ 1,152 bytes, once an interval, with nothing between
 //! ```
 //!
-//! A block that frames do not fill is filled with heartbeats, STATUS UNSPECIFIED of the connection, which every peer ignores
-//! (section 5.1.3) and which no session counts. A frame that does not fit goes on in the next block. The intervals are counted from
-//! the beginning of the session; the end of a session is not hidden, so what is left goes at once then, in whole blocks too.
+//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection, which every peer
+//! ignores (section 5.1.3) and no session counts. A frame that does not fit continues in the next block. The intervals
+//! are counted from the beginning of the session. The end of a session is not hidden, so the remaining bytes are then
+//! sent immediately, in whole blocks too.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use super::survival::Link;
 use super::{Session, State};
 use crate::Frame;
 
-/// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the least size that every path carries.
+/// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the minimum size that every path carries.
 pub const STATUS_BLOCK: usize = 1_152;
 
 /// When stream 0 may be written to.
@@ -34,12 +36,12 @@ impl Pace {
         Self { interval, next: start + interval, due: false }
     }
 
-    /// The connection is lost, and with it what was due.
+    /// Stop the intervals, because the connection was lost.
     pub(super) fn interrupt(&mut self) {
         self.due = false;
     }
 
-    /// Ticks that were missed are left out, so that two blocks never go together.
+    /// Advance to the next interval. Missed intervals are skipped, so that two blocks are never sent together.
     fn tick(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.next).as_nanos();
         let missed = u32::try_from(late / self.interval.as_nanos().max(1)).unwrap_or(u32::MAX - 1);
@@ -49,17 +51,18 @@ impl Pace {
 }
 
 impl Session {
-    /// Bytes for stream 0 that [`poll_transmit`](Self::poll_transmit) has not given out: those that wait for the next interval.
+    /// Return how many bytes for stream 0 wait for the next interval, and were not returned by
+    /// [`poll_transmit`](Self::poll_transmit).
     pub fn queued_control(&self) -> usize {
         self.control.len()
     }
 
-    /// Whether stream 0 is written to at fixed intervals.
+    /// Return whether stream 0 is written to at fixed intervals.
     pub fn is_paced(&self) -> bool {
         self.pace.is_some() && self.state != State::Closed
     }
 
-    /// When the next block is due, once both CAPABILITIES have come over the present connection.
+    /// Return when the next block is due, once both CAPABILITIES have arrived over the present connection.
     pub(super) fn next_block(&self) -> Option<Instant> {
         let greeted = match self.survival.link {
             Link::Up => self.agreement.is_some(),
@@ -77,7 +80,7 @@ impl Session {
         }
     }
 
-    /// The next bytes for stream 0 of a session that sends at fixed intervals.
+    /// Return the next bytes for stream 0 of a session that sends at fixed intervals.
     pub(super) fn poll_block(&mut self, max: usize) -> Option<Bytes> {
         if self.greeting > 0 {
             let length = self.greeting.min(self.control.len()).min(max.max(1));
@@ -94,7 +97,7 @@ impl Session {
         }
         let block = self.control.split_to(STATUS_BLOCK).freeze();
         if last && self.control.len() < HEARTBEAT {
-            // The rest of a heartbeat: nothing follows it.
+            // Only the rest of a heartbeat is left, and nothing follows it.
             self.control = BytesMut::new();
         }
         Some(block)

@@ -1,4 +1,4 @@
-//! The entities that we receive: announcements, the owner's failures, and the terminal status that we give.
+//! The entities that we receive: announcements, the owner's failures, and the terminal status that we send.
 //!
 //! ```text
 //!  plain:       announced ──header──► receiving ──complete()──► COMPLETE
@@ -9,7 +9,7 @@
 //!               children ──all terminal, BARRIER──► gathered ┴─► COMPLETE only if both went well, else FAILED
 //! ```
 //!
-//! At layer 0 a CHECKPOINT stands for the BARRIER, and a failed payload does not wait (decisions 12 and 14).
+//! At layer 0 a CHECKPOINT replaces the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
 use serde::{Deserialize, Serialize};
 
@@ -28,23 +28,23 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Extension, StatusFrame};
 
-/// How an entity's own bytes are doing.
+/// The state of an entity's own bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Payload {
-    /// No header has come.
+    /// No header has arrived.
     #[default]
     Awaited,
     /// A stream was accepted.
     Receiving,
     /// Verified and delivered.
     Delivered,
-    /// Failed, ours or the owner's.
+    /// Failed, at our end or the owner's.
     Failed,
-    /// Failed, and its owner may send it again (layer 2).
+    /// Failed, and its owner may retry it (layer 2).
     SetAside,
 }
 
-/// The streams that an entity's payload comes by.
+/// The streams that carry an entity's payload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) enum Streams {
     #[default]
@@ -54,35 +54,36 @@ pub(super) enum Streams {
         tracker: Box<ChunkTracker>,
         streams: Vec<u64>,
     },
-    /// They came by a connection that was lost, and nothing is awaited: what is sent again is stopped.
+    /// They arrived over a connection that was lost, and nothing more is expected: streams that are sent again are
+    /// stopped.
     Former,
 }
 
-/// What we know of a received entity that has no terminal status yet.
+/// The state of a received entity that has no terminal status yet.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Inbound {
     pub(super) payload: Payload,
     pub(super) streams: Streams,
     pub(super) header_seen: bool,
-    /// From the header; 0 until it has come.
+    /// From the header; 0 until it has arrived.
     pub(super) parent_id: u32,
-    /// Whether DEHYDRATING or the header says that it has children.
+    /// Whether DEHYDRATING or the header states that it has children.
     pub(super) dehydrated: bool,
     /// Its children's scope, from its header or its BARRIER (decision 10).
     pub(super) child: Option<u16>,
-    /// The scope that its owner took for its children, if it takes them in the order of its DEHYDRATINGs.
+    /// The scope that its owner uses for its children, if scopes are assigned in the order of DEHYDRATING frames.
     pub(super) expected_child: u16,
-    /// How many children it may have (decision 11).
+    /// The most children that it may have (decision 11).
     pub(super) max_children: u64,
-    /// Children by header at layer 0.
+    /// The number of its children by their headers, at layer 0.
     pub(super) children: u64,
-    /// What its policy makes of it, once all its descendants are terminal.
+    /// The result under its policy, once all its descendants are terminal.
     pub(super) gathered: Option<Status>,
-    /// Why it fails, where somebody said so.
+    /// Why it fails, if a reason was given.
     pub(super) reason: Option<Box<Reason>>,
-    /// What its header says of its children's failures (layer 2).
+    /// The policy in its header for its children's failures (layer 2).
     pub(super) policy: Option<Box<Policy>>,
-    /// What layer 2 knows of it.
+    /// Its layer-2 state.
     pub(super) layer2: Option<Box<Received>>,
 }
 
@@ -100,7 +101,7 @@ impl Session {
         scope.get_mut(key.entity)
     }
 
-    /// A STATUS of the owner about an entity in a scope of its own.
+    /// Handle a STATUS of the owner about an entity in one of its scopes.
     pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         let opens = !self.inbound.contains_key(&frame.scope_id);
         if opens {
@@ -135,13 +136,13 @@ impl Session {
         }
     }
 
-    /// What holds for every STATUS of an owner: the depth of its scope, a cursor only where it could be ours, an
-    /// entity that was announced (PENDING excepted).
+    /// Check what applies to every STATUS of an owner: the depth of its scope, a cursor only where it could be ours, an
+    /// announced entity (except for PENDING).
     fn check_status_of_theirs(&mut self, frame: &StatusFrame) -> Result<Place> {
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else {
             return Err(Violation::UnknownScope { scope: frame.scope_id }.into());
         };
-        // The first STATUS of a scope that is not bound yet claims its depth; the binding checks it (decision 10).
+        // The first STATUS of a scope that is not bound yet claims its depth, which the binding checks (decision 10).
         let depth = *scope.depth.get_or_insert(frame.depth);
         if depth != frame.depth {
             return Err(Violation::Depth { depth: frame.depth, expected: depth }.into());
@@ -161,7 +162,7 @@ impl Session {
         self.inbound.insert(scope_id, Scope::child(key, None, None));
     }
 
-    /// The scope, opened without a parent if nothing has named it yet.
+    /// Return the scope, opened without a parent if nothing has named it yet.
     pub(super) fn scope_or_unbound(&mut self, scope_id: u16) -> Option<&mut Scope<Inbound>> {
         if !self.inbound.contains_key(&scope_id) {
             self.open_unbound(scope_id);
@@ -177,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Decisions 6 and 14: the next ID, inside the window, within the limits.
+    /// Handle PENDING (decisions 6 and 14): it must have the next ID, inside the window, within the limits.
     fn handle_pending(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         let agreement = self.agreed()?;
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else { return Ok(()) };
@@ -214,7 +215,7 @@ impl Session {
         self.admit_held(now, key)
     }
 
-    /// Decisions 9 and 10.
+    /// Handle DEHYDRATING (decisions 9 and 10).
     fn handle_dehydrating(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         let agreement = self.agreed()?;
         if agreement.layer > 0 && frame.depth >= agreement.max_scope_depth {
@@ -238,7 +239,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes that an entity has children; the manifest follows it from here on.
+    /// Record that an entity has children, which the manifest tracks from here on.
     pub(super) fn mark_dehydrated(&mut self, now: Now, key: EntityKey) {
         let max_children = self.max_children(1);
         let at_layer_zero = self.layer() == 0;
@@ -263,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Children that a parent may have whose original has so many MiB, rounded up (decision 11).
+    /// Return how many children a parent may have whose original has this many MiB, rounded up (decision 11).
     pub(super) fn max_children(&self, mib: u64) -> u64 {
         self.config.children_per_mib.saturating_mul(mib).min(self.config.max_children)
     }
@@ -289,7 +290,7 @@ impl Session {
             message: "its owner could not deliver it".to_owned(),
         });
         if waits {
-            // Decision 14: the failure is reported at once, the STATUS waits for the barrier.
+            // Decision 14: the failure is reported immediately, but the STATUS waits for the barrier.
             if let Some(entity) = self.inbound_mut(key).filter(|_| frame.status.is_layer2()) {
                 entity.layer2_mut().owner_gave = Some(frame.status);
             }
@@ -301,8 +302,8 @@ impl Session {
         Ok(())
     }
 
-    /// The payload was verified and is safe where it goes. For a dehydrated entity the STATUS waits until its
-    /// children are gathered. Nothing happens when the entity is resolved already.
+    /// Record that the payload was verified and stored. For a dehydrated entity the STATUS waits until its children are
+    /// gathered. Nothing happens if the entity is already resolved.
     pub fn complete(&mut self, now: Now, key: EntityKey) {
         self.note(Some(now), || Input::Complete { key });
         let Some(entity) = self.inbound_mut(key) else { return };
@@ -318,8 +319,8 @@ impl Session {
         }
     }
 
-    /// Fails an entity. A received one is rejected with an 0xC0 ERROR and STATUS FAILED, its streams are stopped; one
-    /// of ours is given up. Nothing happens when the entity is resolved already.
+    /// Fail an entity. A received one is rejected with an 0xC0 ERROR and STATUS FAILED, and its streams are stopped;
+    /// one of ours is given up. Nothing happens if the entity is already resolved.
     pub fn fail(&mut self, now: Now, key: EntityKey, reason: Reason) {
         if self.state == State::Closed {
             return;
@@ -329,14 +330,15 @@ impl Session {
             self.give_up(now, key, reason);
         } else if self.inbound(key).is_some_and(|entity| entity.payload != Payload::SetAside) {
             if self.layer() > 0 && self.held.is_dehydrated(key.scope, key.entity) {
-                // Its stream was reset before its DEHYDRATING came, and its children's scope still needs a parent.
+                // Its stream was reset before its DEHYDRATING arrived, and its children's scope still needs a parent.
                 self.mark_dehydrated(now, key);
             }
             self.reject(now, key, reason);
         }
     }
 
-    /// Decision 14: STOP_SENDING, an 0xC0 ERROR, STATUS FAILED; a dehydrated entity's STATUS waits at layer 1.
+    /// Reject an entity (decision 14): STOP_SENDING, an 0xC0 ERROR, STATUS FAILED; at layer 1 a dehydrated entity's
+    /// STATUS waits.
     pub(super) fn reject(&mut self, now: Now, key: EntityKey, reason: Reason) {
         let waits = self.layer() > 0;
         if self.inbound(key).is_none_or(|entity| entity.payload == Payload::Failed)
@@ -359,13 +361,13 @@ impl Session {
         }
     }
 
-    /// Stops what an entity's payload comes by.
+    /// Stop the streams of an entity's payload.
     pub(super) fn drop_streams(&mut self, key: EntityKey, code: ErrorCode) {
         let Some(entity) = self.inbound_mut(key) else { return };
         let streams = match std::mem::take(&mut entity.streams) {
             Streams::None => Vec::new(),
             Streams::Former => {
-                // It still comes again once.
+                // The streams are still to arrive once more.
                 entity.streams = Streams::Former;
                 Vec::new()
             }
@@ -375,13 +377,13 @@ impl Session {
         for stream in streams {
             self.stop_stream(stream, code);
         }
-        // A dehydrated entity's held header still has to bind its children's scope.
+        // A dehydrated entity's held header must still bind its children's scope.
         if !self.inbound(key).is_some_and(|entity| entity.dehydrated && entity.child.is_none()) {
             self.stop_held(key, code);
         }
     }
 
-    /// The terminal STATUS of a dehydrated entity, once its payload is decided and its children are gathered.
+    /// Send the terminal STATUS of a dehydrated entity, once its payload is decided and its children are gathered.
     pub(super) fn settle_parent(&mut self, now: Now, key: EntityKey) {
         let Some(entity) = self.inbound_mut(key) else { return };
         let Some(outcome) = entity.gathered else { return };
@@ -399,7 +401,7 @@ impl Session {
         }
     }
 
-    /// Gives a received entity its terminal status and tells the owner, with the cursor if that moved (decision 8).
+    /// Set a received entity's terminal status and send it to the owner, with the cursor if that moved (decision 8).
     pub(super) fn resolve_theirs(&mut self, now: Now, key: EntityKey, status: Status, reason: Option<Reason>) {
         self.resolve_with(now, key, status, reason, None);
     }

@@ -1,5 +1,5 @@
-//! Layer 2 at the receiver (decision 19): entities that fail and come again, that take too long, that wait under a
-//! yield token, and that are set aside under a claim check.
+//! Layer 2 at the receiver (decision 19): entities that fail and are retried, that take too long, that wait under a
+//! yield token, and that are deferred under a claim check.
 //!
 //! ```text
 //!              fail(), a time-out: FAILED           owner's RETRYING
@@ -28,36 +28,36 @@ use crate::time::Now;
 use crate::yield_token::{self, StoppingPoint};
 use crate::{EntityHeader, Extension, StatusFrame};
 
-/// What layer 2 knows of a received entity; most have nothing of it.
+/// The layer-2 state of a received entity; most have none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Received {
-    /// How often it has failed and was to come again.
+    /// How often it has failed and could be retried.
     failures: u32,
-    /// When its policy's time is over.
+    /// When its policy's time ends.
     #[serde(with = "crate::stored::optional_moment")]
     deadline: Option<Instant>,
-    /// The yield whose token is out.
+    /// The yield whose token was sent.
     yielded: Option<Yielded>,
     /// The status with which its owner gave it up; its own waits for the barrier.
     pub(super) owner_gave: Option<Status>,
-    /// Whether a claim check was asked for.
+    /// Whether a claim check was requested.
     claim_wanted: bool,
-    /// Of a parent whose children are gathered: how many of them are COMPLETE, of how many.
+    /// For a parent whose children are gathered: how many of them are COMPLETE, of how many.
     children: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Yielded {
     number: u64,
-    /// Empty: there is no state to go on from.
+    /// Empty: there is no state from which to resume.
     #[serde(with = "crate::stored::byte_string")]
     state_checksum: Bytes,
-    /// What its token says was the last checkpoint.
+    /// The last checkpoint according to its token.
     checkpoint: Option<String>,
 }
 
 impl Inbound {
-    /// What somebody has been told of it, and is to answer.
+    /// Return the event for it that the owner must still answer.
     pub(super) fn owed(&self, key: EntityKey, scopes: &PeerScopes) -> Option<Event> {
         if self.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted) {
             let reason = self.reason.as_deref().cloned();
@@ -73,46 +73,47 @@ impl Inbound {
         self.layer2.get_or_insert_default()
     }
 
-    /// The state that its token was made for is gone with its bytes: they come again, and its processing begins anew.
+    /// Discard the state of its token, because its bytes were lost: they are sent again, and its processing starts
+    /// over.
     pub(super) fn lose_state(&mut self) {
         if let Some(yielded) = self.layer2.as_mut().and_then(|layer2| layer2.yielded.as_mut()) {
             yielded.state_checksum.clear();
         }
     }
 
-    /// The entity has come to a point from which no token goes on.
+    /// Void the token, because the entity has reached a point from which no token can resume it.
     pub(super) fn void_token(&mut self) {
         if let Some(layer2) = &mut self.layer2 {
             layer2.yielded = None;
         }
     }
 
-    /// Which of its attempts is the present one, or, while it is set aside, was the last.
+    /// Return the number of its present attempt, or, while it waits for a retry, of the last one.
     fn attempt(&self) -> u32 {
         let failures = self.layer2.as_ref().map_or(0, |layer2| layer2.failures);
         if self.payload == Payload::SetAside { failures } else { failures + 1 }
     }
 }
 
-/// What a header says about the attempt that its stream belongs to.
+/// The attempt of a stream according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It is the one that is awaited.
+    /// The expected attempt.
     Present,
-    /// It belongs to one that has failed.
+    /// An attempt that has failed.
     Past,
-    /// Its RETRYING has not come.
+    /// An attempt whose RETRYING has not arrived.
     Early,
 }
 
 impl Session {
-    /// What becomes of a received entity that fails with a code; `last` if it cannot come again anyway.
+    /// Return what happens to a received entity that fails with a code; `last` if it cannot be retried anyway.
     fn fate_of_theirs(&self, key: EntityKey, code: ErrorCode, last: bool) -> Fate {
         let Some(scope) = self.inbound.get(&key.scope) else { return Fate::Ends(Status::Failed) };
         let (Some(policy), Some(entity)) = (scope.policy.as_deref(), self.inbound(key)) else {
             return Fate::Ends(Status::Failed);
         };
-        // Once a parent has failed, which its owner knows by an 0xC0 that went before, there is nothing to retry for.
+        // Once a parent has failed, which its owner knows by a preceding 0xC0, there is nothing to retry for.
         let parent_failed = scope
             .parent
             .and_then(|parent| self.inbound(parent))
@@ -121,7 +122,7 @@ impl Session {
         policy.fate(code, entity.layer2.as_ref().map_or(0, |layer2| layer2.failures), again)
     }
 
-    /// Whether a failure is not the last word; then the entity has been set aside until its owner says RETRYING.
+    /// Return whether a failure is not final; then the entity waits for its owner's RETRYING.
     pub(super) fn sets_aside(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
         if self.fate_of_theirs(key, reason.code, false) != Fate::Retry {
             return false;
@@ -156,7 +157,7 @@ impl Session {
         let code = reason.as_ref().map_or(ErrorCode::NoError, |reason| reason.code);
         match self.fate_of_theirs(key, code, true) {
             Fate::Ends(status) => self.resolve_theirs(now, key, status, reason),
-            // Not for what cannot come again.
+            // The entity cannot be retried, so the failure is final.
             Fate::Retry => self.resolve_theirs(now, key, Status::Failed, reason),
             Fate::Defer => self.want_claim(key, reason),
         }
@@ -171,7 +172,7 @@ impl Session {
         }
     }
 
-    /// The owner sends an entity again: RETRYING.
+    /// Return the owner sends an entity again: RETRYING.
     pub(super) fn handle_retrying(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {
@@ -183,7 +184,7 @@ impl Session {
         };
         let claimed = |entity: &Inbound| entity.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted);
         if self.inbound(key).is_some_and(claimed) {
-            // Its time was over before this came, and it only waits for its claim check.
+            // Its time was already over, and it only waits for its claim check.
             self.counters.late_statuses += 1;
             return Ok(());
         }
@@ -196,7 +197,7 @@ impl Session {
         self.admit_held(now, key)
     }
 
-    /// Which attempt a stream belongs to. Without the metadata it is the one that can come next.
+    /// Return the attempt to which a stream belongs. Without the metadata it is the next possible one.
     pub(super) fn attempt_of(&self, key: EntityKey, header: &EntityHeader) -> Result<Attempt> {
         let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(Attempt::Present) };
         let set_aside = entity.payload == Payload::SetAside;
@@ -204,7 +205,7 @@ impl Session {
         let Some(named) = header.metadata.get(super::owner::metadata::ATTEMPT) else {
             return Ok(if set_aside { Attempt::Early } else { Attempt::Present });
         };
-        // As it is written: from 1, without a sign or a zero before it.
+        // In its canonical form: from 1, without a sign or leading zeros.
         let number = named.parse::<u32>().ok().filter(|number| *number > 0 && number.to_string() == *named);
         match number {
             Some(number) if number < next => Ok(Attempt::Past),
@@ -213,7 +214,7 @@ impl Session {
         }
     }
 
-    /// Starts an entity's time anew, if its policy has one.
+    /// Restart an entity's timer, if its policy has one.
     pub(super) fn start_timer(&mut self, now: Now, key: EntityKey, more: std::time::Duration) {
         let timeout =
             self.inbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).and_then(|policy| policy.timeout);
@@ -234,12 +235,13 @@ impl Session {
         }
     }
 
-    /// Entities whose policy's time is over.
+    /// Handle entities whose policy's time is over.
     pub(super) fn expire_children(&mut self, now: Now) {
         while let Some((_, key)) = self.resilience.deadlines.first().copied().filter(|(at, _)| *at <= now.instant) {
             self.stop_timer(key);
             let Some(entity) = self.inbound(key) else { continue };
-            // A parent whose own bytes are there has its children's time, and what waits for a claim check has ended.
+            // A parent whose own bytes have arrived is limited by its children's times, and an entity that waits for a
+            // claim check has ended.
             if matches!(entity.payload, Payload::Delivered | Payload::Failed) {
                 continue;
             }
@@ -253,10 +255,10 @@ impl Session {
         }
     }
 
-    /// Says that a received entity waits, and hands its owner the token to go on with: STATUS YIELDED. It goes on by
-    /// [`Layer2Event::Resumed`], from this point only where that has a state_checksum which is still the entity's: until
-    /// [`note_state`](Self::note_state) says another one, and its bytes do not come again. It may also be ended meanwhile,
-    /// which makes the token worthless.
+    /// Suspend a received entity and send its owner the token for resuming it: STATUS YIELDED. [`Layer2Event::Resumed`]
+    /// resumes it. That happens from this point only if the point has a state_checksum that is still the entity's:
+    /// until [`note_state`](Self::note_state) states another one, or its bytes are sent again. The entity may also be
+    /// ended meanwhile, which voids the token.
     ///
     /// # Errors
     ///
@@ -283,9 +285,9 @@ impl Session {
         Ok(())
     }
 
-    /// A stopping point of a received entity with what the session knows (section 9.6): how many of the entity's children are
-    /// COMPLETE and how many were announced so far, and the last checkpoint that was satisfied in the entity's scope or, where
-    /// none was, in the session. The rest is left as the caller gives it.
+    /// Add to a stopping point of a received entity what the session knows (section 9.6): how many of the entity's
+    /// children are COMPLETE and how many were announced so far, and the last satisfied checkpoint in the entity's
+    /// scope or, if there is none, in the session. The other fields stay as the caller set them.
     pub fn stopping_point(&self, key: EntityKey, validation: StoppingPointValidation) -> StoppingPointValidation {
         let entity = self.inbound(key);
         let gathered = entity.and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.children);
@@ -299,7 +301,7 @@ impl Session {
         }
     }
 
-    /// The children of a parent are gathered, and their scope is about to go.
+    /// Record the counts of a parent whose children are gathered, before their scope is removed.
     pub(super) fn note_children(&mut self, parent: EntityKey, scope: u16) {
         if self.layer() < 2 {
             return;
@@ -310,8 +312,8 @@ impl Session {
         }
     }
 
-    /// The state of a waiting entity has changed since its yield: its token is good only for the state that it was
-    /// made for (section 9.6). Nothing happens when the entity does not wait.
+    /// Record that the state of a waiting entity has changed since its yield: its token is valid only for the state for
+    /// which it was made (section 9.6). Nothing happens if the entity does not wait.
     pub fn note_state(&mut self, key: EntityKey, state_checksum: Bytes) {
         self.note(None, || Input::NoteState { key, state_checksum: state_checksum.clone() });
         let yielded =
@@ -321,7 +323,8 @@ impl Session {
         }
     }
 
-    /// 0xC4 RESUME of the owner: PROCESSING, or an 0xC0 that says why not. The entity lives on either way.
+    /// Handle the owner's 0xC4 RESUME: answer with PROCESSING, or with an 0xC0 that says why not. The entity stays open
+    /// either way.
     pub(super) fn handle_resume(&mut self, now: Now, scope_id: u16, entity_id: u32, token: &Bytes) -> Result<()> {
         if self.role.owns(scope_id) {
             return Err(Error::from(Violation::ResumeScope).at(u32::from(scope_id), entity_id));
@@ -347,7 +350,7 @@ impl Session {
         Ok(())
     }
 
-    /// Uses a token up. `None` when it is good, and its state is not what it was.
+    /// Consume a token. `None` if it is valid but its state has changed.
     fn open_token(&mut self, key: EntityKey, token: &Bytes) -> Result<Option<StoppingPoint>> {
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
@@ -364,8 +367,8 @@ impl Session {
         Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
     }
 
-    /// Sets a received entity aside for good under a claim check: STATUS DEFERRED, which is terminal. The claim check
-    /// must be stored before. Says whether the entity was still open; if not, the claim check is void.
+    /// Defer a received entity for good under a claim check: STATUS DEFERRED, which is terminal. The claim check must
+    /// be stored before. Return whether the entity was still open; if not, void the claim check.
     ///
     /// # Errors
     ///
@@ -380,8 +383,8 @@ impl Session {
         Ok(true)
     }
 
-    /// There is no claim check for a received entity, which was to be set aside: it ends FAILED, for this reason. Nothing
-    /// happens when it is resolved already, or its children are not all terminal.
+    /// End a received entity FAILED for this reason, because the claim check for deferring it was refused. Nothing
+    /// happens if it is already resolved, or its children are not all terminal.
     pub fn refuse_claim(&mut self, now: Now, key: EntityKey, reason: Reason) {
         if matches!(self.ready_to_end(key), Ok(Some(_))) {
             self.drop_streams(key, reason.code);
@@ -390,7 +393,7 @@ impl Session {
         }
     }
 
-    /// Leaves an entity out: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Says
+    /// Skip an entity: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Return
     /// whether the entity was still open.
     ///
     /// # Errors
@@ -410,7 +413,7 @@ impl Session {
         Ok(true)
     }
 
-    /// The reason known so far of an entity that may be given its terminal status now; `None` when it has one.
+    /// Return the reason known so far of an entity that may end now; `None` if it has a terminal status.
     fn ready_to_end(&self, key: EntityKey) -> Result<Option<Option<Reason>>> {
         let Some(entity) = self.inbound(key).filter(|_| self.state != State::Closed) else { return Ok(None) };
         if entity.dehydrated && entity.gathered.is_none() {
@@ -419,7 +422,7 @@ impl Session {
         Ok(Some(entity.reason.as_deref().cloned()))
     }
 
-    /// The policy that a header carries for the entity's children, at layer 2.
+    /// Return the policy that a header carries for the entity's children, at layer 2.
     pub(super) fn policy_of_header(&self, header: &EntityHeader) -> Result<Option<Policy>> {
         match header.completion_policy.as_ref().filter(|_| self.layer() == 2) {
             Some(message) => Policy::of(message).map(Some),
@@ -434,7 +437,7 @@ fn count(scope: &Scope<Inbound>) -> (u32, u32) {
     (number(complete), number(total))
 }
 
-/// What an owner is told when its entity's next attempt is due; what [`Session::announce`] gave it at first.
+/// Return the ticket for an entity's next attempt, which equals the one from [`Session::announce`].
 pub(super) fn ticket_again(key: EntityKey, parent_id: u32, depth: u8) -> Ticket {
     Ticket { key, parent_id, depth, child_scope: None }
 }

@@ -1,8 +1,8 @@
-//! Who has which scope ID (decision 6).
+//! The use of scope IDs (decision 6).
 //!
-//! The IDs of an end form a ring of [`CHILD_SCOPES`], and the sender takes them upwards, round after round. It may pass
-//! some over, fewer than half of the ring at once, so that of two IDs it can be told which comes first, as section 9.3
-//! has it for entities. An ID may be used again when the sender has come round to it, and its last use is released.
+//! The IDs of an end form a ring of [`CHILD_SCOPES`], which the sender uses in ascending order, round after round. It
+//! may skip some, fewer than half of the ring in one step, so that the order of two IDs can be determined, as section
+//! 9.3 does for entities. An ID may be used again when the sender has come round to it and its last use was released.
 //!
 //! ```text
 //!  ID         2   4  ...  65534   2   4  ...  65534   2
@@ -17,7 +17,7 @@ use super::types::{Role, ScopeKey};
 /// How many IDs an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
 const CHILD_SCOPES: u32 = 32_767;
 const ROUND: u64 = CHILD_SCOPES as u64;
-/// A sender passes over fewer at once.
+/// A sender skips fewer IDs than this in one step.
 const HALF: u64 = ROUND / 2;
 
 /// The scopes that we take: upwards, and again only after wrapping.
@@ -35,7 +35,7 @@ impl OwnScopes {
         Self { first: role.root_scope() + 2, taken: 0, uses: FastMap::default() }
     }
 
-    /// The next free scope, or `None` until one of those that come next is free.
+    /// Return the next free scope, or `None` until one of the next IDs is free.
     pub(super) fn take(&mut self, in_use: impl Fn(u16) -> bool) -> Option<ScopeKey> {
         let (position, scope) = (self.taken..self.taken + HALF)
             .map(|position| (position, self.first + (position % ROUND) as u16 * 2))
@@ -47,7 +47,7 @@ impl OwnScopes {
         Some(key)
     }
 
-    /// Whether the ID was ever taken.
+    /// Return whether the ID was ever used.
     pub(super) fn was_used(&self, scope: u16) -> bool {
         self.uses.contains_key(&scope)
     }
@@ -58,48 +58,50 @@ struct Used {
     uses: u32,
     /// The position of the last use, or of the same ID in a later round that the sender had passed by then; `None`
     /// while it is in use.
+    /// while it is in use.
     released_at: Option<u64>,
 }
 
-/// What we know of the IDs that the peer takes.
+/// What is known about the peer's scope IDs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.
     pub(super) dehydrated: u64,
-    /// The peer has taken at least the position before this one. Headers bring scopes in any order; that of the
+    /// The peer has used at least the position before this one. Headers bring scopes in any order; that of the
+    /// DEHYDRATING frames is the order of use.
     /// DEHYDRATINGs is that in which they were taken.
     reached: u64,
     #[serde(serialize_with = "crate::stored::in_order")]
     used: FastMap<u16, Used>,
 }
 
-/// The place of an ID in the ring.
+/// Return the place of an ID in the ring.
 fn place(scope: u16) -> u64 {
     u64::from((scope / 2).saturating_sub(1)) % ROUND
 }
 
-/// The first position from one on that an ID has.
+/// Return the first position from `from` on that an ID has.
 fn position_from(scope: u16, from: u64) -> u64 {
     from + (place(scope) + ROUND - from % ROUND) % ROUND
 }
 
 impl PeerScopes {
-    /// The child scope that a peer which takes its scopes upwards takes next.
+    /// Return the child scope that a peer which takes its scopes upwards takes next.
     pub(super) fn expected(&self, root: u16) -> u16 {
         root + 2 + (self.dehydrated % ROUND) as u16 * 2
     }
 
-    /// Notes that the peer has dehydrated another entity, and so has taken another scope.
+    /// Record that the peer has dehydrated another entity, and so has used another scope.
     pub(super) fn dehydrate(&mut self) {
         self.dehydrated += 1;
         self.reached += 1;
     }
 
-    /// Notes a new use and names it.
+    /// Record a new use of an ID and return its key.
     pub(super) fn open(&mut self, scope: u16) -> ScopeKey {
         let used = self.used.entry(scope).or_insert(Used { uses: 0, released_at: None });
         let position = match used.released_at.take() {
-            // It came round once, unless it was passed over.
+            // The ID came round once, unless it was skipped.
             Some(before) => position_from(scope, (before + 1).max(self.reached.saturating_sub(ROUND))),
             None => position_from(scope, self.reached.saturating_sub(HALF)),
         };
@@ -109,7 +111,7 @@ impl PeerScopes {
         key
     }
 
-    /// The latest use of an ID.
+    /// Return the latest use of an ID.
     pub(super) fn latest(&self, scope: u16) -> ScopeKey {
         let uses = self.used.get(&scope).map_or(0, |used| used.uses);
         ScopeKey { scope, scope_use: uses.saturating_sub(1) }
@@ -117,16 +119,17 @@ impl PeerScopes {
 
     pub(super) fn release(&mut self, scope: u16) {
         let Some(used) = self.used.get_mut(&scope) else { return };
-        // The peer takes it again only when it has heard of this: at a position that it has not passed.
+        // The peer uses the ID again only once it has received this: at a position that it has not passed.
         used.released_at = Some(position_from(scope, self.reached.saturating_sub(ROUND)));
     }
 
-    /// Whether the ID was ever used and is released.
+    /// Return whether the ID was ever used and is released.
     pub(super) fn was_released(&self, scope: u16) -> bool {
         self.used.get(&scope).is_some_and(|used| used.released_at.is_some())
     }
 
-    /// Whether what names the scope is late: it was released, and the peer cannot have come round to it since.
+    /// Return whether a reference to the scope is late: the scope was released, and the peer cannot have come round to
+    /// it since.
     pub(super) fn is_released(&self, scope: u16) -> bool {
         let released = self.used.get(&scope).and_then(|used| used.released_at);
         released.is_some_and(|at| at + ROUND >= self.reached + HALF)
@@ -160,7 +163,7 @@ mod tests {
         assert_eq!(scopes.take(|_| false).map(|key| key.scope), Some(half + 2), "nothing was passed over in vain");
     }
 
-    /// A peer takes a scope, and it is released again. Gives whether the scope was free.
+    /// Use a scope and release it again; return whether it was free.
     fn pass(scopes: &mut PeerScopes, scope: u16) -> bool {
         scopes.dehydrate();
         let free = !scopes.is_released(scope);
@@ -191,7 +194,7 @@ mod tests {
                 assert!(pass(&mut scopes, scope), "{scope} in round {round}");
             }
         }
-        // From the start on any step goes upwards.
+        // From the start every step is ascending.
         let mut scopes = PeerScopes::default();
         assert!([2, 65_534, 2].into_iter().all(|scope| pass(&mut scopes, scope)));
         let mut scopes = PeerScopes::default();
@@ -213,7 +216,7 @@ mod tests {
         for _ in 0..16_000 {
             scopes.dehydrate();
         }
-        // Headers in the opposite order, of all that the peer has dehydrated.
+        // Headers in reverse order, for everything that the peer has dehydrated.
         let all = (2..=32_000).rev().step_by(2);
         for scope in all.clone() {
             scopes.open(scope);

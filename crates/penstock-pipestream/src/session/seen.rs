@@ -1,4 +1,4 @@
-//! What a session counts, and what it holds.
+//! The counters of a session, and what it holds.
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::stored::written_as;
 
-/// A limit whose transgression is counted.
+/// A limit whose violations are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Unresolved entities of a scope (section 9.1).
@@ -18,7 +18,7 @@ pub enum Limit {
     OpenEntities,
     /// Bytes of headers that wait for their PENDING or their scope.
     HeldHeaders,
-    /// Checkpoints of the peer that are not answered.
+    /// Unanswered checkpoints of the peer.
     Checkpoints,
     /// The time that a checkpoint of the peer may take.
     CheckpointTime,
@@ -56,7 +56,7 @@ impl Limit {
         Self::OpenParents,
     ];
 
-    /// Its name in metrics.
+    /// Return its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Window => "window",
@@ -76,7 +76,8 @@ impl Limit {
     }
 }
 
-/// How many of them are in a session's records: those that version 1 began with. The others count from 0 when a session
+/// How many of them are in a session's records: those of the first version. The others count from 0 when a session is
+/// restored.
 /// is restored.
 const STORED: usize = 11;
 
@@ -85,7 +86,7 @@ const STORED: usize = 11;
 pub struct LimitCounts([u64; Limit::ALL.len()]);
 
 impl LimitCounts {
-    /// The counts.
+    /// Return the counts.
     pub fn values(&self) -> std::slice::Iter<'_, u64> {
         self.0.iter()
     }
@@ -103,7 +104,7 @@ written_as! {
     LimitCounts as [u64; STORED]: Self::stored, |counts| Ok::<_, Infallible>(Self::restored(counts));
 }
 
-/// What a session has seen. Every limit and every drop has a number here.
+/// The counters of a session. Every limit and every drop is counted here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Entities that we announced.
@@ -112,19 +113,19 @@ pub struct Counters {
     pub received: u64,
     /// Received entities that we completed.
     pub completed: u64,
-    /// Received entities that failed, ABANDONED ones included.
+    /// Received entities that failed, including ABANDONED ones.
     pub failed: u64,
     /// Received entities that were DEFERRED.
     pub deferred: u64,
     /// Received entities that were SKIPPED.
     pub skipped: u64,
-    /// Attempts, ours and the peer's, that failed and were not the last.
+    /// Attempts of either end that failed and were not the last.
     pub retries: u64,
-    /// Received entities that were made to wait.
+    /// Received entities that were suspended.
     pub yields: u64,
-    /// STATUS frames for entities or scopes that were resolved already.
+    /// STATUS frames for entities or scopes that were already resolved.
     pub late_statuses: u64,
-    /// Entity streams that were stopped because their entity was resolved already.
+    /// Entity streams that were stopped because their entity was already resolved.
     pub late_streams: u64,
     /// Entity streams that had to wait for their PENDING or their scope.
     pub held_streams: u64,
@@ -132,27 +133,27 @@ pub struct Counters {
     pub skipped_frames: u64,
     /// Heartbeats received.
     pub heartbeats: u64,
-    /// Times that an announcement had to wait for window or scopes.
+    /// How often an announcement had to wait for window or scopes.
     pub blocked: u64,
     /// How often each limit was exceeded, in the order of [`Limit::ALL`].
     pub limits: LimitCounts,
 }
 
 impl Counters {
-    /// A limit was exceeded so many times.
+    /// Count violations of a limit.
     pub(super) fn exceeded(&mut self, limit: Limit, times: u64) {
         if let Some(count) = self.limits.0.get_mut(limit as usize) {
             *count += times;
         }
     }
 
-    /// How often a limit was exceeded.
+    /// Return how often a limit was exceeded.
     pub fn limit(&self, limit: Limit) -> u64 {
         self.limits.0.get(limit as usize).copied().unwrap_or_default()
     }
 }
 
-/// What a session holds at a moment.
+/// What a session holds at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Entities of ours without a terminal status.
@@ -165,7 +166,7 @@ pub struct Usage {
     pub scopes: usize,
     /// Bytes of headers that wait for their PENDING or their scope.
     pub held_bytes: usize,
-    /// Checkpoints of the peer that are not answered.
+    /// Unanswered checkpoints of the peer.
     pub checkpoints: usize,
 }
 

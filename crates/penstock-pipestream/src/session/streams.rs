@@ -1,4 +1,4 @@
-//! Entity streams of the peer: their headers, those that came too early, and chunks (decisions 7, 9, 10, 14, 15).
+//! The peer's entity streams: their headers, those that arrived too early, and chunks (decisions 7, 9, 10, 14, 15).
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ use crate::scope::Place;
 use crate::time::Now;
 use crate::{ChunkInfo, EntityHeader};
 
-/// Streams whose header came before its PENDING, or before its scope was bound.
+/// Streams whose header arrived before its PENDING, or before its scope was bound.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct HeldStreams {
     #[serde(serialize_with = "crate::stored::in_order")]
     by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
-    /// Streams of a server that overtook its CAPABILITIES (decision 2), and those of either end that overtook its SESSION.
+    /// Streams that overtook the server's CAPABILITIES (decision 2), or the SESSION of their end.
     early: Vec<(u64, EntityHeader)>,
     bytes: usize,
 }
@@ -44,7 +44,7 @@ impl HeldStreams {
         taken
     }
 
-    /// Whether a header that waits says that the entity has children.
+    /// Return whether a held header states that the entity has children.
     pub(super) fn is_dehydrated(&self, scope: u16, entity: u32) -> bool {
         let held = self.by_entity.get(&(scope, entity));
         held.is_some_and(|held| held.iter().any(|(_, header)| header.is_dehydrated()))
@@ -52,7 +52,7 @@ impl HeldStreams {
 }
 
 impl Session {
-    /// The peer opened a unidirectional stream; its header is still to come.
+    /// Return the peer opened a unidirectional stream; its header is still to come.
     pub fn handle_stream_opened(&mut self, _now: Now) -> Result<()> {
         if self.role == Role::Server && self.agreement.is_none() && self.state != State::Closed {
             let error = Error::from(Violation::EarlyStream);
@@ -61,13 +61,14 @@ impl Session {
         Ok(())
     }
 
-    /// The peer opened a bidirectional stream other than stream 0 (decision 4).
+    /// Handle a bidirectional stream of the peer other than stream 0, which is an error (decision 4).
     pub fn handle_bidirectional(&mut self, _now: Now) -> Result<()> {
         let error = Error::from(Violation::BidirectionalStream);
         self.guard(Err(error))
     }
 
-    /// An entity stream's header does not parse, is too large, or is not whole when the stream ends (decision 14); or
+    /// Handle an entity stream's header that is malformed, too large, or incomplete when the stream ends (decision 14),
+    /// or too many headers that wait at the driver.
     /// too many headers wait at the driver.
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
         if error.code() == ErrorCode::EntityTooLarge {
@@ -93,7 +94,7 @@ impl Session {
             self.counters.held_streams += 1;
         }
         if let Some(fresh) = self.resilience.fresh.filter(|key| self.inbound(*key).is_some_and(|it| it.header_seen)) {
-            // Its header says whether it has children.
+            // The header states whether the entity has children.
             self.resilience.fresh = None;
             self.start_timer(now, fresh, Duration::ZERO);
         }
@@ -166,7 +167,7 @@ impl Session {
         Ok(Admission::Held)
     }
 
-    /// Streams that overtook the server's CAPABILITIES, or their end's SESSION.
+    /// Admit streams that overtook the server's CAPABILITIES, or their end's SESSION.
     pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
         for (stream, header) in std::mem::take(&mut self.held.early) {
             self.held.bytes -= header.weight();
@@ -176,7 +177,7 @@ impl Session {
         Ok(())
     }
 
-    /// Streams that waited for this entity's PENDING, or for its scope.
+    /// Admit streams that waited for this entity's PENDING, or for its scope.
     pub(super) fn admit_held(&mut self, now: Now, key: EntityKey) -> Result<()> {
         if !self.inbound.get(&key.scope).is_some_and(|scope| scope.is_bound()) {
             return Ok(());
@@ -204,7 +205,7 @@ impl Session {
         }
     }
 
-    /// A stream of an announced entity in a bound scope.
+    /// Admit a stream of an announced entity in a bound scope.
     fn admit(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         if entity.header_seen {
@@ -280,7 +281,9 @@ impl Session {
         })
     }
 
-    /// A second stream: another chunk of the same payload, or a peer that breaks the rule of one stream (decision 14).
+    /// Admit a further stream: another chunk of the same payload, or a violation of the rule of one stream (decision
+    /// 14).
+    /// (decision 14).
     fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         let outcome = match (&mut entity.streams, header.chunk_info) {
@@ -310,7 +313,8 @@ impl Session {
         }
     }
 
-    /// The header and the binding of its scope must agree (decision 10); at layer 0 the parent is in the same scope.
+    /// Check that the header and the binding of its scope agree (decision 10); at layer 0 the parent is in the same
+    /// scope.
     fn check_parent(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let Some(scope) = self.inbound.get(&key.scope) else { return Ok(()) };
         if let Some(parent) = scope.parent {
@@ -318,7 +322,7 @@ impl Session {
                 return Err(Violation::HeaderParent { parent: header.parent_id, bound: parent.entity }.into());
             }
             if check_open(header).is_err() {
-                // Which scope it names is sealed; its entity fails.
+                // The name of the scope is sealed, so the entity fails.
                 return Ok(());
             }
             let named = header.metadata.get(metadata::PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
@@ -342,7 +346,7 @@ impl Session {
         let place = if is_assignable(header.parent_id) { scope.place(header.parent_id) } else { Place::Ahead };
         match place {
             Place::Ahead => Err(Violation::UnknownParent.into()),
-            // The parent has failed already; at layer 0 that does not wait, and its children are still accepted.
+            // The parent has already failed; at layer 0 that is immediate, and its children are still accepted.
             Place::Resolved => Ok(()),
             Place::Open => {
                 let parent = scope.entity_key(header.parent_id);
@@ -354,7 +358,7 @@ impl Session {
         }
     }
 
-    /// Decision 9: a dehydrated entity's header names its children's scope.
+    /// Check that a dehydrated entity's header names its children's scope (decision 9).
     fn check_dehydration(&mut self, now: Now, key: EntityKey, header: &EntityHeader) -> Result<()> {
         let announced = self.inbound(key).is_some_and(|entity| entity.dehydrated);
         let outside = Outside::of(header);
@@ -378,7 +382,7 @@ impl Session {
             entity.policy = policy.as_ref().ok().copied().flatten().map(Box::new);
         }
         if agreement.layer == 0 {
-            // Its children's headers may have come first.
+            // Its children's headers may have arrived first.
             self.limit_children(now, key);
             return Ok(());
         }
@@ -403,7 +407,7 @@ impl Session {
         }
     }
 
-    /// The peer reset a stream: an accepted one (`key`), or one that is held. The entity fails (section 5.4).
+    /// Handle a stream that the peer has reset: an accepted one (`key`), or a held one. The entity fails (section 5.4).
     pub fn handle_stream_reset(&mut self, now: Now, stream: u64, key: Option<EntityKey>, code: u64) {
         if self.state == State::Closed {
             return;
@@ -416,7 +420,8 @@ impl Session {
         self.fail(now, key, Reason { code, message: "its stream was reset by the peer".to_owned() });
     }
 
-    /// The open entity that a held stream belongs to; a stream that overtook its PENDING is forgotten, and the
+    /// Return the open entity of a held stream. A stream that overtook its PENDING is dropped, and the owner's FAILED
+    /// resolves the entity.
     /// owner's FAILED resolves the entity.
     fn held_key(&mut self, stream: u64) -> Option<EntityKey> {
         let place = self
@@ -431,7 +436,7 @@ impl Session {
         Some(scope.entity_key(entity_id))
     }
 
-    /// A chunk's stream has ended after `bytes`. When the payload is whole, check its checksum.
+    /// Handle the end of a chunk's stream after `bytes`. Once the payload is complete, check its checksum.
     pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, bytes: u64) -> ChunkProgress {
         self.note(Some(now), || Input::ChunkFinished { key, index, bytes });
         let Some(entity) = self.inbound_mut(key) else { return ChunkProgress::Dropped };

@@ -1,13 +1,13 @@
-//! A session that outlives its connection (layer 2): stream 0 goes on.
+//! A session that outlives its connection (layer 2): stream 0 is resumed.
 //!
 //! Each end counts the frames that it has taken from stream 0, and keeps the bytes of those that it has sent until the
-//! peer says that it has taken them. On the next connection both say their counts in SESSION, and each says again what
-//! the other has missed. So every frame of stream 0 is taken once and in its order, however often the connection is
-//! lost, and nothing else of the session knows of it. What belongs to a connection is not counted: CAPABILITIES,
-//! SESSION, heartbeats.
+//! peer acknowledges them. On the next connection both ends state their counts in SESSION, and each repeats what the
+//! other has missed. So every frame of stream 0 is taken once and in order, however often the connection is lost, and
+//! the rest of the session does not notice. Frames that belong to a connection are not counted: CAPABILITIES, SESSION,
+//! heartbeats.
 //!
-//! Entity streams are lost. When an end has taken all that the other had sent, it opens the streams of its entities
-//! without a terminal status again; what the receiver has already is stopped there, as a late stream is.
+//! Entity streams are lost. Once an end has taken all that the other had sent, it opens the streams of its entities
+//! without a terminal status again; for those that the receiver already has, the receiver stops them like late streams.
 //!
 //! ```text
 //!           suspend()            client: reconnect()                    SESSION of the peer
@@ -36,28 +36,29 @@ use crate::stored::{AsBytes, RecordWriter, written_as};
 use crate::time::Now;
 use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
 
-/// After so many frames, or bytes, the peer is told that they were taken.
+/// The number of frames, or bytes, after which they are acknowledged to the peer.
 const ACKNOWLEDGE_FRAMES: u64 = 512;
 const ACKNOWLEDGE_BYTES: usize = 64 << 10;
 
-/// Bytes that may follow a SESSION which goes on, before its session has been found; an honest peer waits.
+/// The most bytes that may follow a SESSION that resumes a session, before that session was found; an honest peer
+/// waits.
 const MAX_EARLY: usize = 64 << 10;
 
-/// How a session stands to its connection.
+/// The relation of a session to its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum Link {
-    /// There is one.
+    /// There is a connection.
     #[default]
     Up,
-    /// It was lost.
+    /// The connection was lost.
     Down,
-    /// A client has said CAPABILITIES on a new one; whether the server's have come.
+    /// A client has sent CAPABILITIES on a new connection; `agreed` is whether the server's have arrived.
     Greeting { agreed: bool },
-    /// A fresh session of a server has heard that its peer goes on with another.
+    /// The new session of a server's connection, whose peer wants to resume another session.
     Returning(SessionFrame),
 }
 
-/// Frames that were sent, from the first that the peer may not have taken.
+/// Sent frames, beginning with the first one that the peer may not have taken.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
     #[serde(with = "crate::stored::buffer")]
@@ -76,7 +77,7 @@ impl Kept {
         self.first + self.lengths.len() as u64
     }
 
-    /// Forgets what was taken; `false` if the peer cannot have taken so many.
+    /// Drop acknowledged frames; `false` if the peer cannot have taken this many.
     fn forget(&mut self, taken: u64) -> bool {
         if !(self.first..=self.sent()).contains(&taken) {
             return false;
@@ -90,22 +91,22 @@ impl Kept {
     }
 }
 
-/// What a session knows of its connections.
+/// The state of a session across its connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Survival {
     pub(super) link: Link,
-    /// `None` where the session ends with its connection.
+    /// `None` if the session ends with its connection.
     pub(super) kept: Option<Kept>,
-    /// Whether both ends have said that they can go on.
+    /// Whether both ends have stated that they can resume.
     pub(super) agreed: bool,
-    /// Frames of the peer's that were taken.
+    /// The number of the peer's frames that were taken.
     pub(super) received: u64,
-    /// How many of them the peer was told of, and the bytes that have come since.
+    /// How many of them were acknowledged, and the bytes that have arrived since.
     acknowledged: u64,
     unacknowledged_bytes: usize,
-    /// How many the peer had sent when the connection began.
+    /// How many frames the peer had sent when the connection began.
     awaited: u64,
-    /// Whether not all of these have been taken.
+    /// Whether some of these have not been taken.
     pub(super) behind: bool,
 }
 
@@ -118,12 +119,12 @@ impl Survival {
         self.link == Link::Up
     }
 
-    /// What SESSION says of it.
+    /// Return the count for SESSION.
     pub(super) fn says_received(&self) -> Option<u64> {
         self.kept.as_ref().map(|_| self.received)
     }
 
-    /// What the future depends on, if the peer has taken so many frames.
+    /// Write the state on which the future depends, if the peer has taken this many frames.
     pub(super) fn look(&self, taken: u64, record: &mut RecordWriter) {
         record.put(&(&self.link, self.behind, self.awaited.saturating_sub(self.received)));
         if let Some(kept) = &self.kept {
@@ -133,13 +134,13 @@ impl Survival {
         }
     }
 
-    /// Bytes that the peer may not have taken.
+    /// Return how many bytes are not acknowledged.
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.bytes.len())
     }
 }
 
-/// Whether a frame belongs to its connection alone, and is not counted.
+/// Return whether a frame belongs to its connection alone, and is not counted.
 fn is_of_connection(frame: &Frame) -> bool {
     match frame {
         Frame::Capabilities(_) | Frame::Layer2(Layer2Frame::Session(_)) => true,
@@ -154,37 +155,39 @@ fn is_of_connection(frame: &Frame) -> bool {
 }
 
 impl Session {
-    /// Whether both ends can go on with the session after its connection is lost.
+    /// Return whether both ends can resume the session after its connection is lost.
     pub fn survives(&self) -> bool {
         self.survival.agreed && self.state != State::Closed
     }
 
-    /// Whether the session waits for another connection.
+    /// Return whether the session waits for another connection.
     pub fn is_suspended(&self) -> bool {
         self.survival.link == Link::Down && self.state != State::Closed
     }
 
-    /// Whether a client has a new connection, over which the server has not answered yet that the session goes on.
+    /// Return whether a client has a new connection on which the server has not confirmed yet that the session resumes.
+    /// on.
     pub fn is_returning(&self) -> bool {
         matches!(self.survival.link, Link::Greeting { .. }) && self.state != State::Closed
     }
 
-    /// Whether entity streams may be opened: not from [`suspend`](Self::suspend) until [`Layer2Event::Reconnected`],
-    /// after which a [`Layer2Event::SendAgain`] comes for every open entity of ours, also for those that were announced
-    /// meanwhile.
+    /// Return whether entity streams may be opened: not from [`suspend`](Self::suspend) until
+    /// [`Layer2Event::Reconnected`], after which a [`Layer2Event::SendAgain`] follows for every one of our open
+    /// entities, including those that were announced meanwhile.
     pub fn may_send(&self) -> bool {
         self.survival.is_up() && !self.survival.behind && self.state != State::Closed
     }
 
-    /// The connection is lost, and the session waits for another one, by [`reconnect`](Self::reconnect) or
-    /// [`adopt`](Self::adopt); `false` when it cannot: call [`handle_connection_lost`](Self::handle_connection_lost),
-    /// which also ends the wait. A connection that the peer closed by an application code is not lost but over.
+    /// Suspend the session after its connection was lost, until [`reconnect`](Self::reconnect) or
+    /// [`adopt`](Self::adopt); `false` if it cannot be suspended: then call
+    /// [`handle_connection_lost`](Self::handle_connection_lost), which also ends the wait. A connection that the peer
+    /// closed by an application code is not lost but ended.
     ///
-    /// All streams are gone with it. `whole` says of a received entity whose streams were being received that its
-    /// payload is there and will be completed or failed; every other one comes again, so drop what has come of it.
+    /// All streams are lost with it. `whole` returns whether the payload of a received entity with open streams has
+    /// arrived and will be completed or failed; every other one is sent again, so drop what has arrived of it.
     ///
-    /// Meanwhile commands are taken as ever, and time goes on: call [`handle_timeout`](Self::handle_timeout). Nothing is
-    /// transmitted.
+    /// Meanwhile commands are accepted as always, and time continues: call [`handle_timeout`](Self::handle_timeout).
+    /// Nothing is transmitted.
     pub fn suspend(&mut self, now: Now, whole: impl Fn(EntityKey) -> bool) -> bool {
         if !self.survives() {
             return false;
@@ -200,7 +203,7 @@ impl Session {
         true
     }
 
-    /// Entities of which nobody has been told yet that their streams may be received.
+    /// Return the entities whose admission was not reported yet.
     fn untold(&self) -> HashSet<EntityKey> {
         let admitted = self.events.iter().filter_map(|event| {
             let Event::Admitted { accepted, .. } = event else { return None };
@@ -229,7 +232,8 @@ impl Session {
         self.events.retain(|event| !lost(event));
     }
 
-    /// A client has a new connection: CAPABILITIES and SESSION go out once more, and [`Layer2Event::Reconnected`] follows.
+    /// Begin a client's new connection: CAPABILITIES and SESSION are sent once more, and [`Layer2Event::Reconnected`]
+    /// follows.
     ///
     /// # Errors
     ///
@@ -244,13 +248,13 @@ impl Session {
         Ok(())
     }
 
-    /// A server has found the session that [`Layer2Event::Returns`] has named: it goes on where that was said, with the
-    /// bytes that `fresh`, the session of the new connection, has taken there.
+    /// Resume the session that [`Layer2Event::Returns`] has named, at a server: over the connection of `fresh`, its new
+    /// session, and with the bytes that `fresh` has taken there.
     ///
     /// # Errors
     ///
-    /// Misuse unless the session is suspended and `fresh` has named it. LAYER_UNSUPPORTED when both ends have agreed on
-    /// something else than before, ENTITY_INVALID when the peer has forgotten what it had taken; these close the session.
+    /// Misuse unless the session is suspended and `fresh` has named it. LAYER_UNSUPPORTED if both ends have agreed on
+    /// something else than before, ENTITY_INVALID if the peer has forgotten what it had taken; these close the session.
     pub fn adopt(&mut self, now: Now, fresh: Self) -> Result<()> {
         let Link::Returning(frame) = fresh.survival.link else {
             return Err(Misuse::NotNamedByPeer.into());
@@ -271,15 +275,15 @@ impl Session {
         self.take_frames(now)
     }
 
-    /// A server does not know the session that [`Layer2Event::Returns`] has named, or refuses to go on with it:
-    /// CLAIM_NOT_FOUND closes this one.
+    /// Refuse to resume the session that [`Layer2Event::Returns`] has named, at a server that does not know it:
+    /// CLAIM_NOT_FOUND closes this session.
     pub fn refuse_return(&mut self, _now: Now) {
         if let Link::Returning(frame) = self.survival.link {
             self.close_with(&Violation::UnknownSession(frame.session).into());
         }
     }
 
-    /// A frame of the session: kept until the peer has taken it, and sent if there is a connection.
+    /// Send a frame of the session, if there is a connection, and keep it until the peer has taken it.
     pub(super) fn send_frame(&mut self, frame: &Frame) {
         let before = self.control.len();
         frame.encode(&mut self.control);
@@ -298,7 +302,7 @@ impl Session {
         }
     }
 
-    /// `policy`: where the session begins with one.
+    /// Send SESSION, with the session's `policy` if it has one.
     pub(super) fn begin_session(&mut self, policy: Option<CompletionPolicy>) {
         self.say_session(false, policy);
     }
@@ -316,7 +320,8 @@ impl Session {
         self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent, policy })));
     }
 
-    /// What the peer's first SESSION, or the agreement on a lower layer, says of the session's life.
+    /// Decide from the peer's first SESSION, or from the agreement on a lower layer, whether the session can be
+    /// resumed.
     pub(super) fn settle_survival(&mut self, received: Option<u64>) -> Result<()> {
         self.survival.agreed = self.survival.kept.is_some() && received.is_some();
         match received {
@@ -334,7 +339,7 @@ impl Session {
         }
     }
 
-    /// The peer says how many frames it has taken.
+    /// Handle the peer's count of taken frames.
     pub(super) fn hear_received(&mut self, received: u64) -> Result<()> {
         let Some(kept) = &mut self.survival.kept else { return Ok(()) };
         if !kept.forget(received) {
@@ -345,7 +350,7 @@ impl Session {
         Ok(())
     }
 
-    /// What both ends agree on stays what it was.
+    /// Check that both ends agree on the same as before.
     fn same_agreement(&self, agreement: Option<crate::Agreement>) -> Result<()> {
         if self.agreement == agreement {
             return Ok(());
@@ -353,7 +358,7 @@ impl Session {
         Err(Violation::Capabilities.into())
     }
 
-    /// CAPABILITIES of a later connection, at a client.
+    /// Handle CAPABILITIES of a later connection, at a client.
     pub(super) fn handle_capabilities_again(&mut self, theirs: &Capabilities) -> Result<()> {
         let agreement = self.config.capabilities.negotiate(theirs)?;
         self.same_agreement(Some(agreement))?;
@@ -363,7 +368,7 @@ impl Session {
         Ok(())
     }
 
-    /// A client hears on a later connection that the session goes on.
+    /// Handle SESSION of a later connection, at a client: the session resumes.
     pub(super) fn handle_session_again(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         if self.resilience.name() != Some(frame.session) {
             return Err(Violation::OtherSession.into());
@@ -371,7 +376,7 @@ impl Session {
         self.go_on(now, frame)
     }
 
-    /// Both counts are known: what the peer has missed is said again.
+    /// Resume, now that both counts are known, and repeat what the peer has missed.
     pub(super) fn go_on(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         let (Some(received), Some(sent)) = (frame.received, frame.sent) else {
             return Err(Violation::NoResumption.into());
@@ -417,7 +422,7 @@ impl Session {
         Ok(counted)
     }
 
-    /// After a frame: has everything come that had been sent before the connection?
+    /// Check, after a frame, whether everything has arrived that was sent before the connection.
     pub(super) fn catch_up(&mut self) {
         if !self.survival.behind || !self.survival.is_up() || self.survival.received < self.survival.awaited {
             return;
@@ -430,8 +435,8 @@ impl Session {
         self.advance_close();
     }
 
-    /// Our open entities whose streams the receiver may not have, but for those that wait for a verdict or a delay, in the
-    /// order of their IDs.
+    /// Return our open entities whose streams the receiver may not have, except those that wait for a decision or a
+    /// delay, in the order of their IDs.
     fn unsent(&self) -> Vec<Ticket> {
         let mut tickets: Vec<Ticket> = Vec::with_capacity(self.open_owned);
         for scope in self.outbound.values() {
@@ -448,7 +453,7 @@ impl Session {
         tickets
     }
 
-    /// Bytes have been handled: is it time to say that they were taken, and does the peer say so too?
+    /// Acknowledge if it is time, after bytes were handled, and check that the peer acknowledges too.
     pub(super) fn acknowledge(&mut self, bytes: usize) -> Result<()> {
         let Some(layer2) = self.config.layer2.as_ref().filter(|_| self.survival.kept.is_some()) else { return Ok(()) };
         if self.survival.kept_bytes() > layer2.max_unacknowledged {
@@ -465,24 +470,24 @@ impl Session {
         Ok(())
     }
 
-    /// With a heartbeat goes what else has not been acknowledged.
+    /// Acknowledge everything else together with a heartbeat.
     pub(super) fn acknowledge_all(&mut self) {
         if self.survival.agreed && self.survival.received > self.survival.acknowledged {
             self.send_session(false);
         }
     }
 
-    /// Whether so much waits to be acknowledged that nothing new is announced.
+    /// Return whether so much is unacknowledged that nothing new is announced.
     pub(super) fn is_unacknowledged(&self) -> bool {
         let limit = self.config.layer2.as_ref().map_or(usize::MAX, |layer2| layer2.max_unacknowledged / 2);
         self.survival.kept_bytes() > limit
     }
 
-    /// Bytes of a connection that the session does not read: `true` when they have been dealt with.
+    /// Handle bytes of a connection that the session does not read; `true` if they were consumed.
     pub(super) fn sets_bytes_aside(&mut self) -> Result<bool> {
         match self.survival.link {
             Link::Up | Link::Greeting { .. } => Ok(false),
-            // Of the connection that was lost.
+            // These are bytes of the lost connection.
             Link::Down => {
                 self.decoder = FrameDecoder::new();
                 Ok(true)
@@ -492,7 +497,7 @@ impl Session {
         }
     }
 
-    /// A server's peer goes on with a session: the driver looks for it.
+    /// Handle a server's peer that resumes a session: the driver must find it.
     pub(super) fn handle_return(&mut self, frame: SessionFrame) -> Result<()> {
         if self.survival.kept.is_none() {
             return Err(Violation::ShortSession(frame.session).into());

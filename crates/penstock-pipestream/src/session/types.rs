@@ -1,4 +1,4 @@
-//! What goes into a [`Session`](super::Session) and what comes out of it.
+//! The input and output types of a [`Session`](super::Session).
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The scope that this end owns from the start.
+    /// Return the scope that this end owns from the start.
     pub const fn root_scope(self) -> u16 {
         match self {
             Self::Client => 0,
@@ -33,76 +33,78 @@ impl Role {
         }
     }
 
-    /// Whether this end owns `scope` (decision 6).
+    /// Return whether this end owns `scope` (decision 6).
     pub const fn owns(self, scope: u16) -> bool {
         scope % 2 == self.root_scope()
     }
 }
 
-/// What an operator may set. The defaults are those of section 10.4, made stricter where memory must stay bounded.
+/// The configuration by an operator. The defaults are those of section 10.4, stricter where memory must stay bounded.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    /// What we offer; the agreement is the minimum of both ends (decision 1).
+    /// Our offer; the agreement is the minimum of both ends (decision 1).
     pub capabilities: Capabilities,
-    /// The largest payload taken, in bytes (decision 16). Default: 16 GiB.
+    /// The largest accepted payload, in bytes (decision 16). Default: 16 GiB.
     pub max_payload: u64,
-    /// Entities of the peer without a terminal status, over all scopes; a PENDING beyond it closes with
-    /// WINDOW_EXCEEDED. Default: 1,000,000.
+    /// Entities of the peer without a terminal status, over all scopes; one more PENDING closes with WINDOW_EXCEEDED.
+    /// Default: 1,000,000.
     pub max_open_entities: usize,
-    /// Bytes of headers whose PENDING, or whose scope's binding, has not come yet. Default: 16 MiB.
+    /// Bytes of headers whose PENDING, or whose scope's binding, has not arrived yet. Default: 16 MiB.
     pub max_held_bytes: usize,
-    /// Checkpoints of the peer that are not answered yet. Default: 1,024.
+    /// Unanswered checkpoints of the peer. Default: 1,024.
     pub max_open_checkpoints: usize,
-    /// Children allowed for each MiB of the original, and at least this many (decision 11). Default: 1,000.
+    /// Children allowed for each MiB of the original, which is also the minimum allowed (decision 11). Default: 1,000.
     pub children_per_mib: u64,
     /// Children allowed for one parent, whatever its length. Default: as many as a scope may have.
     pub max_children: u64,
-    /// The longest header taken, in bytes; a longer one closes with ENTITY_TOO_LARGE (decision 14). Default: 1 MiB.
+    /// The longest accepted header, in bytes; a longer one closes with ENTITY_TOO_LARGE (decision 14). Default: 1 MiB.
     pub max_header: u32,
-    /// Bytes of the names and values in a header's metadata; with more its entity fails, ENTITY_TOO_LARGE. Default: 1 MiB,
-    /// so that the header's own limit holds.
+    /// Bytes of the names and values in a header's metadata; with more its entity fails with ENTITY_TOO_LARGE. Default:
+    /// 1 MiB, so that only the header's own limit applies.
     pub max_metadata: usize,
-    /// The longest that a checkpoint of the peer may be open; one that asks for more time has so much (section 10.4).
-    /// Default: as long as it asks for, and 30 s where it does not say.
+    /// The longest time that a checkpoint of the peer may be open, even if it asks for more (section 10.4). Default: as
+    /// long as it asks for, and 30 s if it does not say.
     pub max_checkpoint_time: Duration,
     /// Limits of the assembly manifest.
     pub manifest: ManifestLimits,
-    /// After this long without a STATUS from us, a heartbeat is sent (section 5.1.3). Default: 30 s.
+    /// The time without a STATUS from us after which a heartbeat is sent (section 5.1.3). Default: 30 s.
     pub keepalive: Option<Duration>,
-    /// After this long without a byte on stream 0, the connection is closed with IDLE_TIMEOUT. Default: never, as
-    /// heartbeats are optional; the transport notices a dead peer.
+    /// The time without a byte on stream 0 after which the connection is closed with IDLE_TIMEOUT. Default: never,
+    /// because heartbeats are optional; the transport detects a dead peer.
     pub idle_timeout: Option<Duration>,
-    /// Everything on stream 0 after CAPABILITIES goes out once in this time, in blocks of one size, whether there is something
-    /// to say or not (section 10.6); at least 1 ms. Default: at once.
+    /// The interval at which everything on stream 0 after CAPABILITIES is sent, in blocks of one size, even if there is
+    /// nothing to send (section 10.6); at least 1 ms. Default: frames are sent immediately.
     pub status_interval: Option<Duration>,
-    /// What layer 2 needs, where `capabilities` offer it. Default: nothing.
+    /// The configuration of layer 2, if `capabilities` offer it. Default: none.
     pub layer2: Option<Layer2Config>,
 }
 
-/// What layer 2 needs that the core has no source for.
+/// The configuration of layer 2 that the core cannot create.
 #[derive(Debug, Clone)]
 pub struct Layer2Config {
-    /// A client's: the session's name, 16 bytes from a secure random source (decision 18). A server takes its client's.
+    /// For a client: the session's name, 16 bytes from a secure random source (decision 18). A server uses its
+    /// client's.
     pub session: Option<SessionId>,
-    /// What our yield tokens are sealed with. Tokens are good as long as the key is the same.
+    /// The key that seals our yield tokens. Tokens are valid while the key is the same.
     pub token_key: TokenKey,
-    /// Questions about claim checks that are not answered yet, for each end; one more of the peer's closes with
+    /// The most unanswered queries about claim checks for each end; one more query of the peer closes with
     /// WINDOW_EXCEEDED.
     pub max_claim_requests: usize,
-    /// Whether the session can go on after its connection is lost, if the peer can too. Default: no.
+    /// Whether the session can be resumed after its connection is lost, if the peer can resume too. Default: no.
     pub survives: bool,
-    /// Whether a session that survives gives out records, by which another process can restore it. Default: no.
+    /// Whether a resumable session produces records, from which another process can restore it. Default: no.
     pub journal: bool,
-    /// Bytes of stream 0 that the peer may not have acknowledged, where the session survives: nothing more is announced
-    /// at half of it, and more closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
+    /// Unacknowledged bytes of stream 0, if the session is resumable: at half of it nothing more is announced, and
+    /// exceeding it closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
     pub max_unacknowledged: usize,
-    /// A client's: what becomes of the entities of both root scopes that fail or take too long, if its server knows SESSION's
-    /// policy. Default: nothing else than FAILED, and no time-out.
+    /// For a client: the policy for the entities of both root scopes, if its server supports a policy in SESSION.
+    /// Default: failures are FAILED, and there is no timeout.
     pub policy: Option<CompletionPolicy>,
 }
 
 impl Layer2Config {
-    /// A client's under this name, a server's without one; 1,024 open questions, and the session ends with its connection.
+    /// Make the configuration of a client with this name, or of a server without one: 1,024 open queries, and the
+    /// session ends with its connection.
     pub const fn new(session: Option<SessionId>, token_key: TokenKey) -> Self {
         Self {
             session,
@@ -145,7 +147,7 @@ impl Default for SessionConfig {
     }
 }
 
-/// A use of a scope ID. `scope_use` counts the earlier uses, because IDs come again after wrapping (decision 6).
+/// A use of a scope ID. `scope_use` counts the earlier uses, because IDs are reused after wrapping (decision 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ScopeKey {
     /// The ID on the wire.
@@ -154,7 +156,7 @@ pub struct ScopeKey {
     pub scope_use: u32,
 }
 
-/// A use of an entity ID in a use of a scope: names one entity of a session for good.
+/// A use of an entity ID in a use of a scope: identifies one entity of a session permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntityKey {
     /// The scope's ID on the wire.
@@ -168,20 +170,20 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
-    /// The scope that the entity is in.
+    /// Return the scope that the entity is in.
     pub const fn scope_key(self) -> ScopeKey {
         ScopeKey { scope: self.scope, scope_use: self.scope_use }
     }
 }
 
-/// What a newly announced entity got (decisions 7 and 9). The driver now opens its stream.
+/// The keys of a newly announced entity (decisions 7 and 9). The driver now opens its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// The entity's name.
     pub key: EntityKey,
     /// The entity's parent on the wire; 0 for a root.
     pub parent_id: u32,
-    /// Depth of the entity's scope; 0 for a root scope.
+    /// The depth of the entity's scope; 0 for a root scope.
     pub depth: u8,
     /// The scope of its children, for a dehydrated entity at layer 1.
     pub child_scope: Option<ScopeKey>,
@@ -190,25 +192,25 @@ pub struct Ticket {
 /// An entity of ours without a terminal status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentOpen {
-    /// What it got when it was announced.
+    /// Its ticket from the announcement.
     pub ticket: Ticket,
-    /// What its owner calls it.
+    /// Its owner's label for it.
     pub label: Option<Bytes>,
     /// Whether it has children.
     pub dehydrated: bool,
-    /// Whether its last child has been announced.
+    /// Whether its last child was announced.
     pub ended: bool,
 }
 
-/// What becomes of an entity stream whose header came.
+/// What to do with an entity stream whose header has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// Receive the payload.
     Accepted(Accepted),
-    /// Wait: its PENDING, or its scope's binding, has not come (decisions 7 and 10). An [`Event::Admitted`] or a
-    /// [`Transmit::StopStream`] follows. Nothing is read until then.
+    /// Wait, because its PENDING, or its scope's binding, has not arrived (decisions 7 and 10). An [`Event::Admitted`]
+    /// or a [`Transmit::StopStream`] follows. Read nothing until then.
     Held,
-    /// Drop it: STOP_SENDING with this code. What the peer must know has been queued.
+    /// Drop it: STOP_SENDING with this code. Any frames for the peer are queued.
     Stopped(ErrorCode),
 }
 
@@ -217,9 +219,9 @@ pub enum Admission {
 pub struct Accepted {
     /// The entity.
     pub key: EntityKey,
-    /// Depth of its scope.
+    /// The depth of its scope.
     pub depth: u8,
-    /// Whether it has children of its own: then [`Event::Gathered`] comes when all of them are terminal.
+    /// Whether it has children: then [`Event::Gathered`] follows once all of them are terminal.
     pub dehydrated: bool,
     /// The scope of its children at layer 1.
     pub child_scope: Option<ScopeKey>,
@@ -234,7 +236,7 @@ pub struct Accepted {
 pub struct AcceptedChunk {
     /// Its index.
     pub index: u32,
-    /// Where its bytes go.
+    /// The offset of its bytes.
     pub offset: u64,
 }
 
@@ -254,20 +256,20 @@ pub enum ChunkProgress {
 pub struct Reason {
     /// The registry's code.
     pub code: ErrorCode,
-    /// In words.
+    /// A message.
     pub message: String,
 }
 
-/// What the user of a session learns. Owned; poll until `None`.
+/// An event for the user of a session. Poll until `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Both CAPABILITIES have come; entities may be sent.
+    /// Both CAPABILITIES have arrived; entities may be sent.
     Agreed(Agreement),
     /// A STATUS frame was sent or received (heartbeats excepted).
     Status {
         /// The entity it is about.
         key: EntityKey,
-        /// What it says.
+        /// The status.
         status: Status,
         /// Its depth field.
         depth: u8,
@@ -280,41 +282,41 @@ pub enum Event {
     Admitted {
         /// The stream.
         stream: u64,
-        /// What [`Admission::Accepted`] would have said.
+        /// The content of [`Admission::Accepted`].
         accepted: Accepted,
     },
     /// Every descendant of a received, dehydrated entity is terminal (decision 11; at layer 0 by CHECKPOINT, decision
-    /// 12). Put it together, then call [`complete`](super::Session::complete) or [`fail`](super::Session::fail) for it.
+    /// 12). Reassemble it, then call [`complete`](super::Session::complete) or [`fail`](super::Session::fail) for it.
     Gathered {
-        /// The parent; `None` for a root scope whose BARRIER came.
+        /// The parent; `None` for a root scope whose BARRIER has arrived.
         key: Option<EntityKey>,
         /// Its children's scope; its own at layer 0.
         scope: ScopeKey,
         /// The digest that was sent, at layer 1 and for root scopes.
         digest: Option<ScopeDigest>,
-        /// COMPLETE, or FAILED when a child is not COMPLETE (STRICT).
+        /// COMPLETE, or FAILED if a child is not COMPLETE (STRICT).
         outcome: Status,
     },
     /// An entity has its terminal status, ours or the peer's.
     Resolved {
         /// The entity.
         key: EntityKey,
-        /// Its parent on the wire, 0 for a root or when no header came at layer 0.
+        /// Its parent on the wire; 0 for a root, or if no header arrived at layer 0.
         parent_id: u32,
         /// The terminal status.
         status: Status,
-        /// Why, where the status is not COMPLETE and somebody said why.
+        /// Why, if the status is not COMPLETE and a reason was given.
         reason: Option<Reason>,
         /// Whether we sent the entity.
         owned: bool,
     },
-    /// The peer released one of our scopes; its digest equals ours (decision 11).
+    /// The peer has released one of our scopes; its digest equals ours (decision 11).
     Released {
         /// The scope.
         scope: ScopeKey,
         /// Its parent; `None` for the root scope.
         parent: Option<EntityKey>,
-        /// Depth of the scope.
+        /// The depth of the scope.
         depth: u8,
         /// The digest.
         digest: ScopeDigest,
@@ -343,10 +345,11 @@ pub enum Event {
         checkpoint: Checkpoint,
         /// True if satisfied, false if it timed out.
         satisfied: bool,
-        /// Whether we asked.
+        /// Whether this end asked.
         ours: bool,
     },
-    /// Window or scopes came free after [`Session::announce`](super::Session::announce) had said `None`: try again.
+    /// Window or scopes became free after [`Session::announce`](super::Session::announce) had returned `None`: try
+    /// again.
     Capacity,
     /// An error of an entity, or the error that closes the connection.
     Error {
@@ -359,13 +362,13 @@ pub enum Event {
         /// Whether the peer reported it.
         by_peer: bool,
     },
-    /// Something of layer 2; only where it was agreed on.
+    /// An event of layer 2; only if it was agreed on.
     Layer2(Layer2Event),
     /// The session is over; the last event.
     Closed {
         /// Code and message; NO_ERROR for a graceful close.
         reason: Reason,
-        /// Whether the peer closed.
+        /// Whether the peer has closed.
         by_peer: bool,
     },
 }
@@ -373,12 +376,12 @@ pub enum Event {
 /// A question about a claim check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimAsk {
-    /// What has become of it?
+    /// Queries its status.
     Query {
         /// The claim check's ID.
         claim_id: u64,
     },
-    /// Takes its entity over.
+    /// Redeems its entity.
     Redeem {
         /// The claim check's ID.
         claim_id: u64,
@@ -388,7 +391,7 @@ pub enum ClaimAsk {
 }
 
 impl ClaimAsk {
-    /// The claim check's ID.
+    /// Return the claim check's ID.
     pub const fn claim_id(&self) -> u64 {
         match self {
             Self::Query { claim_id } | Self::Redeem { claim_id, .. } => *claim_id,
@@ -396,19 +399,19 @@ impl ClaimAsk {
     }
 }
 
-/// What the user of a session learns at layer 2.
+/// An event of layer 2 for the user of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Event {
-    /// Both ends know the session's name; from here on everything of layer 2 may be used.
+    /// Both ends know the session's name; from here on all of layer 2 may be used.
     Named(SessionId),
-    /// The peer of a server's new connection goes on with this session: [`adopt`](super::Session::adopt) or
-    /// [`refuse_return`](super::Session::refuse_return). Nothing else comes before.
+    /// The peer of a server's new connection resumes this session: call [`adopt`](super::Session::adopt) or
+    /// [`refuse_return`](super::Session::refuse_return). No other event comes before.
     Returns(SessionId),
-    /// The session goes on by a new connection, and all that the peer had sent before has come.
+    /// The session was resumed on a new connection, and everything that the peer had sent before has arrived.
     Reconnected,
-    /// An attempt has failed, and the entity may come again. One of ours waits for
-    /// [`retry`](super::Session::retry) or [`fail`](super::Session::fail). Of a received one whatever has come is void:
-    /// drop it, and do not complete or fail the entity before its next stream.
+    /// An attempt has failed, and the entity may be retried. One of ours waits for [`retry`](super::Session::retry) or
+    /// [`fail`](super::Session::fail). For a received one, drop what has arrived, and do not complete or fail the
+    /// entity before its next stream.
     AttemptFailed {
         /// The entity.
         key: EntityKey,
@@ -419,10 +422,10 @@ pub enum Layer2Event {
         /// Whether we sent it.
         owned: bool,
     },
-    /// Open a new stream for the entity: the delay after RETRYING is over, or the session goes on after
+    /// Open a new stream for the entity: the delay after RETRYING has passed, or the session was resumed by
     /// [`Reconnected`](Self::Reconnected).
     SendAgain(Ticket),
-    /// The receiver waits with an entity of ours. Its token goes back by [`resume`](super::Session::resume).
+    /// The receiver has suspended one of our entities. Return its token by [`resume`](super::Session::resume).
     Yielded {
         /// The entity.
         key: EntityKey,
@@ -435,36 +438,37 @@ pub enum Layer2Event {
     ResumeAnswered {
         /// The entity.
         key: EntityKey,
-        /// Why not, if it does not go on from where it was.
+        /// Why not, if it does not resume from its state.
         refused: Option<Reason>,
     },
-    /// A received entity that waits goes on, from `point`; without one, its state has changed since: from its beginning.
+    /// A suspended, received entity resumes from `point`; without one, its state has changed since, and it starts from
+    /// its beginning.
     Resumed {
         /// The entity.
         key: EntityKey,
-        /// Where it had stopped.
+        /// The point at which it had stopped.
         point: Option<StoppingPoint>,
     },
-    /// By its parent's policy a received entity that has failed is to be set aside: issue a claim check, store it, and
-    /// call [`defer`](super::Session::defer).
+    /// Under its parent's policy a failed received entity must be deferred: issue a claim check, store it, and call
+    /// [`defer`](super::Session::defer).
     ClaimWanted {
         /// The entity.
         key: EntityKey,
         /// Why it failed.
         reason: Reason,
     },
-    /// The receiver has set an entity of ours aside; its terminal status follows.
+    /// The receiver has deferred one of our entities; its terminal status follows.
     Deferred {
         /// The entity.
         key: EntityKey,
         /// The claim check's ID.
         claim_id: u64,
-        /// Unix microseconds from which it is refused.
+        /// When it expires, in microseconds since the Unix epoch.
         expiry_micros: u64,
     },
-    /// The peer asks about a claim check of ours: answer by [`answer_claim`](super::Session::answer_claim).
+    /// The peer asks about one of our claim checks: answer by [`answer_claim`](super::Session::answer_claim).
     ClaimAsked {
-        /// Names the question.
+        /// Identifies the query.
         request: u64,
         /// The question.
         ask: ClaimAsk,
@@ -473,10 +477,10 @@ pub enum Layer2Event {
     ClaimAnswered {
         /// The question.
         ask: ClaimAsk,
-        /// What is known of the claim check; a redemption may be refused.
+        /// The state of the claim check; a redemption may be refused.
         answer: Result<ClaimResponse, Reason>,
     },
-    /// All children of a parent are terminal: what its policy makes of that.
+    /// All children of a parent are terminal: the outcome under its policy.
     Outcome {
         /// The parent.
         parent: EntityKey,
@@ -487,7 +491,7 @@ pub enum Layer2Event {
     },
 }
 
-/// What the driver does on the connection. Poll until `None`.
+/// An action of the driver on the connection. Poll until `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transmit {
     /// Bytes for stream 0.
@@ -499,7 +503,7 @@ pub enum Transmit {
         /// The application error code.
         code: ErrorCode,
     },
-    /// CONNECTION_CLOSE; nothing follows. What was queued for stream 0 came before it.
+    /// CONNECTION_CLOSE; nothing follows. Queued bytes of stream 0 came before it.
     Close {
         /// The application error code.
         code: ErrorCode,
@@ -509,7 +513,7 @@ pub enum Transmit {
 }
 
 impl SessionConfig {
-    /// Refuses settings that no session could work with.
+    /// Reject settings with which no session could work.
     pub fn check(&self) -> Result<()> {
         if !self.capabilities.layer0 {
             return Err(Misuse::Layer0Offer.into());

@@ -1,15 +1,14 @@
-//! Every way that a small layer 2 session can go: both ends are the real core, and between them every order of frames and
-//! streams, of verdicts, retries, yields, of giving up and of time running out is tried, from every state that can be
-//! reached, and wherever it is allowed the connection is lost, or an end's process is killed and restored from its
-//! records. In every state an end that is restored is the one that was suspended; and wherever nothing more can happen,
-//! both ends must know the same, nothing may be open, nothing was delivered twice, and the session closes.
+//! Every possible course of a small layer 2 session. Both ends are the real core. From every reachable state, every
+//! order of frames and streams between them is tried, with decisions, retries, yields, giving up and timeouts; and
+//! wherever it is allowed the connection is lost, or an end's process is killed and restored from its records. In every
+//! state a restored end must equal the suspended one. Wherever nothing more can happen, both ends must know the same,
+//! nothing may be open, nothing may have been delivered twice, and the session must close.
 //!
-//! States that look the same are walked on from once. The statuses seen on the way make the diagram in
-//! `docs/protocols/pipestream.md`. `cargo test -p penstock-pipestream --test exhaustive -- --ignored --nocapture` walks
-//! larger worlds.
+//! Equal states are explored once. The observed statuses make the diagram in `docs/protocols/pipestream.md`. `cargo
+//! test -p penstock-pipestream --test exhaustive -- --ignored --nocapture` explores larger worlds.
 // An end that does what an honest one never does fails the test that drives it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::wildcard_enum_match_arm)]
-// What a run that takes minutes prints.
+// Runs that take minutes print their progress.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod run;
@@ -25,7 +24,7 @@ use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAct
 
 use crate::run::{Run, Seen, Step, World};
 
-/// Says where a run was when it failed.
+/// Reports where a run was when it failed.
 struct Where(Vec<Step>);
 
 impl Drop for Where {
@@ -36,7 +35,7 @@ impl Drop for Where {
     }
 }
 
-/// Walks every path of a world.
+/// Explore every path of a world.
 fn explore(world: World, seen: &Rc<RefCell<Seen>>) {
     let hasher = RandomState::new();
     let mut known = HashSet::new();
@@ -79,7 +78,7 @@ fn policy(on_failure: FailureAction, on_timeout: FailureAction, timeout_ms: u32)
     }
 }
 
-/// Without losses.
+/// A world without losses.
 const fn one(policy: CompletionPolicy, yields: usize, left_out: usize, waits: usize) -> World {
     World { policy, children: 1, yields, left_out, waits, cuts: 0, kills: 0 }
 }
@@ -161,7 +160,7 @@ fn diagram(seen: &Seen) -> String {
     lines.join("\n")
 }
 
-/// The page shows what was seen.
+/// The page shows what was observed.
 fn compare(diagram: &str) {
     let page = include_str!("../../../../docs/protocols/pipestream.md");
     let shown = page.split("```mermaid\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The world that is walked, and how far a run through it has come.
+//! The world to explore, and the state of a run through it.
 
 mod steps;
 
@@ -15,12 +15,12 @@ use penstock_pipestream::{
     SessionConfig, SessionId, Status, Ticket, Transmit,
 };
 
-/// What may happen next.
+/// A possible next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The client announces the next entity, or ends the children.
     Work,
-    /// It announces a child of which there is nothing.
+    /// The client announces a child for which there is nothing to send.
     Missing,
     ToServer,
     ToClient,
@@ -35,23 +35,23 @@ pub(crate) enum Step {
     Retry,
     /// The client gives up the entity that failed.
     GiveUp,
-    /// The client leaves out, gives up or abandons its first open child, whatever is on its way.
+    /// The client skips, gives up or abandons its first open child, whatever is in flight.
     LeaveOut(Status),
-    /// The server has a claim check for what is to be deferred.
+    /// The server has a claim check for the entity to defer.
     Claim,
     /// Nothing happens until the next time-out.
     Wait,
-    /// The connection is lost with all that is on it, and the client begins another. The server keeps the payloads that
-    /// have come, or loses them too.
+    /// The connection is lost with everything in flight, and the client opens another. The server keeps the payloads
+    /// that have arrived, or loses them too.
     Cut {
         keep: bool,
     },
-    /// So it is because the server's process dies, or the client's.
+    /// The server's process dies with it.
     KillServer,
     KillClient,
 }
 
-/// How much of the costly steps there may be.
+/// How many of the costly steps are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World {
     pub(crate) policy: CompletionPolicy,
@@ -59,14 +59,14 @@ pub(crate) struct World {
     pub(crate) yields: usize,
     pub(crate) left_out: usize,
     pub(crate) waits: usize,
-    /// How often the connection is lost, and how often with a process.
+    /// How often the connection is lost, and how often together with a process.
     pub(crate) cuts: usize,
     pub(crate) kills: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Who said what, from which status on, of entities without children.
+    /// Which end sent which status after which, for entities without children.
     pub(crate) edges: BTreeSet<(&'static str, &'static str, &'static str)>,
     pub(crate) states: usize,
     pub(crate) ends: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Seen {
     pub(crate) restored: usize,
 }
 
-/// What a process leaves behind.
+/// What a process leaves behind: its records.
 type Records = Vec<Bytes>;
 
 #[derive(Clone)]
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     now: Now,
     client: Session,
     server: Session,
-    /// The server's end of a connection whose session it does not know yet.
+    /// The server's end of a connection whose session it has not found yet.
     fresh: Option<Session>,
     client_records: Records,
     server_records: Records,
@@ -124,7 +124,7 @@ fn session(role: Role, now: Now) -> Session {
     Session::new(role, config(), now).unwrap()
 }
 
-/// The session of a process that has died, in its next one.
+/// Return the session of a process that has died, in its next one.
 fn restore(role: Role, records: &Records, now: Now) -> Session {
     let restored = Session::restore(role, config(), records.iter().map(|record| record.as_ref()), now, |_| false);
     restored.unwrap().session
@@ -184,7 +184,7 @@ impl Run {
         self.collect();
     }
 
-    /// What both ends have learnt and have to say.
+    /// Collect the events and the output of both ends.
     fn collect(&mut self) {
         while let Some(event) = self.client.poll_event() {
             match event {
@@ -230,10 +230,10 @@ impl Run {
         self.accepted.push(key);
     }
 
-    /// An edge of the diagram: what the server says and hears of an entity without children.
+    /// Record an edge of the diagram: what the server sends and receives for an entity without children.
     fn draw(&mut self, event: &Event) {
         match event {
-            // What comes after the end is late, and means nothing.
+            // A status after the end is late and has no effect.
             Event::Status { key, status, by_peer, .. } if key.scope > 1 && !self.received.contains_key(key) => {
                 let given_up = matches!(status, Status::Failed | Status::Skipped | Status::Abandoned);
                 if *by_peer && given_up {
@@ -253,7 +253,7 @@ impl Run {
 
     fn send(&mut self, ticket: &Ticket) {
         if !self.client.may_send() {
-            // It is told to send it again.
+            // It will be told to send the entity again.
             return;
         }
         let mut header = EntityHeader {
@@ -265,7 +265,7 @@ impl Run {
         self.streams.push((u64::from(header.scope_id) << 8 | u64::from(header.entity_id) << 2 | 2, header));
     }
 
-    /// A restarted owner finds what it was sending.
+    /// Check that a restarted owner finds what it was sending.
     fn check_sources(&self) {
         let open = self.client.sent_open();
         for sent in &open {
@@ -276,7 +276,7 @@ impl Run {
         assert_eq!(open.len() + self.sent.len(), self.announced);
     }
 
-    /// A process that dies here begins again as what it was.
+    /// Check that a process that dies here is restored to the same state.
     pub(crate) fn check_restored(&self) {
         for (session, records, role) in
             [(&self.client, &self.client_records, Role::Client), (&self.server, &self.server_records, Role::Server)]
@@ -292,7 +292,7 @@ impl Run {
         self.seen.borrow_mut().restored += 1;
     }
 
-    /// What the future depends on.
+    /// Return the state on which the future depends.
     pub(crate) fn look(&self) -> impl std::hash::Hash + use<> {
         let ends = (self.client.look(self.server.taken()), self.server.look(self.client.taken()));
         let link = format!(
@@ -327,12 +327,12 @@ impl Run {
     }
 }
 
-/// What a source is called.
+/// Return the label of a source.
 fn label(scope: u16, entity: u32) -> String {
     format!("part {entity} of scope {scope}")
 }
 
-/// Takes an end's bytes apart into frames, so that each arrives on its own.
+/// Split an end's bytes into frames, so that each arrives separately.
 fn frames(session: &mut Session, link: &mut VecDeque<Bytes>) {
     while let Some(transmit) = session.poll_transmit(usize::MAX) {
         match transmit {
@@ -342,7 +342,7 @@ fn frames(session: &mut Session, link: &mut VecDeque<Bytes>) {
                 }
                 assert!(bytes.is_empty());
             }
-            // A driver reads such a stream no more.
+            // A driver no longer reads such a stream.
             Transmit::StopStream { .. } => {}
             Transmit::Close { code, message } => panic!("{code}: {message}"),
         }

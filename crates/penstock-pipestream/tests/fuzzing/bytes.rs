@@ -1,13 +1,14 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes: frames and headers.
+//! The bodies of the fuzz targets in `/fuzz` for arbitrary bytes: frames and headers.
 //!
-//! The first byte of the input says how the rest is cut into pieces, so that the fuzzer also finds cuts.
+//! The first byte of the input determines how the rest is cut into pieces, so that the fuzzer also finds cuts.
 
 use bytes::Bytes;
 use penstock_pipestream::{
     ChunkTracker, EntityHeader, Error, Frame, FrameDecoder, HeaderDecoder, PayloadCheck, Result,
 };
 
-/// The control stream: the same frames however they are cut, and each means the same when it is written again.
+/// Decode the control stream: the same frames however they are cut, and each has the same meaning when it is encoded
+/// again.
 pub fn frames(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode_frames(bytes, bytes.len());
@@ -19,7 +20,7 @@ pub fn frames(input: &[u8]) {
     }
 }
 
-/// The frames up to the first error, the error, and whether the stream ended inside a frame.
+/// Return the frames up to the first error, the error, and whether the stream ended inside a frame.
 fn decode_frames(bytes: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
     let mut decoder = FrameDecoder::new();
     let mut frames = Vec::new();
@@ -36,7 +37,7 @@ fn decode_frames(bytes: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
     (frames, Ok(()), decoder.is_mid_frame())
 }
 
-/// An entity stream: the same header however it is cut, and what a receiver does with it next.
+/// Decode an entity stream: the same header however it is cut, and then what a receiver does with it.
 pub fn headers(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode_header(bytes, bytes.len());
@@ -53,7 +54,7 @@ pub fn headers(input: &[u8]) {
 
 type Decoded = Result<Option<(EntityHeader, Vec<u8>)>>;
 
-/// The header and the payload after it, if the header is whole.
+/// Return the header and the payload after it, if the header is whole.
 fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     let mut decoder = HeaderDecoder::new();
     let mut header = None;
@@ -69,12 +70,12 @@ fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     Ok(header.map(|header| (header, payload)))
 }
 
-/// The same with the header in bytes: a ratio that is not a number is not equal to itself.
+/// Compare with the header as bytes, because a ratio that is not a number does not equal itself.
 fn written(decoded: &Decoded) -> std::result::Result<Option<(Bytes, &[u8])>, &Error> {
     decoded.as_ref().map(|decoded| decoded.as_ref().map(|(header, payload)| (header.encode(), payload.as_slice())))
 }
 
-/// Both ways that a payload comes: by one stream, or by a chunk of it.
+/// Receive a payload in both ways: in one stream, or as a chunk.
 fn receive(header: &EntityHeader, payload: &[u8]) {
     let mut check = PayloadCheck::new(header.payload_length, header.checksum.clone());
     if check.update(payload).is_ok() {

@@ -1,4 +1,4 @@
-//! What layer 2 adds to the dialogues: attempts, yields, claim checks, policies.
+//! The steps of layer 2 in the dialogues: attempts, yields, claim checks, policies.
 
 use bytes::Bytes;
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction, StoppingPointValidation};
@@ -33,7 +33,7 @@ impl End {
 }
 
 impl Dialogue {
-    /// What layer 2 adds to what may happen.
+    /// Perform a step of layer 2.
     pub(super) fn step_of_layer2(&mut self, choice: u8, at: usize, choices: &mut Choices<'_>) {
         let now = self.now;
         if choice >= 0x3C {
@@ -46,7 +46,7 @@ impl Dialogue {
             0 => {
                 if let Some(index) = choices.below(end.failed.len()) {
                     let key = end.failed.swap_remove(index);
-                    // It may have come to its end meanwhile.
+                    // It may have ended meanwhile.
                     let _late = session.retry(now, key);
                 }
             }
@@ -94,8 +94,8 @@ impl Dialogue {
 }
 
 impl Dialogue {
-    /// The connection is lost with all that is on it; in every second case an end's process too, which begins anew with
-    /// its records. The client makes another connection.
+    /// Lose the connection with everything in flight; in every second case also kill an end's process, which is
+    /// restored from its records. The client opens another connection.
     fn lose(&mut self, at: usize, choice: u8) {
         let (now, killed) = (self.now, choice.is_multiple_of(2).then_some(at));
         self.fresh = None;
@@ -116,12 +116,12 @@ impl Dialogue {
                 end.tokens.clear();
                 continue;
             }
-            // Some of the payloads that were coming are there.
+            // Some of the payloads in flight have arrived.
             end.accepted.retain(|(_, key)| key.entity % 3 != u32::from(choice) % 3);
             let whole = |key| end.accepted.iter().any(|(_, accepted)| *accepted == key);
             assert!(end.session.suspend(now, whole));
         }
-        // As often as anybody likes, a snapshot stands for all before it.
+        // At arbitrary times a snapshot replaces all records before it.
         for end in self.ends.iter_mut().filter(|_| choice.is_multiple_of(3)) {
             end.learn();
             end.records = end.session.snapshot().into_iter().collect();
@@ -130,7 +130,7 @@ impl Dialogue {
         self.fresh = Some(Session::new(Role::Server, config(2), now).expect("a valid configuration"));
     }
 
-    /// The server finds the session that a new connection goes on with.
+    /// Find the session that a new connection resumes, as the server does.
     pub(super) fn greet(&mut self) {
         let Some(fresh) = &mut self.fresh else { return };
         let returns = std::iter::from_fn(|| fresh.poll_event())
@@ -144,7 +144,7 @@ impl Dialogue {
     }
 }
 
-/// What a STATUS must carry to be one.
+/// Add to a STATUS the extension that it requires.
 pub(super) fn with_extension(mut frame: StatusFrame) -> StatusFrame {
     if frame.status == Status::Yielded {
         let token = Bytes::from_static(b"token");
@@ -155,7 +155,7 @@ pub(super) fn with_extension(mut frame: StatusFrame) -> StatusFrame {
     frame
 }
 
-/// A policy that may be sent.
+/// Return a valid policy.
 pub(super) fn policy(choices: &mut Choices<'_>) -> CompletionPolicy {
     CompletionPolicy {
         mode: Some((choices.small() % 5) as i32),
@@ -168,7 +168,7 @@ pub(super) fn policy(choices: &mut Choices<'_>) -> CompletionPolicy {
     }
 }
 
-/// An action, RETRY in half of the cases: it has the most to it.
+/// Return an action, RETRY in half of the cases, because it has the most cases to test.
 fn action(choices: &mut Choices<'_>) -> i32 {
     let choice = (choices.small() % 8) as i32;
     if choice > 4 { FailureAction::Retry.into() } else { choice }

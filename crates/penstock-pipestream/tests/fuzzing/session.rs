@@ -1,5 +1,5 @@
-//! Sessions under bytes that choose what happens next: two honest ends over a link that delays and reorders, and one
-//! end against a peer that says anything.
+//! Sessions driven by input bytes: two honest ends over a link that delays and reorders, and one end against an
+//! arbitrary peer.
 
 // A fuzz body reports by panicking.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
@@ -59,7 +59,7 @@ fn config(layer: u8) -> SessionConfig {
     }
 }
 
-/// The layer that the first byte of an input chooses.
+/// Return the layer that the first byte of an input chooses.
 fn layer(first: u8) -> u8 {
     [0, 1, 1, 2][usize::from(first % 4)]
 }
@@ -83,7 +83,7 @@ fn reason(code: ErrorCode) -> Reason {
     Reason { code, message: "chosen".to_owned() }
 }
 
-/// One end, what it has learnt, and what is on its way to it.
+/// One end, what it has learned, and what is in flight to it.
 struct End {
     session: Session,
     control: VecDeque<Bytes>,
@@ -94,14 +94,14 @@ struct End {
     sent: BTreeMap<EntityKey, Status>,
     received: BTreeMap<EntityKey, Status>,
     closed: Option<ErrorCode>,
-    /// At layer 2: ours that have failed and may come again, and those whose delay is over.
+    /// At layer 2: our entities that have failed and may be retried, and those whose delay has passed.
     failed: Vec<EntityKey>,
     again: Vec<Ticket>,
-    /// Received ones that a claim check is wanted for.
+    /// Received entities for which a claim check is wanted.
     wanted: Vec<EntityKey>,
-    /// Tokens of the peer's.
+    /// Tokens of the peer.
     tokens: Vec<(EntityKey, Bytes)>,
-    /// What a next process has of this one.
+    /// The records for the next process.
     records: Vec<Bytes>,
 }
 
@@ -155,7 +155,7 @@ struct Dialogue {
     verdicts: u32,
     now: Now,
     ends: [End; 2],
-    /// The server's end of a connection whose session it does not know yet.
+    /// The server's end of a connection whose session it has not found yet.
     fresh: Option<Session>,
     next_stream: u64,
 }
@@ -171,7 +171,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// Moves what an end has to say onto the link.
+    /// Move an end's output onto the link.
     fn collect(&mut self) {
         for from in [CLIENT, SERVER] {
             self.ends[from].learn();
@@ -194,7 +194,7 @@ impl Dialogue {
         }
     }
 
-    /// Delivers a piece of the control stream to an end.
+    /// Deliver a piece of the control stream to an end.
     fn carry(&mut self, to: usize) -> bool {
         let Some(bytes) = self.ends[to].control.pop_front() else { return false };
         match self.fresh.as_mut().filter(|_| to == SERVER) {
@@ -227,10 +227,10 @@ impl Dialogue {
         self.send(from, &ticket);
     }
 
-    /// Puts an entity's stream on the link, for the first time or again.
+    /// Put an entity's stream on the link, for the first time or again.
     fn send(&mut self, from: usize, ticket: &Ticket) {
         if !self.ends[from].session.may_send() {
-            // It is told to send it again.
+            // It will be told to send the entity again.
             return;
         }
         let mut header = header(3);
@@ -239,7 +239,7 @@ impl Dialogue {
         self.next_stream += 4;
     }
 
-    /// Dehydrated entities whose children may still be announced.
+    /// Return the dehydrated entities whose children may still be announced.
     fn parents(&self, of: usize) -> Vec<EntityKey> {
         let end = &self.ends[of];
         let open = |key: &EntityKey| !end.ended.contains(key) && !end.sent.contains_key(key);
@@ -323,7 +323,7 @@ impl Dialogue {
         }
     }
 
-    /// Lets everything arrive and end.
+    /// Let everything arrive and end.
     fn finish(&mut self) {
         for _ in 0..64 {
             self.carry_all();
@@ -356,7 +356,7 @@ impl Dialogue {
             }
             self.carry_all();
             if self.layer == 2 {
-                // The delays of what is sent again.
+                // The delays of retries.
                 self.wait(Duration::from_secs(1));
             }
         }
@@ -377,8 +377,8 @@ impl End {
     }
 }
 
-/// Two honest ends, whatever is late or out of order: nobody closes, both know the same, every entity ends. Says what the
-/// ends have seen.
+/// Run two honest ends, whatever is late or out of order: neither closes, both know the same, every entity ends. Return
+/// the counters of both ends.
 pub fn dialogue(input: &[u8], start: Now) -> [Counters; 2] {
     let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return Default::default() };
@@ -473,7 +473,7 @@ impl Choices<'_> {
     }
 }
 
-/// One end against anything: it closes at most once, with a code, and keeps no more than it may.
+/// Run one end against an arbitrary peer: it closes at most once, with a code, and keeps no more than its limits.
 pub fn hostile(input: &[u8], start: Now) {
     let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return };
@@ -493,7 +493,7 @@ pub fn hostile(input: &[u8], start: Now) {
     let mut closes = 0;
     let mut stream = 2;
     while let Some(choice) = choices.next() {
-        // Errors close the session; that is what is looked at below.
+        // Errors close the session, which is checked below.
         let _outcome = match choice % 8 {
             0..=3 => choices.frame().map(|frame| {
                 let mut bytes = BytesMut::new();

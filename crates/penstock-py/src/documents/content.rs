@@ -1,4 +1,4 @@
-//! A part's bytes, by reference.
+//! The bytes of a part, shared with Python without copying them.
 
 use std::io::{Read as _, SeekFrom};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use penstock_documents::Payload;
 use pyo3::prelude::*;
 
-/// The bytes of one part: in memory while they are few, else in a temporary file that goes when this does.
+/// The bytes of one part: in memory if they are few, otherwise in a temporary file that is removed with this object.
 #[pyclass(frozen, name = "Content", module = "penstock._core")]
 pub(crate) struct Content(Mutex<Payload>);
 
@@ -19,7 +19,7 @@ impl Content {
 
 #[pymethods]
 impl Content {
-    /// At most `size` bytes from `offset` on; fewer only at the end. Readers do not disturb each other.
+    /// Read at most `size` bytes from `offset` on; fewer only at the end. Concurrent readers do not affect each other.
     fn read_at(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<Bytes> {
         let bytes = py.detach(|| -> std::io::Result<Vec<u8>> {
             let mut payload = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ impl Content {
         Ok(bytes.into())
     }
 
-    /// How many bytes there are.
+    /// Return how many bytes there are.
     fn size(&self) -> PyResult<u64> {
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))?)
     }

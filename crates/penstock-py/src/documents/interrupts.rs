@@ -1,4 +1,4 @@
-//! Ctrl-C, and errors of Python code, on their way through Rust code that knows neither.
+//! Passes Ctrl-C and errors of Python code through Rust code that knows neither.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// How often signals are looked at.
+/// How often signals are checked.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Keeps the first error that must end a long run, until the one who started it takes it.
+/// Keeps the first error that must end a long run, until the caller that started the run takes it.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts {
     state: Arc<Mutex<State>>,
-    /// Set by another thread, which wants no more of this.
+    /// Set by another thread to end the run.
     stop: Arc<AtomicBool>,
 }
 
@@ -29,12 +29,12 @@ struct State {
 }
 
 impl Interrupts {
-    /// Those of a run that `stop` ends, too.
+    /// Make the interrupts of a run that `stop` ends, too.
     pub(crate) fn stopped_by(stop: Arc<AtomicBool>) -> Self {
         Self { state: Arc::default(), stop }
     }
 
-    /// Looks for signals, at most every 100 ms. Reading and writing call it, so that even a huge part can be stopped.
+    /// Check for signals, at most every 100 ms. Reads and writes call this, so that even a huge part can be stopped.
     pub(crate) fn poll(&self) -> io::Result<()> {
         if self.pending() {
             return Err(interrupted());
@@ -53,12 +53,12 @@ impl Interrupts {
         })
     }
 
-    /// Keeps an error that is no matter of one part.
+    /// Keep an error that does not belong to one part.
     pub(crate) fn keep(&self, error: PyErr) {
         self.state().error.get_or_insert(error);
     }
 
-    /// Whether an error is kept.
+    /// Return whether an error is kept.
     pub(crate) fn pending(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.keep(penstock_pipestream_net::Error::misuse("whoever sent this has stopped".into()).into_py_err());
@@ -66,7 +66,7 @@ impl Interrupts {
         self.state().error.is_some()
     }
 
-    /// The error that was kept.
+    /// Return the error that was kept.
     pub(crate) fn result(&self) -> PyResult<()> {
         self.state().error.take().map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! The limits of a document, out of the attributes of `penstock.documents.Limits`.
+//! The limits of a document, from the attributes of `penstock.documents.Limits`.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl TryFrom<LimitFields> for Limits {
     fn try_from(fields: LimitFields) -> PyResult<Self> {
         let part_time = Duration::try_from_secs_f64(fields.part_seconds)
             .map_err(|error| PyValueError::new_err(format!("part_seconds: {error}")))?;
-        // The numbers go over a pipe and into lengths of frames; nothing larger has a use.
+        // These numbers go through a pipe and into the lengths of frames; larger ones have no use.
         let max_text = fields.max_text.min(u64::from(u32::MAX));
         Ok(Self {
             max_depth: fields.max_depth,
@@ -64,7 +64,7 @@ impl From<Limits> for LimitFields {
     }
 }
 
-/// The limits of the Rust core, which the dataclass repeats; a test compares the two.
+/// Return the defaults of the Rust core, which the dataclass repeats; a test compares both.
 #[pyfunction]
 pub(crate) fn default_limits() -> LimitFields {
     Limits::default().into()

@@ -1,4 +1,4 @@
-//! Documents taken apart for Python, without a network: the iterator of parts, and the digests of receipts.
+//! Takes documents apart for Python, without a network: the iterator of parts, and the digests of receipts.
 
 mod content;
 mod interrupts;
@@ -23,7 +23,7 @@ pub(crate) use receipt::{ContentTree, document_key};
 pub(crate) use source::SourceArgument;
 pub(crate) use workspace::PythonWorkspace;
 
-/// The one dehydrator of this extension.
+/// The dehydrator as this extension uses it.
 pub(crate) type Dehydrator = penstock_documents::Dehydrator<PythonWorkspace>;
 
 /// Takes one document apart: the document itself first, then its parts, depth first.
@@ -33,7 +33,7 @@ pub(crate) struct PyDehydrator {
     interrupts: Interrupts,
 }
 
-/// A part in the fields of the dataclass; its bytes come by `content`.
+/// A part in the fields of the dataclass; its bytes are in `content`.
 #[derive(IntoPyObject)]
 pub(crate) struct PartFields {
     path: Vec<String>,
@@ -70,7 +70,7 @@ impl PyDehydrator {
 }
 
 impl PyDehydrator {
-    /// The next part; the ends of containers show in the depths, so they are left out.
+    /// Return the next part. The ends of containers are left out, because the depths show them.
     fn next_part(&self) -> Option<PartFields> {
         let mut dehydrator: MutexGuard<'_, _> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

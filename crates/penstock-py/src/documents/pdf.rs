@@ -1,5 +1,5 @@
-//! PDFs, read by pypdfium2 in a child process that `python/penstock/_pdf.py` keeps. Here the PDF is put into a file
-//! for it, and its answers are taken; the interpreter's lock is held only for the calls themselves.
+//! PDFs, read by pypdfium2 in a child process that `python/penstock/_pdf.py` manages. This module writes the PDF into a
+//! file for the child and takes its answers; the interpreter's lock is held only during the calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ mod python {
     pyo3::import_exception!(penstock._pdf, PdfError);
 }
 
-/// Opens the PDF in `source`, or says why not.
+/// Open the PDF in `source`, or return why it cannot be opened.
 pub(crate) fn open(
     source: &mut dyn Source,
     limits: &PdfLimits,
@@ -40,7 +40,7 @@ fn named_copy(source: &mut dyn Source) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// The text of a `PdfError`. Any other error is kept, to be raised: Ctrl-C, or a bug.
+/// Return the text of a `PdfError`. Any other error, such as Ctrl-C or a bug, is kept and raised later.
 fn reason(error: PyErr, interrupts: &Interrupts) -> String {
     Python::attach(|py| {
         let text = error.value(py).to_string();
@@ -57,7 +57,7 @@ struct Pages {
     page_count: u32,
     metadata: BTreeMap<String, String>,
     interrupts: Interrupts,
-    /// The child reads from it until it is told to close.
+    /// The child reads this file until it is told to close.
     _file: NamedTempFile,
 }
 
@@ -83,8 +83,8 @@ impl PdfPages for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // A PDF that was left early still has its child. An error here has nobody to go to, and closing kills the
-        // child when it does not answer.
+        // A PDF that was not read to its end still has its child. An error cannot be returned here, and closing kills a
+        // child that does not answer.
         let closed = Python::try_attach(|py| self.pages.bind(py).call_method0(intern!(py, "close")).map(|_| ()));
         if let Some(Err(error)) = closed {
             tracing::debug!(%error, "closing a PDF");

@@ -1,4 +1,4 @@
-//! A large binary file of Python as a source: read in place, a block at a time.
+//! A large binary Python file as a source, read in place in blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,27 +10,27 @@ use pyo3::types::PyBytes;
 
 use super::interrupts::Interrupts;
 
-/// How much of a Python file is asked for at once. Each time costs the interpreter's lock and, where the file lies in
-/// an object store, a request; so blocks are larger, the longer somebody reads on, and small where he goes elsewhere.
+/// The size of the first block. Each read takes the interpreter's lock and, for a file in an object store, a request.
+/// So blocks grow during sequential reads, and are small after a seek.
 const FIRST_BLOCK: u64 = 256 << 10;
 const GROWTH: u64 = 8;
 const MAX_BLOCK: u64 = 8 << 20;
-/// How many blocks are kept: readers of archives go back and forth between a directory and its members.
+/// How many blocks are kept, because readers of archives alternate between a directory and its members.
 const BLOCKS: usize = 6;
 
-/// A seekable Python file, from the position that it had to its end.
+/// A seekable Python file, from its position at the start to its end.
 pub(super) struct PythonFile {
     file: Py<PyAny>,
     interrupts: Interrupts,
     start: u64,
     length: u64,
     position: u64,
-    /// Blocks and where they begin, the one used last in front.
+    /// Blocks and their positions, the one used last in front.
     blocks: VecDeque<(u64, Bytes)>,
 }
 
 impl PythonFile {
-    /// `None` where the file cannot seek.
+    /// Open a Python file; `None` if it is not seekable.
     pub(super) fn new(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Option<Self>> {
         Python::attach(|py| {
             let bound = file.bind(py);
@@ -59,7 +59,7 @@ impl PythonFile {
         })
     }
 
-    /// The same file from its first position on, with nothing read yet.
+    /// Return the same file at its first position, without any blocks.
     pub(super) fn again(&self) -> Self {
         Self {
             file: Python::attach(|py| self.file.clone_ref(py)),
@@ -71,12 +71,12 @@ impl PythonFile {
         }
     }
 
-    /// Bytes from its first position on.
+    /// Return the number of bytes from its first position on.
     pub(super) fn len(&self) -> u64 {
         self.length
     }
 
-    /// What there is from a position on: at least one byte before the file's end.
+    /// Return the bytes at a position: at least one byte, except at the file's end.
     fn at(&mut self, position: u64) -> io::Result<Bytes> {
         let end = |block: &(u64, Bytes)| block.0.saturating_add(block.1.len() as u64);
         let found = self.blocks.iter().position(|block| (block.0..end(block)).contains(&position));
@@ -140,7 +140,7 @@ impl Seek for PythonFile {
     }
 }
 
-/// One read of a Python file, of at most so many bytes.
+/// Read at most `size` bytes of a Python file.
 pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io::Result<Bytes> {
     interrupts.poll()?;
     Python::attach(|py| {
@@ -148,7 +148,7 @@ pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io
         match piece.cast::<PyBytes>() {
             Ok(bytes) => Ok(Bytes::copy_from_slice(bytes.as_bytes())),
             Err(_) => {
-                // Not the file's fault but the caller's.
+                // This is the caller's error, not damage of the file.
                 let text = "the document's file gives no bytes: open it in binary mode";
                 interrupts.keep(PyTypeError::new_err(text));
                 Err(io::Error::other(text))
@@ -157,7 +157,8 @@ pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io
     })
 }
 
-/// An exception of the file is its own damage. What is above it (KeyboardInterrupt) is nobody's to keep.
+/// Convert an exception of the file, which counts as damage of the file. One that is not an `Exception`
+/// (KeyboardInterrupt) is kept.
 fn failed(py: Python<'_>, error: PyErr, interrupts: &Interrupts) -> io::Error {
     let text = error.to_string();
     if !error.is_instance_of::<PyException>(py) {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// The content root, part by part, in the receipt's order.
+/// The content root, computed part by part in the receipt's order.
 #[pyclass(frozen, name = "ContentTree", module = "penstock._core")]
 #[derive(Default)]
 pub(crate) struct ContentTree(Mutex<penstock_pipestream::ContentTree>);
@@ -19,20 +19,20 @@ impl ContentTree {
         Self::default()
     }
 
-    /// Adds a part: the way down to it, the digest of its bytes unless they were never obtained, its status.
+    /// Add a part: its path, the digest of its bytes unless they were never read, and its status.
     fn push(&self, path: Vec<String>, sha256: Option<[u8; 32]>, status: u8) -> PyResult<()> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
         let mut tree = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tree.push(path, sha256.as_ref(), status).map_err(IntoPyErr::into_py_err)
     }
 
-    /// The root over all parts so far.
+    /// Return the root over all parts so far.
     fn root(&self) -> [u8; 32] {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).root()
     }
 }
 
-/// The key of a document, which names its receipt.
+/// Return the key of a document, which names its receipt.
 #[pyfunction]
 pub(crate) fn document_key(document: &str, sha256: [u8; 32]) -> String {
     penstock_pipestream::document_key(document, &sha256)

@@ -1,4 +1,4 @@
-//! What a document is read from: bytes, a path, or a binary file of Python.
+//! The source of a document: bytes, a path, or a binary Python file.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -14,12 +14,12 @@ use super::interrupts::Interrupts;
 use super::python_file::{self, PythonFile};
 use super::workspace::spool;
 
-/// How much of a Python file is asked for at once, to be copied.
+/// How much of a Python file is read in one step when it is copied.
 const PIECE: usize = 8 << 20;
-/// Python files up to so many bytes are copied.
+/// The size up to which Python files are copied.
 const COPIED: u64 = 64 << 20;
 
-/// A document's source as it came from Python.
+/// A document's source as passed from Python.
 pub(crate) enum SourceArgument {
     Bytes(Bytes),
     Path(PathBuf),
@@ -44,8 +44,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SourceArgument {
 }
 
 impl SourceArgument {
-    /// Opens it. What cannot be opened becomes a source whose reading fails: the document then is a FAILED part with
-    /// that reason, and other documents go on.
+    /// Open the source. If that fails, the result is a source that fails when it is read: then the document is a FAILED
+    /// part with that reason, and other documents are unaffected.
     pub(crate) fn open(self, interrupts: &Interrupts) -> Payload {
         let opened: io::Result<Payload> = match self {
             Self::Bytes(bytes) => Ok(Box::new(Cursor::new(bytes))),
@@ -56,12 +56,11 @@ impl SourceArgument {
     }
 }
 
-/// Opens a source anew, from its beginning.
+/// Opens a source again from its beginning.
 type Reopen = Box<dyn Fn() -> io::Result<Payload> + Send>;
 
 impl SourceArgument {
-    /// Opens a file that is read here and there, and not from end to end: nothing is copied, so that what lies in a
-    /// store is not fetched for the sake of a small part.
+    /// Open a file for random access: nothing is copied, so that an object is not fetched completely for a small part.
     pub(crate) fn open_in_place(self, interrupts: &Interrupts) -> Payload {
         match self.reopen(interrupts) {
             Ok(Some(open)) => open().unwrap_or_else(|error| Box::new(Unreadable(Some(error)))),
@@ -70,7 +69,7 @@ impl SourceArgument {
         }
     }
 
-    /// How to open it as often as need be; `None` if it is not a file in which one can seek.
+    /// Return a function that opens the source repeatedly; `None` if it is not a seekable file.
     pub(crate) fn reopen(self, interrupts: &Interrupts) -> io::Result<Option<Reopen>> {
         let interrupts = interrupts.clone();
         Ok(match self {
@@ -93,8 +92,8 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Reads a Python file, from its position to its end. A large one is read in place, so that nothing is as large as it;
-/// any other is copied, because all of it is read twice: for its digest, and for its parts.
+/// Read a Python file from its position to its end. A large one is read in place, so that no copy of its size exists;
+/// any other is copied, because all of it is read twice: for its digest and for its parts.
 fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     if let Some(seekable) = PythonFile::new(file, interrupts)?
         && seekable.len() > COPIED
@@ -116,7 +115,7 @@ fn watched(inner: Payload, interrupts: &Interrupts) -> Payload {
     Box::new(Watched { inner, interrupts: interrupts.clone() })
 }
 
-/// A source whose reading can be stopped by Ctrl-C.
+/// A source that Ctrl-C can interrupt.
 struct Watched {
     inner: Box<dyn Source>,
     interrupts: Interrupts,

@@ -1,4 +1,5 @@
-//! What the documents crate borrows: spools that stay in memory while they are small, the clock, and the PDF reader.
+//! What the documents crate needs from its caller: spools that stay in memory while they are small, the clock, and the
+//! PDF reader.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Instant;
@@ -9,7 +10,7 @@ use tempfile::SpooledTempFile;
 use super::interrupts::Interrupts;
 use super::pdf;
 
-/// A part's bytes stay in memory up to here, then go to a temporary file without a name.
+/// The size up to which a part's bytes stay in memory; after that they go to an unnamed temporary file.
 pub(crate) const IN_MEMORY: usize = 1 << 20;
 
 /// The workspace of a dehydrator that Python started.
@@ -37,12 +38,12 @@ impl Workspace for PythonWorkspace {
     }
 }
 
-/// A fresh spool whose filling can be stopped by Ctrl-C.
+/// Return a new spool, whose writes Ctrl-C can interrupt.
 pub(crate) fn spool(interrupts: &Interrupts) -> WatchedSpool {
     WatchedSpool { inner: SpooledTempFile::new(IN_MEMORY), interrupts: interrupts.clone() }
 }
 
-/// A spool that looks for signals while it is written.
+/// A spool that checks for signals while it is written.
 pub(crate) struct WatchedSpool {
     inner: SpooledTempFile,
     interrupts: Interrupts,

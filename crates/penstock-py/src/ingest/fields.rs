@@ -1,4 +1,4 @@
-//! What Python says of documents that are sent, out of the attributes of its dataclasses.
+//! The options of documents to send, from the attributes of the Python dataclasses.
 
 use bytes::Bytes;
 use penstock_ingest::{DocumentPolicy, Identity, Privacy, PrivacyOptions};
@@ -9,7 +9,7 @@ use crate::error::IntoPyErr;
 use crate::pipestream::fields::PolicyFields;
 use crate::pipestream::pipe_doc::OwnerFields;
 
-/// What Python says of a document.
+/// The identity of a document, from Python.
 #[derive(Debug, Default, FromPyObject)]
 pub(crate) struct IdentityFields {
     doc_id: Option<String>,
@@ -24,7 +24,7 @@ impl TryFrom<IdentityFields> for Identity {
     }
 }
 
-/// What Python says of privacy.
+/// The privacy options, from Python.
 #[derive(FromPyObject)]
 pub(crate) struct PrivacyFields {
     pad_children: u64,
@@ -43,7 +43,7 @@ impl TryFrom<PrivacyFields> for Privacy {
     }
 }
 
-/// Reads a `penstock.pipestream.CompletionPolicy`, whose text is what receipts have.
+/// Read a `penstock.pipestream.CompletionPolicy`, whose text goes into receipts.
 pub(super) fn document_policy(policy: &Bound<'_, PyAny>) -> PyResult<DocumentPolicy> {
     let text = policy.str()?.extract()?;
     let message = CompletionPolicy::from(policy.extract::<PolicyFields>()?);

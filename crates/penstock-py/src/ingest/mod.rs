@@ -1,4 +1,4 @@
-//! Documents on their way into a session, for Python: `penstock_ingest` sends them, and no part of them crosses into
+//! Sends documents into a session for Python: `penstock_ingest` does the work, and no part of a document passes through
 //! Python.
 
 mod fields;

@@ -1,4 +1,4 @@
-//! A document that has ended: its receipt, and its rows.
+//! The outcome of a document: its receipt and its rows.
 
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ impl DocumentOutcome {
         self.0.content_root()
     }
 
-    /// The receipt, as JSON; without its scopes and parts if it is not to be whole.
+    /// Return the receipt as JSON; unless `whole`, without scopes and parts.
     fn receipt(&self, py: Python<'_>, whole: bool) -> PyResult<String> {
         py.detach(|| self.0.receipt(whole)).map_err(IntoPyErr::into_py_err)
     }
 
-    /// What whoever gathers the document must know of these parts of it, as JSON.
+    /// Return, as JSON, the facts about these parts that are needed to combine the document's groups.
     fn group(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.0.group()).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Rows from the one numbered `start` on, the document's own being 0: at most `max_rows`, and no more than
-    /// `max_bytes` of text unless one alone has more; and where the next ones start, if there are any. `claims` adds
-    /// the column of claim checks, `placed` all that a receipt needs.
+    /// Return rows from number `start` on (the document itself is 0): at most `max_rows`, with at most `max_bytes` of
+    /// text unless a single row has more; and the number of the next row, if there is one. `claims` adds the column of
+    /// claim checks, `placed` all columns that a receipt needs.
     fn rows(
         &self,
         py: Python<'_>,
@@ -57,13 +57,13 @@ impl DocumentOutcome {
         Ok((pyo3_arrow::PyRecordBatch::new(batch).into_pyarrow(py)?.unbind(), next))
     }
 
-    /// How many parts there are at all, and how many of them are COMPLETE.
+    /// Return how many parts there are in total, and how many of them are COMPLETE.
     fn counts(&self) -> (u64, u64) {
         self.0.counts()
     }
 }
 
-/// The schema of rows; with the column of claim checks, or all columns that a receipt needs.
+/// Return the schema of rows; with the column of claim checks, or all columns that a receipt needs.
 #[pyfunction]
 #[pyo3(signature = (*, placed = false, claims = false))]
 pub(crate) fn part_schema(py: Python<'_>, placed: bool, claims: bool) -> PyResult<Py<PyAny>> {

@@ -1,4 +1,4 @@
-//! The groups that a large document is divided into, as Python passes them on.
+//! The groups into which a large document is divided, as Python passes them.
 
 use penstock_documents::Limits;
 use penstock_ingest::{ChildSelection, ContainerPart, Division};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::documents::{Interrupts, LimitFields, PythonWorkspace, SourceArgument};
 
-/// Some children of a container that lies in a document.
+/// Some children of a container in a document.
 #[derive(FromPyObject)]
 pub(crate) struct SelectionFields {
     #[pyo3(attribute("digest"))]
@@ -26,7 +26,7 @@ impl From<SelectionFields> for ChildSelection {
     }
 }
 
-/// A container as its own session knows it.
+/// A container as it is announced in its own session.
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) struct ContainerFields {
     #[pyo3(item)]
@@ -53,7 +53,7 @@ impl From<ContainerPart> for ContainerFields {
     }
 }
 
-/// A SHA-256, which Python has in hex.
+/// A SHA-256, which is hex in Python.
 pub(crate) struct Digest([u8; 32]);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Digest {
@@ -75,16 +75,16 @@ impl<'py> IntoPyObject<'py> for Digest {
     }
 }
 
-/// How a document is divided.
+/// The division of a document.
 #[derive(IntoPyObject)]
 pub(crate) struct DivisionFields {
-    /// The document itself, and what lies alone in it, down to the container that is divided.
+    /// The document itself, and its only descendants down to the container that is divided.
     chain: Vec<ContainerFields>,
-    /// How many children that one has.
+    /// How many children that container has.
     children: u64,
-    /// How many bytes lie in the containers above it.
+    /// How many bytes are in the containers above it.
     inflated: u64,
-    /// Runs of children: the first one, the last one, and about how many bytes they have together.
+    /// Runs of children: the first one, the last one, and the approximate number of their bytes.
     groups: Vec<(u64, u64, u64)>,
 }
 
@@ -97,8 +97,8 @@ impl From<Division> for DivisionFields {
     }
 }
 
-/// Divides the children of the document in `source`, a file, into groups of about `group_bytes` bytes; `None` if it is
-/// better sent as one. A container that holds nothing but another one is passed, down to the one that is worth
+/// Divide the children of the document in `source`, a file, into groups of about `group_bytes` bytes; `None` if it is
+/// better sent in one piece. A container with another one as its only content is passed through, down to the one worth
 /// dividing.
 #[pyfunction]
 pub(crate) fn divide(
@@ -110,7 +110,7 @@ pub(crate) fn divide(
 ) -> PyResult<Option<DivisionFields>> {
     let (limits, interrupts) = (Limits::try_from(limits)?, Interrupts::default());
     let division = py.detach(|| {
-        // What is no file, or cannot be asked, is sent as one.
+        // A source that is not a file, or cannot be checked, is sent in one piece.
         let open = source.reopen(&interrupts).ok().flatten()?;
         let workspace = || PythonWorkspace::new(interrupts.clone());
         penstock_ingest::divide(name, open, workspace, limits, group_bytes)

@@ -19,7 +19,7 @@ use crate::pipestream::waiting::Timeout;
 #[pyclass(frozen, name = "DocumentSender", module = "penstock._core")]
 pub(crate) struct DocumentSender {
     sender: penstock_ingest::DocumentSender,
-    /// Nothing more is to be sent.
+    /// Set to end all sending.
     stop: Arc<AtomicBool>,
 }
 
@@ -53,8 +53,8 @@ impl DocumentSender {
         Ok(Self { sender: sender.map_err(IntoPyErr::into_py_err)?, stop: Arc::default() })
     }
 
-    /// Takes a document apart and sends it. Returns when every part was announced and handed over. What the receipt
-    /// `previous` has already stays where it is.
+    /// Take a document apart and send it. Returns when every part was announced and handed over. Parts in the receipt
+    /// `previous` are not sent again.
     #[pyo3(signature = (name, source, previous = None, identity = None))]
     fn send(
         &self,
@@ -72,7 +72,7 @@ impl DocumentSender {
         })
     }
 
-    /// Sends some children of a container that lies in the document, below an entity that stands for the container.
+    /// Send some children of a container in the document, below an entity that stands for the container.
     #[pyo3(signature = (name, source, some, previous = None, identity = None))]
     fn send_some(
         &self,
@@ -91,8 +91,8 @@ impl DocumentSender {
         })
     }
 
-    /// Sends the containers of a document whose innermost one has its children elsewhere: `children` of them, and
-    /// `incomplete` that are not COMPLETE.
+    /// Send the containers of a document whose innermost one has its children elsewhere: `children` of them, of which
+    /// `incomplete` are not COMPLETE.
     #[pyo3(signature = (name, chain, children, incomplete, previous = None, identity = None))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn send_containers(
@@ -111,14 +111,15 @@ impl DocumentSender {
         self.run(py, |interrupts| self.sender.send_containers(document, chain, elsewhere, interrupts))
     }
 
-    /// Ends what other threads are sending; they raise.
+    /// Interrupt what other threads are sending; they raise.
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl DocumentSender {
-    /// Runs without the interpreter's lock. What Python has raised meanwhile goes before the error that it caused.
+    /// Run without the interpreter's lock. A Python exception raised meanwhile takes precedence over the error that it
+    /// caused.
     fn run(
         &self,
         py: Python<'_>,
@@ -143,7 +144,7 @@ pub(crate) struct SentDocument(penstock_ingest::SentDocument);
 
 #[pymethods]
 impl SentDocument {
-    /// Waits until every part has ended; `None` when the time is over.
+    /// Wait until every part has ended; `None` after the timeout.
     fn wait(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<DocumentOutcome>> {
         let interrupts = Interrupts::default();
         let waited = py.detach(|| self.0.wait(timeout.deadline(), &interrupts));

@@ -1,4 +1,4 @@
-//! What `penstock.aio.lumberjack` awaits: the operations of a receiver and a sender.
+//! The awaitable operations of `penstock.aio.lumberjack`: those of a receiver and a sender.
 
 use penstock_io::runtime;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
 use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
 
-/// Begins to listen.
+/// Start listening.
 #[pyfunction]
 #[pyo3(signature = (futures, listen, options, schema=None, spool=None))]
 pub(crate) fn lumberjack_listen(
@@ -28,19 +28,19 @@ pub(crate) fn lumberjack_listen(
     Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
-/// The next batch; `None` when the receiver is closed.
+/// Return the next batch; `None` once the receiver is closed.
 #[pyfunction]
 pub(crate) fn lumberjack_next(futures: &Futures, receiver: Py<LumberjackReceiver>) -> Operation {
     futures.start(async move { receiver.get().next().await.map_err(|error| raised(&error)) })
 }
 
-/// Takes nothing more, and closes.
+/// Accept nothing more, and close.
 #[pyfunction]
 pub(crate) fn lumberjack_shutdown(futures: &Futures, receiver: Py<LumberjackReceiver>, grace: f64) -> Operation {
     futures.start(async move { receiver.get().shutdown(grace).await.map_err(|error| raised(&error)) })
 }
 
-/// Opens a sender: reads the trust.
+/// Open a sender. Reads the trust.
 #[pyfunction]
 pub(crate) fn lumberjack_open(futures: &Futures, options: SendOptions) -> PyResult<Operation> {
     let opened = runtime::spawn_blocking(move || LumberjackSender::open(&options));
@@ -48,7 +48,7 @@ pub(crate) fn lumberjack_open(futures: &Futures, options: SendOptions) -> PyResu
     Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
-/// Sends events of JSON.
+/// Send events of JSON.
 #[pyfunction]
 pub(crate) fn lumberjack_send_json(
     futures: &Futures,
@@ -59,7 +59,7 @@ pub(crate) fn lumberjack_send_json(
     futures.start(async move { send(&sender.get().sender, &json(&events), wait).await.map_err(|error| raised(&error)) })
 }
 
-/// Sends events of pairs.
+/// Send events of pairs.
 #[pyfunction]
 pub(crate) fn lumberjack_send_maps(
     futures: &Futures,
@@ -70,7 +70,7 @@ pub(crate) fn lumberjack_send_maps(
     futures.start(async move { send(&sender.get().sender, &maps(&events), wait).await.map_err(|error| raised(&error)) })
 }
 
-/// Sends the rows of a column.
+/// Send the rows of a column.
 #[pyfunction]
 pub(crate) fn lumberjack_send_column(
     futures: &Futures,
@@ -83,13 +83,13 @@ pub(crate) fn lumberjack_send_column(
     Ok(futures.start(async move { send(&sender.get().sender, &chunk, wait).await.map_err(|error| raised(&error)) }))
 }
 
-/// Waits until everything that was given is acknowledged.
+/// Wait until every event sent so far is acknowledged.
 #[pyfunction]
 pub(crate) fn lumberjack_flush(futures: &Futures, sender: Py<LumberjackSender>) -> Operation {
     futures.start(async move { sender.get().sender.flush().await.map_err(|error| raised(&error)) })
 }
 
-/// Waits for the acknowledgements for so many seconds, and ends.
+/// Wait for the acknowledgements for up to `grace` seconds, and end.
 #[pyfunction]
 pub(crate) fn lumberjack_close(futures: &Futures, sender: Py<LumberjackSender>, grace: f64) -> Operation {
     futures.start(async move { sender.get().sender.close(grace_of(grace)).await.map_err(|error| raised(&error)) })

@@ -1,4 +1,4 @@
-//! Lumberjack for Python: receivers and senders. `penstock.lumberjack` wraps what is here in typed classes.
+//! Lumberjack for Python: receivers and senders, which `penstock.lumberjack` wraps in typed classes.
 
 pub(crate) mod aio;
 pub(crate) mod options;
@@ -16,12 +16,12 @@ mod python {
     pyo3::import_exception!(penstock.errors, LumberjackError);
 }
 
-/// The exception of an error. The protocol has no numbers for errors; whose fault it is stands for one.
+/// Return the exception of an error. The protocol has no error codes, so the kind is used as the code.
 pub(crate) fn raised(error: &Error) -> PyErr {
     python::LumberjackError::new_err((error.to_string(), error.kind().name()))
 }
 
-/// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
+/// Wait for a result without the interpreter's lock. A timeout is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

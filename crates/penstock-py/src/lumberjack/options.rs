@@ -1,4 +1,4 @@
-//! What Python may set for a receiver and a sender: the attributes of two dataclasses.
+//! The options of a receiver and a sender: the attributes of two dataclasses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 }
 
 impl ReceiveOptions {
-    /// Blocks on the resolver.
+    /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(&self, listen: &str) -> Result<ReceiverOptions> {
         let mut options = ReceiverOptions::new(first(listen)?);
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;

@@ -21,19 +21,19 @@ use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 use crate::spool::writer::Spool as PySpool;
 
-/// A receiver that listens.
+/// A listening receiver.
 #[pyclass(frozen, name = "LumberjackReceiver", module = "penstock._core")]
 pub(crate) struct LumberjackReceiver {
     receiver: net::Receiver,
-    /// Where batches come out, unless something else takes them.
+    /// The source of batches, unless the events go elsewhere.
     batches: Option<Batches>,
-    /// What takes them, to be closed after the connections.
+    /// The spool that takes the events, to be closed after the connections.
     spool: Option<Arc<Spool>>,
-    /// Ends the wait of those who want another batch.
+    /// Ends the waits for another batch.
     closed: watch::Sender<bool>,
 }
 
-/// What a receiver has seen, in the fields of the dataclass.
+/// A receiver's counters, in the fields of the dataclass.
 #[derive(IntoPyObject)]
 pub(crate) struct ReceiverCounterFields {
     connections: u64,
@@ -53,8 +53,8 @@ pub(crate) struct ReceiverCounterFields {
 
 #[pymethods]
 impl LumberjackReceiver {
-    /// Without a schema the columns are the raw ones; with `discard`, events are counted, acknowledged and dropped; with a
-    /// spool they are kept there.
+    /// Without a schema the columns are the raw ones. With `discard`, events are counted, acknowledged and dropped;
+    /// with a spool they are stored in it.
     #[new]
     #[pyo3(signature = (listen, options, schema=None, spool=None, discard=false))]
     fn new(
@@ -74,7 +74,7 @@ impl LumberjackReceiver {
         self.receiver.local_addr().map(|address| address.to_string()).map_err(|error| raised(&error))
     }
 
-    /// None without TLS.
+    /// Return the fingerprint of the certificate; `None` without TLS.
     fn fingerprint(&self) -> PyResult<Option<String>> {
         let fingerprint = self.receiver.fingerprint().map_err(|error| raised(&error))?;
         Ok(fingerprint.map(|fingerprint| fingerprint.to_string()))
@@ -104,19 +104,19 @@ impl LumberjackReceiver {
         })
     }
 
-    /// The next batch; `None` when the receiver is closed.
+    /// Return the next batch; `None` once the receiver is closed.
     fn next_batch(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<LumberjackBatch>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || raised(&Error::deadline("no batch has come within the time-out".into()));
         next.ok_or_else(late)?.map_err(|error| raised(&error))
     }
 
-    /// Reads the certificate again if its files have changed; says whether they had.
+    /// Read the certificate again if its files have changed; return whether they had.
     fn reload(&self, py: Python<'_>) -> PyResult<bool> {
         py.detach(|| self.receiver.reload()).map_err(|error| raised(&error))
     }
 
-    /// Takes nothing more, has what came acknowledged for so many seconds, then closes.
+    /// Accept nothing more, wait up to `grace` seconds for acknowledgements of what has arrived, then close.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }
@@ -150,7 +150,7 @@ impl LumberjackReceiver {
         tokio::select! {
             biased;
             batch = batches.next() => Ok(batch.map(LumberjackBatch::new)),
-            // An error means that this receiver is gone, which it is not while this borrows it.
+            // An error would mean that this receiver was dropped, which cannot happen during the borrow.
             _ = closed.wait_for(|closed| *closed) => Ok(None),
         }
     }
@@ -167,29 +167,29 @@ impl LumberjackReceiver {
     }
 }
 
-/// Where events go.
+/// The destination of events.
 pub(crate) enum Into {
-    /// They are counted and dropped.
+    /// Nowhere: they are counted and dropped.
     Nothing,
-    /// To the application, in these columns.
+    /// The application, in these columns.
     Batches(Layout),
-    /// Into a spool of its own.
+    /// A spool that belongs to this receiver.
     Spool(Keep),
-    /// Into one that somebody else closes.
+    /// A spool that its owner closes.
     Kept(Arc<Spool>),
 }
 
-/// A spool, or where one is to be.
+/// A spool, or the place of a new one.
 #[derive(FromPyObject)]
 pub(crate) enum Kept {
-    /// One that is open.
+    /// A spool that is open.
     Open(Py<PySpool>),
     /// A folder, or the URI of a prefix in an object store.
     Place(PathBuf),
 }
 
 impl Into {
-    /// Without a schema the columns are the raw ones, as they are in a spool: there is no schema with one.
+    /// Return the destination for these options. A spool excludes a schema, because a spool stores the raw columns.
     pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
             (Some(_), Some(_)) => {
@@ -208,7 +208,7 @@ impl Into {
     }
 }
 
-/// Events that wait to be acknowledged.
+/// Events that were not acknowledged yet.
 #[pyclass(frozen, name = "LumberjackBatch", module = "penstock._core")]
 pub(crate) struct LumberjackBatch {
     record_batch: RecordBatch,
@@ -236,7 +236,7 @@ impl LumberjackBatch {
         self.identity.as_deref()
     }
 
-    /// Microseconds since 1970, UTC.
+    /// Return when the events arrived, in microseconds since 1970, UTC.
     fn received(&self) -> i64 {
         self.received
     }

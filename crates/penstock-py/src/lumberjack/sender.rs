@@ -14,10 +14,10 @@ use super::options::SendOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// How often Python is asked whether to go on.
+/// How often Python is asked whether to continue.
 const ASK: Duration = Duration::from_millis(100);
 
-/// What a dictionary of strings comes as.
+/// The form in which a dictionary of strings arrives.
 type PairList = Vec<(PyBackedBytes, PyBackedBytes)>;
 
 /// A sender.
@@ -33,17 +33,17 @@ impl LumberjackSender {
         py.detach(|| Self::open(&options)).map_err(|error| raised(&error))
     }
 
-    /// Events of JSON, as they are.
+    /// Send events that are JSON documents, unchanged.
     fn send_json(&self, py: Python<'_>, events: Vec<PyBackedBytes>, wait: bool, timeout: Timeout) -> PyResult<u64> {
         self.send(py, &json(&events), wait, timeout)
     }
 
-    /// Events of pairs.
+    /// Send events of pairs.
     fn send_maps(&self, py: Python<'_>, events: Vec<PairList>, wait: bool, timeout: Timeout) -> PyResult<u64> {
         self.send(py, &maps(&events), wait, timeout)
     }
 
-    /// The rows of a column of strings or bytes, each an event of JSON as it is; nulls are left out.
+    /// Send the rows of a column of strings or bytes, each as an unchanged event of JSON; nulls are skipped.
     fn send_column(
         &self,
         py: Python<'_>,
@@ -57,8 +57,8 @@ impl LumberjackSender {
         self.send(py, &chunk, wait, timeout)
     }
 
-    /// Lines of text: JSON objects as they are, others as the message of one. Gives how many events were given so far, or
-    /// `None` where `stop` said to give up.
+    /// Send lines of text: JSON objects unchanged, others as the message of an object. Return how many events were sent
+    /// so far, or `None` if `stop` ended the call.
     #[pyo3(signature = (text, map, time, host, path, offset, stop))]
     #[allow(clippy::too_many_arguments)]
     fn send_lines(
@@ -89,12 +89,12 @@ impl LumberjackSender {
         wait(py, Timeout::NEVER, sending)
     }
 
-    /// Whether it has given up: nothing more will be acknowledged.
+    /// Return whether the sender has failed: then nothing more will be acknowledged.
     fn has_failed(&self) -> bool {
         self.sender.watermark().is_err()
     }
 
-    /// Waits until so many events since the beginning are acknowledged; without a number, all that were given.
+    /// Wait until this many events since the beginning are acknowledged; without a number, all that were sent.
     fn flush(&self, py: Python<'_>, events: Option<u64>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, async {
             match events {
@@ -104,17 +104,17 @@ impl LumberjackSender {
         })
     }
 
-    /// How many events are acknowledged without a gap.
+    /// Return how many events are acknowledged without a gap.
     fn acknowledged(&self) -> PyResult<u64> {
         self.sender.watermark().map_err(|error| raised(&error))
     }
 
-    /// Ends now, whatever is not acknowledged.
+    /// End immediately, without waiting for acknowledgements.
     fn abandon(&self) {
         self.sender.abandon();
     }
 
-    /// Waits for the acknowledgements for so many seconds, and ends.
+    /// Wait for the acknowledgements for up to `grace` seconds, and end.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.sender.close(grace_of(grace)))
     }
@@ -130,7 +130,7 @@ impl LumberjackSender {
     }
 }
 
-/// Resolves when Python says so.
+/// Resolve when the Python function returns true.
 async fn told(stop: &Py<PyAny>) {
     let asked = || Python::attach(|py| stop.call0(py).and_then(|told| told.is_truthy(py)).unwrap_or(true));
     while !asked() {
@@ -138,7 +138,7 @@ async fn told(stop: &Py<PyAny>) {
     }
 }
 
-/// Gives events, and waits until all are acknowledged if it should.
+/// Send events, and wait until all are acknowledged if `wait_for_all`.
 pub(crate) async fn send(sender: &net::Sender, chunk: &Chunk, wait_for_all: bool) -> Result<u64> {
     let given = sender.send(chunk).await?;
     if wait_for_all {

@@ -1,4 +1,4 @@
-//! What `penstock.aio.pimp` awaits.
+//! The awaitable operations of `penstock.aio.pimp`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::sender::{PieceArgument, PimpSender};
 use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
 
-/// Begins to listen.
+/// Start listening.
 #[pyfunction]
 pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptions) -> PyResult<Operation> {
     let bound =
@@ -23,13 +23,13 @@ pub(crate) fn pimp_listen(futures: &Futures, listen: String, options: ServeOptio
     Ok(futures.start(async move { joined(bound).await.map_err(|error| raised(&error)) }))
 }
 
-/// Takes no more connections, and ends.
+/// Stop accepting connections, and end.
 #[pyfunction]
 pub(crate) fn pimp_close(futures: &Futures, buffer: Py<PimpBuffer>, grace: f64) -> Operation {
     futures.start(async move { buffer.get().shutdown(grace).await.map_err(|error| raised(&error)) })
 }
 
-/// Reads the trust.
+/// Make a job's client. Reads the trust.
 #[pyfunction]
 pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -> PyResult<Operation> {
     let opened =
@@ -37,7 +37,7 @@ pub(crate) fn pimp_open(futures: &Futures, url: String, options: ReachOptions) -
     Ok(futures.start(async move { joined(opened).await.map_err(|error| raised(&error)) }))
 }
 
-/// Makes a job.
+/// Create a job.
 #[pyfunction]
 #[pyo3(signature = (futures, job, key, ttl, read_key))]
 pub(crate) fn pimp_create(
@@ -51,7 +51,7 @@ pub(crate) fn pimp_create(
         .start(async move { job.get().created(&key, ttl, read_key.as_deref()).await.map_err(|error| raised(&error)) })
 }
 
-/// Takes a job over.
+/// Take over a job.
 #[pyfunction]
 pub(crate) fn pimp_take_over(
     futures: &Futures,
@@ -63,47 +63,47 @@ pub(crate) fn pimp_take_over(
     futures.start(async move { job.get().taken_over(&etag, &key, &new_key).await.map_err(|error| raised(&error)) })
 }
 
-/// Where it is in its life.
+/// Return the job's status.
 #[pyfunction]
 #[pyo3(signature = (futures, job, key))]
 pub(crate) fn pimp_status(futures: &Futures, job: Py<PimpJob>, key: Option<String>) -> Operation {
     futures.start(async move { job.get().known(key.as_deref()).await.map_err(|error| raised(&error)) })
 }
 
-/// Wants no more of it.
+/// Cancel the job for the consumer.
 #[pyfunction]
 pub(crate) fn pimp_cancel(futures: &Futures, job: &PimpJob, key: String) -> Operation {
     let client = Arc::clone(&job.client);
     futures.start(async move { client.cancel(&key).await.map_err(|error| raised(&error)) })
 }
 
-/// Has it forgotten.
+/// Delete the job at the buffer.
 #[pyfunction]
 pub(crate) fn pimp_delete(futures: &Futures, job: &PimpJob, key: String) -> Operation {
     let client = Arc::clone(&job.client);
     futures.start(async move { client.delete(&key).await.map_err(|error| raised(&error)) })
 }
 
-/// Sends a piece.
+/// Send a piece.
 #[pyfunction]
 pub(crate) fn pimp_send(futures: &Futures, sender: Py<PimpSender>, piece: PieceArgument) -> Operation {
     let piece = piece.piece();
     futures.start(async move { sender.get().sender.send(piece).await.map_err(|error| raised(&error)) })
 }
 
-/// Says what the payload is.
+/// Set the payload's content type.
 #[pyfunction]
 pub(crate) fn pimp_describe(futures: &Futures, sender: Py<PimpSender>, content_type: String) -> Operation {
     futures.start(async move { sender.get().sender.describe(content_type).await.map_err(|error| raised(&error)) })
 }
 
-/// Waits until the buffer has what was sent.
+/// Wait until the buffer has what was sent.
 #[pyfunction]
 pub(crate) fn pimp_flush(futures: &Futures, sender: Py<PimpSender>) -> Operation {
     futures.start(async move { sender.get().sender.flush().await.map_err(|error| raised(&error)) })
 }
 
-/// Ends the job, with an error where there is one.
+/// End the job, with an error if there is one.
 #[pyfunction]
 #[pyo3(signature = (futures, sender, why))]
 pub(crate) fn pimp_end(futures: &Futures, sender: Py<PimpSender>, why: Option<String>) -> Operation {
@@ -117,13 +117,13 @@ pub(crate) fn pimp_end(futures: &Futures, sender: Py<PimpSender>, why: Option<St
     })
 }
 
-/// Waits for chunk 0.
+/// Wait for chunk 0.
 #[pyfunction]
 pub(crate) fn pimp_metadata(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
     futures.start(async move { consumer.get().described().await.map_err(|error| raised(&error)) })
 }
 
-/// The next bytes.
+/// Return the next bytes.
 #[pyfunction]
 pub(crate) fn pimp_next(futures: &Futures, consumer: Py<PimpConsumer>) -> Operation {
     futures.start(async move {

@@ -10,7 +10,7 @@ use super::options::{ServeOptions, first};
 use super::{closed, raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// A buffer that listens.
+/// A listening buffer.
 #[pyclass(frozen, name = "PimpBuffer", module = "penstock._core")]
 pub(crate) struct PimpBuffer {
     buffer: Arc<Buffer>,
@@ -27,7 +27,7 @@ impl PimpBuffer {
         self.buffer.address().to_string()
     }
 
-    /// None without TLS.
+    /// Return the fingerprint of the certificate; `None` without TLS.
     fn fingerprint(&self) -> Option<String> {
         self.buffer.fingerprint().map(|fingerprint| fingerprint.to_string())
     }
@@ -36,14 +36,14 @@ impl PimpBuffer {
         self.buffer.metrics_address().map(|address| address.to_string())
     }
 
-    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }
 }
 
 impl PimpBuffer {
-    /// Blocks on the store and on the resolver.
+    /// Make and bind a buffer. Blocks on the store and on the resolver.
     pub(crate) fn bind(listen: &str, options: ServeOptions) -> Result<Self> {
         let allow_origin = options.allow_origin.as_deref().map(|origin| {
             let wrong = |_| Error::misuse(format!("allow_origin={origin:?} is no origin"));

@@ -1,4 +1,4 @@
-//! Who reads a job, for Python; `penstock.pimp.Consumer` wraps it.
+//! The consumer of a job for Python; `penstock.pimp.Consumer` wraps it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::options::{ReadOptions, Shared};
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// The type, how values hold bytes, the compression, the length, the application's object in JSON.
+/// The content type, the content encoding, the compression, the length, and the application's object in JSON.
 pub(crate) type MetadataTuple = (String, &'static str, &'static str, Option<u64>, Option<String>);
 
 fn tuple(metadata: &Metadata) -> MetadataTuple {
@@ -28,12 +28,12 @@ fn tuple(metadata: &Metadata) -> MetadataTuple {
     (metadata.content_type.clone(), encoding, compression, metadata.content_length, meta)
 }
 
-/// Who reads a job.
+/// The consumer of a job.
 #[pyclass(frozen, name = "PimpConsumer", module = "penstock._core")]
 pub(crate) struct PimpConsumer {
     consumer: Shared<Consumer>,
     next: AtomicU32,
-    // Here too, because somebody may be waiting for the consumer itself.
+    // Copies of the consumer's state, because another thread may be waiting with the consumer locked.
     position: Mutex<String>,
 }
 
@@ -52,22 +52,22 @@ impl PimpConsumer {
         Ok(Self { consumer: Arc::new(tokio::sync::Mutex::new(consumer)), next, position })
     }
 
-    /// Behind what was given, as a text.
+    /// Return the position after what was returned, as text.
     fn position(&self) -> String {
         self.position.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The next index that the payload needs.
+    /// Return the next index that the payload needs.
     fn next_index(&self) -> u32 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Waits for chunk 0.
+    /// Wait for chunk 0.
     fn metadata(&self, py: Python<'_>, timeout: Timeout) -> PyResult<MetadataTuple> {
         wait(py, timeout, self.described())
     }
 
-    /// The next bytes; `None` when the payload is whole.
+    /// Return the next bytes; `None` once the payload is complete.
     fn next_data<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(wait(py, timeout, self.received())?.map(|data| PyBytes::new(py, &data)))
     }
@@ -85,7 +85,7 @@ impl PimpConsumer {
             if let Some(metadata) = consumer.metadata() {
                 return Ok(tuple(metadata));
             }
-            // It comes before all data.
+            // The metadata comes before all data.
             let received = consumer.next().await;
             self.note(&consumer);
             received?;

@@ -9,7 +9,7 @@ use super::options::ReachOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// Whether it is new, and its ETag.
+/// Whether the job is new, and its ETag.
 pub(crate) type CreatedTuple = (bool, Option<String>);
 
 /// A job's status, in the fields of the dataclass.
@@ -42,7 +42,7 @@ impl StatusFields {
     }
 }
 
-/// A job by its URL.
+/// The client for one job.
 #[pyclass(frozen, name = "PimpJob", module = "penstock._core")]
 pub(crate) struct PimpJob {
     pub(crate) client: Arc<JobClient>,
@@ -99,7 +99,7 @@ impl PimpJob {
         wait(py, timeout, self.client.delete(key))
     }
 
-    /// Chunks as they are, by their indices; says whether the consumer has cancelled the job.
+    /// Write chunks by their indices, unchanged; return whether the consumer has cancelled the job.
     #[pyo3(signature = (key, chunks, done, failure, timeout))]
     fn write_chunks(
         &self,
@@ -115,7 +115,7 @@ impl PimpJob {
 }
 
 impl PimpJob {
-    /// Blocks on files.
+    /// Make a client from a job's URL. Blocks on files.
     pub(crate) fn open(url: &str, options: &ReachOptions) -> Result<Self> {
         Ok(Self { client: Arc::new(JobClient::new(url, &options.net(url)?)?) })
     }
@@ -135,7 +135,8 @@ impl PimpJob {
     }
 }
 
-/// Reads a trigger request, and checks where its chunks would go: the jobId, the writeUrl, the writeKey, the payload in JSON.
+/// Read a trigger request, and check the destination of its chunks. Return the jobId, the writeUrl, the writeKey, and
+/// the payload in JSON.
 #[pyfunction]
 pub(crate) fn pimp_trigger(body: &[u8], allowed_hosts: Vec<String>) -> PyResult<(String, String, String, String)> {
     let trigger = Trigger::decode(body).map_err(|error| raised(&error.into()))?;
@@ -143,7 +144,7 @@ pub(crate) fn pimp_trigger(body: &[u8], allowed_hosts: Vec<String>) -> PyResult<
     Ok((trigger.job_id, trigger.write_url, trigger.write_key, trigger.payload.get().to_owned()))
 }
 
-/// Asks a sender for a job.
+/// Ask a sender for a job.
 #[pyfunction]
 #[pyo3(signature = (url, options, token, body, timeout))]
 pub(crate) fn pimp_ask(

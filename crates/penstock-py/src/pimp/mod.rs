@@ -1,4 +1,4 @@
-//! PIMP for Python: buffers, jobs, senders and consumers. `penstock.pimp` wraps what is here in typed classes.
+//! PIMP for Python: buffers, jobs, senders and consumers, which `penstock.pimp` wraps in typed classes.
 
 pub(crate) mod aio;
 pub(crate) mod buffer;
@@ -22,7 +22,7 @@ mod python {
     pyo3::import_exception!(penstock.errors, PimpError);
 }
 
-/// The exception of an error, with its code's name; what has no code has its kind's.
+/// Return the exception of an error, with the name of its code; an error without a code gets that of its kind.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let kind = error.kind().name();
     let code = match error {
@@ -32,7 +32,8 @@ pub(crate) fn raised(error: &Error) -> PyErr {
     python::PimpError::new_err((error.to_string(), kind, code))
 }
 
-/// Ends what listens: what still runs after so many seconds is cut. It blocks, so it has a thread of its own.
+/// Close a server: requests that still run after `grace` seconds are cut off. Closing blocks, so it runs on a thread of
+/// the pool.
 pub(crate) async fn closed(
     grace: f64,
     close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,
@@ -41,7 +42,7 @@ pub(crate) async fn closed(
     joined(runtime::spawn_blocking(move || close(grace))?).await
 }
 
-/// Waits for a result without the interpreter's lock. A time-out is an error of kind "deadline".
+/// Wait for a result without the interpreter's lock. A timeout is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

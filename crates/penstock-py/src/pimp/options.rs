@@ -1,4 +1,4 @@
-//! What Python may set for a buffer, a job, a sender and a consumer: the attributes of dataclasses.
+//! The options of a buffer, a job, a sender and a consumer: the attributes of dataclasses.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,10 +86,10 @@ pub(crate) struct ReadOptions {
     max_bytes: u64,
 }
 
-/// Of a sender that never writes but whole chunks: longer than any job.
+/// The flush interval of a sender that writes only whole chunks: longer than any job lives.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// Bytes of a value that is read: as many as the answer to a poll may have.
+/// The most bytes of a value that is read: as many as the response to a poll may have.
 const MOST: u64 = 64 << 20;
 
 fn seconds(name: &str, value: f64) -> Result<Duration> {
@@ -101,7 +101,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
     }
 }
 
-/// The first address of `HOST:PORT`. Blocks on the resolver.
+/// Return the first address of `HOST:PORT`. Blocks on the resolver.
 pub(crate) fn first(address: &str) -> Result<SocketAddr> {
     let nowhere = || Error::misuse(format!("{address} has no address"));
     address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
@@ -152,7 +152,7 @@ impl LimitFields {
 }
 
 impl ReachOptions {
-    /// `https://` without somebody to trust is whom the system trusts.
+    /// Convert the options. For `https://` without a trust option the system's CAs are trusted.
     pub(crate) fn net(&self, url: &str) -> Result<ClientOptions> {
         let identity = pair(self.cert.as_ref(), self.cert_key.as_ref())?;
         let named = self.fingerprint.is_some() || self.ca.is_some() || self.system_ca;
@@ -190,18 +190,18 @@ impl ReadOptions {
     pub(crate) fn net(&self) -> Result<ConsumerConfig> {
         Ok(ConsumerConfig {
             wait: seconds("wait", self.wait)?,
-            // Ignored by buffers that do not know it; it bounds the answers of others.
+            // Buffers that do not know the limit ignore it; it bounds the responses of others.
             limit: POLL_LIMIT,
             poll_interval: seconds("poll_interval", self.poll_interval)?,
             max_poll_interval: seconds("max_poll_interval", self.max_poll_interval)?,
             stall_timeout: seconds("stall_timeout", self.stall_timeout)?,
             inflated: self.max_bytes,
-            // How large a job is, its buffer has said; what is held here at a time has its own bounds.
+            // The buffer has already limited the size of the job; what is held in memory here has separate limits.
             limits: Limits { job: u64::MAX, chunks: u32::MAX, value: MOST, body: MOST, ..Limits::default() },
             ..ConsumerConfig::default()
         })
     }
 }
 
-/// What several threads of Python may use.
+/// An object that several Python threads may use.
 pub(crate) type Shared<T> = Arc<tokio::sync::Mutex<T>>;

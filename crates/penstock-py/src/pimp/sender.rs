@@ -1,4 +1,4 @@
-//! Who writes a job, for Python; `penstock.pimp.Sender` wraps it.
+//! The sender of a job for Python; `penstock.pimp.Sender` wraps it.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// Who writes a job.
+/// The sender of a job.
 #[pyclass(frozen, name = "PimpSender", module = "penstock._core")]
 pub(crate) struct PimpSender {
     pub(crate) sender: Sender,
@@ -51,13 +51,13 @@ impl PimpSender {
         Self::open(job, key, options).map_err(|error| raised(&error))
     }
 
-    /// The highest index that the buffer has, and how many bytes of the payload.
+    /// Return the highest index that the buffer has, and how many bytes of the payload.
     fn progress(&self) -> (Option<u32>, u64) {
         let progress = self.sender.progress();
         (progress.written, progress.bytes)
     }
 
-    /// Says what the payload is, where nobody has said it and chunk 0 has not gone.
+    /// Set the payload's content type, if none was given and chunk 0 was not sent yet.
     fn describe(&self, py: Python<'_>, content_type: String, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, self.sender.describe(content_type))
     }
@@ -79,7 +79,7 @@ impl PimpSender {
     }
 }
 
-/// Refuses options that do not fit, before there is a job.
+/// Reject invalid options before a job is created.
 #[pyfunction]
 pub(crate) fn pimp_check_sender(options: WriteOptions) -> PyResult<()> {
     let checked = options.net().and_then(|mut config| {

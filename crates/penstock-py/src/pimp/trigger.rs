@@ -35,32 +35,32 @@ impl PimpTriggerServer {
         self.server.address().to_string()
     }
 
-    /// None without TLS.
+    /// Return the fingerprint of the certificate; `None` without TLS.
     fn fingerprint(&self) -> Option<String> {
         self.server.fingerprint().map(|fingerprint| fingerprint.to_string())
     }
 
-    /// A trigger serves no metrics.
+    /// Return `None`: a trigger serves no metrics.
     #[expect(clippy::unused_self, reason = "whatever listens is asked")]
     const fn metrics_address(&self) -> Option<String> {
         None
     }
 
-    /// The next request; `None` when the server is closed.
+    /// Return the next request; `None` once the server is closed.
     fn next_request(&self, py: Python<'_>) -> PyResult<Option<PimpAsked>> {
         let mut closed = self.closed.subscribe();
         let next = wait(py, Timeout::NEVER, async {
             tokio::select! {
                 biased;
                 asked = self.server.next() => Ok(asked),
-                // An error means that this server is gone, which it is not while this borrows it.
+                // An error would mean that this server was dropped, which cannot happen during the borrow.
                 _ = closed.wait_for(|closed| *closed) => Ok(None),
             }
         })?;
         Ok(next.map(|asked| PimpAsked { asked: Mutex::new(Some(asked)) }))
     }
 
-    /// Takes no more connections, and waits for the requests that run, so many seconds at most.
+    /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let server = Arc::clone(&self.server);
         wait(py, Timeout::NEVER, async {
@@ -80,14 +80,14 @@ impl PimpTriggerServer {
 
 #[pymethods]
 impl PimpAsked {
-    /// The method, the body, its type, the authorization.
+    /// Return the method, the body, its content type, and the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let Asked { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
         Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
     }
 
-    /// Answers it, once.
+    /// Answer the request, once.
     fn answer(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
         asked.ok_or_else(answered)?.answer(status, headers, body);

@@ -1,4 +1,4 @@
-//! From `HOST:PORT` to a session.
+//! Connects a session to `HOST:PORT`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use penstock_io::DriverError as _;
 use penstock_pipestream_net::{Client, Error, Result, SessionHandle, SessionOptions};
 use tokio::task::JoinSet;
 
-/// How long an address has before the next one of the same host is tried beside it (RFC 8305).
+/// How long an address has before the next one of the same host is tried in parallel (RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The addresses of `HOST:PORT`, and HOST as a certificate names it. Blocks on the resolver.
+/// Return the addresses of `HOST:PORT`, and HOST as a certificate names it. Blocks on the resolver.
 pub(crate) fn resolve(address: &str) -> penstock_io::Result<(Vec<SocketAddr>, String)> {
     let wrong = |problem: &str| penstock_io::Error::Misuse(format!("{address:?} is no HOST:PORT: {problem}"));
     let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("there is no colon"))?;
@@ -30,7 +30,7 @@ pub(crate) fn resolve(address: &str) -> penstock_io::Result<(Vec<SocketAddr>, St
     Ok((found, host.trim_start_matches('[').trim_end_matches(']').to_owned()))
 }
 
-/// Connects to whichever address answers first, each a little after the one before it.
+/// Connect to the address that answers first, starting each attempt a little after the previous one.
 pub(crate) async fn connect(
     client: Client,
     addresses: Vec<SocketAddr>,
@@ -44,7 +44,7 @@ pub(crate) async fn connect(
     .await
 }
 
-/// What the first address that answers gives.
+/// Return the result of the first address that answers.
 pub(crate) async fn first<T, F>(addresses: Vec<SocketAddr>, attempt: impl Fn(SocketAddr) -> F) -> Result<T>
 where
     T: Send + 'static,

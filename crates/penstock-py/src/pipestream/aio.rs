@@ -1,9 +1,9 @@
-//! Futures for asyncio; `penstock.aio` wraps what is here.
+//! Futures for asyncio, which `penstock.aio` wraps.
 //!
-//! A future is polled by the event loop's own thread, when a task comes to it, and never anywhere else. So a result is
-//! in the task's hands at the moment at which it exists, and a task that is cancelled has lost nothing: its future is
-//! dropped as it is. The IO thread only says that a poll is worth while, by a pipe that the loop watches, one byte for
-//! all that became ready together; it never wants the interpreter's lock, and there is no thread for any call.
+//! Only the event loop's own thread polls a future, when a task awaits it. So the task has a result as soon as the
+//! result exists, and cancelling a task loses nothing: its future is dropped in its current state. The IO thread only
+//! signals that a poll is worthwhile, through a pipe that the loop watches, with one byte for all futures that became
+//! ready together. It never takes the interpreter's lock, and no call needs a thread.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -33,10 +33,10 @@ use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
 use crate::error::{IntoPyErr, joined};
 
-/// Bytes that are hashed on the loop's thread; more goes to the pool.
+/// The most bytes that are hashed on the loop's thread; larger payloads go to the pool.
 const HASHED_HERE: usize = 16 << 10;
 
-/// What an operation gives, made on the loop's thread.
+/// Makes the result of an operation, on the loop's thread.
 type Done = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operations that are worth a poll, and the pipe that says so.
+/// The operations that are worth polling, and the pipe that signals them.
 struct Bell {
     ready: Mutex<Vec<u64>>,
     ringing: UnixStream,
@@ -58,13 +58,13 @@ impl Bell {
             ready.len() == 1
         };
         if first {
-            // A pipe that is full rings already, and one that nobody reads belongs to a loop that is closed.
+            // A full pipe already signals, and the loop of a pipe without a reader is closed.
             let _ = (&self.ringing).write(&[1]);
         }
     }
 }
 
-/// Rings for one operation.
+/// Signals for one operation.
 struct Ringer {
     bell: Arc<Bell>,
     operation: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Futures {
     next: AtomicU64,
 }
 
-/// Something that is under way. Poll it until it gives something.
+/// An operation in progress. Poll it until it returns a result.
 #[pyclass(frozen, name = "Operation", module = "penstock._core")]
 pub(crate) struct Operation {
     id: u64,
@@ -99,13 +99,13 @@ pub(crate) struct Operation {
 
 #[pymethods]
 impl Operation {
-    /// Its number among what `Futures.ready` gives.
+    /// Return its ID in the results of `Futures.ready`.
     #[getter]
     fn id(&self) -> u64 {
         self.id
     }
 
-    /// The result in a tuple of one; `None`: not yet, and `Futures.ready` will tell.
+    /// Return the result in a tuple of one; `None` if it is not ready, and then `Futures.ready` will report it.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
         if self.process != std::process::id() {
             return Err(penstock_io::Error::Forked.into_py_err());
@@ -124,7 +124,7 @@ impl Operation {
         }
     }
 
-    /// Gives it up; what it had begun is undone.
+    /// Cancel the operation and undo what it has begun.
     fn cancel(&self) {
         if self.process == std::process::id() {
             drop(lock(&self.work).take());
@@ -135,7 +135,7 @@ impl Operation {
 impl Drop for Operation {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // In a forked child its locks may be held for ever.
+            // In a forked child its locks may be held forever.
             std::mem::forget(lock(&self.work).take());
         }
     }
@@ -152,12 +152,12 @@ impl Futures {
         Ok(Self { bell: Arc::new(bell), heard, next: AtomicU64::new(0) })
     }
 
-    /// Readable when there is something ready.
+    /// Return the descriptor that is readable when an operation is ready.
     fn fileno(&self) -> i32 {
         self.heard.as_raw_fd()
     }
 
-    /// The operations that are worth a poll.
+    /// Return the IDs of the operations that are worth polling.
     fn ready(&self) -> Vec<u64> {
         while matches!((&self.heard).read(&mut [0; 64]), Ok(read) if read > 0) {}
         std::mem::take(&mut *lock(&self.bell.ready))
@@ -192,7 +192,7 @@ impl Futures {
         }))
     }
 
-    /// Many at once. All are announced, or the first error is raised and those that were announced are given up.
+    /// Send many entities. Either all are announced, or the first error is raised and the announced ones are given up.
     fn send_many(
         &self,
         py: Python<'_>,
@@ -242,7 +242,7 @@ impl Futures {
         )
     }
 
-    /// Hands a yield token back.
+    /// Return a yield token to the receiver.
     fn resume(&self, session: &Session, key: KeyTuple, token: Bytes) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -272,7 +272,7 @@ impl Futures {
         self.start(async move { handle.end_root().await.map_err(IntoPyErr::into_py_err) })
     }
 
-    /// Takes the outcome of an entity of ours.
+    /// Take the outcome of one of our entities.
     fn wait_resolved(&self, session: &Session, key: KeyTuple) -> Operation {
         let handle = session.handle.clone();
         self.start(
@@ -280,7 +280,7 @@ impl Futures {
         )
     }
 
-    /// Takes the digest of a scope of ours.
+    /// Take the digest of one of our scopes.
     fn wait_released(&self, session: &Session, scope: ScopeTuple) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -299,7 +299,7 @@ impl Futures {
         }))
     }
 
-    /// Events in order, empty when the session is over, and how many before them were dropped.
+    /// Return the next events, empty once the session has ended, and how many before them were dropped.
     fn events(&self, session: &Session, max: usize) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -308,7 +308,7 @@ impl Futures {
         })
     }
 
-    /// The peer's next entity; `None` when the session is over.
+    /// Return the peer's next entity; `None` once the session has ended.
     fn receive(&self, session: &Session) -> Operation {
         let handle = session.handle.clone();
         self.start(async move {
@@ -322,19 +322,19 @@ impl Futures {
         self.start(async move { handle.close().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
     }
 
-    /// Waits for the end of the session.
+    /// Wait for the end of the session.
     fn closed(&self, session: &Session) -> Operation {
         let handle = session.handle.clone();
         self.start(async move { handle.closed().await.map(ReasonFields::from).map_err(IntoPyErr::into_py_err) })
     }
 
-    /// The next bytes of a payload; `None` once it is whole and its checksum holds.
+    /// Return the next bytes of a payload; `None` once it is complete and its checksum is right.
     fn chunk(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move { entity.chunk().await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Reads what is left, then tells the peer COMPLETE.
+    /// Read the rest of the payload, then tell the peer COMPLETE.
     fn complete(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move {
@@ -343,7 +343,7 @@ impl Futures {
         }))
     }
 
-    /// Tells the owner that it waits, and gives the state when it goes on; `None`: it begins anew.
+    /// Tell the owner that the entity waits, and return the state when it resumes; `None`: it starts over.
     fn wait(&self, entity: &IncomingEntity, reason: u8, state: Bytes) -> PyResult<Operation> {
         let (mut entity, reason) = (entity.borrow()?, yield_reason(reason)?);
         Ok(self.start(async move {
@@ -352,20 +352,20 @@ impl Futures {
         }))
     }
 
-    /// Goes on to wait, where a `wait` was given up.
+    /// Resume waiting after a `wait` that was cancelled.
     fn wait_resumed(&self, entity: &IncomingEntity) -> PyResult<Operation> {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move { entity.resumed().await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Sets it aside under a claim check.
+    /// Defer the entity under a claim check.
     fn defer(&self, entity: &IncomingEntity, message: String, life: Option<f64>) -> PyResult<Operation> {
         let ((why, life), entity) = (deferring(message, life)?, entity.take_to_defer()?);
         Ok(self
             .start(async move { entity.defer(why, life).await.map(ClaimFields::from).map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// Waits for claim checks that are open and were not given before; `None`: the server is closed.
+    /// Wait for open claim checks that were not returned before; `None`: the server is closed.
     fn wait_claims(&self, server: Py<Server>) -> Operation {
         self.start(async move {
             let rows = server.get().fresh_claims().await.map_err(IntoPyErr::into_py_err)?;
@@ -373,7 +373,7 @@ impl Futures {
         })
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it.
+    /// Conclude the work of a claim check that was not redeemed.
     fn settle(&self, server: Py<Server>, id: u64, status: u8) -> PyResult<Operation> {
         let status = status_of(status)?;
         Ok(self.start(async move { server.get().net().settle(id, status).await.map_err(IntoPyErr::into_py_err) }))
@@ -385,12 +385,12 @@ impl Futures {
         Ok(self.start(async move { joined(bound).await.map_err(IntoPyErr::into_py_err) }))
     }
 
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` once the server is closed.
     fn accept(&self, server: Py<Server>) -> Operation {
         self.start(async move { Ok(server.get().next().await?.map(|handle| Session { handle, on_disk: false })) })
     }
 
-    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    /// Stop accepting connections, let the sessions end for up to `grace` seconds, then close.
     fn shutdown(&self, server: Py<Server>, grace: f64) -> Operation {
         self.start(async move { server.get().shutdown(grace).await.map_err(IntoPyErr::into_py_err) })
     }
@@ -412,13 +412,13 @@ impl Futures {
     }
 }
 
-/// A payload that is here, or being read and hashed by the pool.
+/// A payload that is ready, or is being read and hashed by the pool.
 enum Prepared {
     Here(PyResult<Payload>),
     Coming(tokio::task::JoinHandle<PyResult<Payload>>),
 }
 
-/// Reads and hashes a payload where it blocks nobody.
+/// Read and hash a payload where that does not block the loop.
 fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
     if let SourceArgument::Bytes(bytes) = &source
         && bytes.len() <= HASHED_HERE

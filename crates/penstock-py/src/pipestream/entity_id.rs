@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// The IDs of one scope (section 9.1): which is assigned next, which are resolved, where the cursor stands.
+/// The IDs of one scope (section 9.1): the next ID to assign, the resolved ones, and the cursor.
 #[pyclass(frozen, name = "EntityIdSpace", module = "penstock.pipestream")]
 pub(crate) struct EntityIdSpace(Mutex<penstock_pipestream::EntityIdSpace>);
 
@@ -21,75 +21,75 @@ impl EntityIdSpace {
             .map_err(IntoPyErr::into_py_err)
     }
 
-    /// Take the next ID; `None` is back-pressure: the window is full.
+    /// Take the next ID; `None` means back-pressure: the window is full.
     fn assign(&self) -> Option<u32> {
         self.space().assign()
     }
 
-    /// Mark an ID resolved and say whether the cursor moved. An ID that is not in flight changes nothing.
+    /// Mark an ID as resolved and return whether the cursor moved. An ID that is not in flight changes nothing.
     fn resolve(&self, entity_id: u32) -> bool {
         self.space().resolve(entity_id)
     }
 
-    /// Whether the ID is assigned and not resolved.
+    /// Return whether the ID is assigned but not resolved.
     fn is_unresolved(&self, entity_id: u32) -> bool {
         self.space().is_unresolved(entity_id)
     }
 
-    /// Move the cursor to where the peer says it is, which resolves every ID before it; say whether it moved.
+    /// Move the cursor to the peer's, which resolves every ID before it; return whether it moved.
     fn advance_to(&self, cursor: u32) -> PyResult<bool> {
         self.space().advance_to(cursor).map_err(IntoPyErr::into_py_err)
     }
 
-    /// The lowest unresolved ID or, if there is none, the next unassigned one.
+    /// Return the lowest unresolved ID or, if there is none, the next unassigned one.
     #[getter]
     fn cursor(&self) -> u32 {
         self.space().cursor()
     }
 
-    /// The ID assigned last; 0 at the start.
+    /// Return the ID assigned last; 0 at the start.
     #[getter]
     fn last_assigned(&self) -> u32 {
         self.space().last_assigned()
     }
 
-    /// The ID that would be assigned next if the window allowed it.
+    /// Return the ID that would be assigned next if the window allowed it.
     #[getter]
     fn next_id(&self) -> u32 {
         self.space().next_id()
     }
 
-    /// How many IDs lie from the cursor to the last assigned one.
+    /// Return how many IDs lie from the cursor to the last assigned one.
     #[getter]
     fn in_flight(&self) -> u32 {
         self.space().in_flight()
     }
 
-    /// The window as it is kept.
+    /// Return the effective window.
     #[getter]
     fn max_window(&self) -> u32 {
         self.space().max_window()
     }
 
-    /// Whether the window allows no further ID.
+    /// Return whether the window allows no further ID.
     #[getter]
     fn is_full(&self) -> bool {
         self.space().is_full()
     }
 
-    /// `(to - start) mod 0xFFFFFFFD`, the measure of window and cursor.
+    /// Return `(to - start) mod 0xFFFFFFFD`, the measure of window and cursor.
     #[staticmethod]
     fn distance(start: u32, to: u32) -> u32 {
         distance(start, to)
     }
 
-    /// How many assignments lead from one assignable ID to the other.
+    /// Return how many assignments lead from one assignable ID to the other.
     #[staticmethod]
     fn ordinal_distance(start: u32, to: u32) -> u32 {
         ordinal_distance(start, to)
     }
 
-    /// Whether `first` comes before `second` in circular order, or is it (section 9.3).
+    /// Return whether `first` comes before `second` in circular order, or equals it (section 9.3).
     #[staticmethod]
     fn is_before(first: u32, second: u32) -> bool {
         is_before(first, second)
@@ -107,7 +107,7 @@ impl EntityIdSpace {
 }
 
 impl EntityIdSpace {
-    /// Every method leaves the space consistent, so a panic elsewhere does not matter.
+    /// Lock the space. Every method leaves it consistent, so a poisoned lock does not matter.
     fn space(&self) -> MutexGuard<'_, penstock_pipestream::EntityIdSpace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What happens in a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` says which.
+//! The events of a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` names the class.
 
 use bytes::Bytes;
 use penstock_pipestream::Barrier;
@@ -100,7 +100,7 @@ pub(crate) enum EventFields {
         state: &'static str,
         owned: bool,
     },
-    /// Of interest to the driver only.
+    /// An event that only the driver needs.
     Internal {
         kind: &'static str,
     },

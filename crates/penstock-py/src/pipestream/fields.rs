@@ -1,7 +1,7 @@
-//! The fields of frames and messages, in the two directions: out of the attributes of the dataclasses in
-//! `python/penstock/pipestream`, and into the dictionaries that they are made from again.
+//! The fields of frames and messages in both directions: read from the attributes of the dataclasses in
+//! `python/penstock/pipestream`, and written into the dictionaries from which these are made.
 //!
-//! The names are those of the dataclasses, and the dataclasses have checked the ranges.
+//! The names are those of the dataclasses, which have already checked the ranges.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ pub(crate) struct ClaimFields {
     scope: Option<u32>,
     entity: Option<u32>,
     expiry_timestamp: Option<u64>,
-    /// Not in the message: what has become of it.
+    /// Not in the message: the status of the work.
     status: u8,
     validation: Option<ValidationFields>,
     file: Option<String>,
@@ -175,7 +175,7 @@ impl From<Extension> for ExtensionFields {
     }
 }
 
-/// Structs whose fields are the same on both sides.
+/// Structs with the same fields on both sides.
 macro_rules! same_fields {
     ($($core:ident = $fields:ident { $($name:ident),* };)*) => {$(
         impl From<$core> for $fields {
@@ -280,7 +280,7 @@ impl From<net::ClaimCheck> for ClaimFields {
     }
 }
 
-/// A claim check of a server, and what it stands for.
+/// A claim check of a server, and the work that it represents.
 #[derive(IntoPyObject)]
 pub(crate) struct ClaimRowFields {
     claim_id: u64,
@@ -327,7 +327,7 @@ impl From<&Claim> for ClaimFields {
 }
 
 impl ClaimFields {
-    /// A claim check of which more is known than its message says.
+    /// Make a claim check about which more is known than in its message.
     pub(crate) fn known(message: ClaimCheck, session: Option<SessionId>, status: Status) -> Self {
         let ClaimCheck { claim_id, entity_id, scope_id, expiry_timestamp, validation } = message;
         Self {

@@ -16,81 +16,81 @@ use super::fields::{
 };
 use crate::error::{IntoPyErr, pipestream_error};
 
-/// Bytes of a STATUS frame, from the type byte on.
+/// Return the bytes of a STATUS frame, from the type byte on.
 #[pyfunction]
 pub(crate) fn encode_status(frame: StatusFields) -> PyResult<Bytes> {
     let frame = StatusFrame::try_from(frame).map_err(IntoPyErr::into_py_err)?;
     Ok(frame.encode_to_vec().into())
 }
 
-/// The STATUS frame at the start of `data`, and how many bytes it takes.
+/// Return the STATUS frame at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_status(data: &[u8]) -> PyResult<(StatusFields, usize)> {
     decode("STATUS", data, |frame| if let Frame::Status(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Bytes of a SCOPE_DIGEST frame.
+/// Return the bytes of a SCOPE_DIGEST frame.
 #[pyfunction]
 pub(crate) fn encode_scope_digest(frame: DigestFields) -> Bytes {
     ScopeDigest::from(frame).encode_to_vec().into()
 }
 
-/// The SCOPE_DIGEST frame at the start of `data`, and how many bytes it takes.
+/// Return the SCOPE_DIGEST frame at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_scope_digest(data: &[u8]) -> PyResult<(DigestFields, usize)> {
     decode("SCOPE_DIGEST", data, |frame| if let Frame::ScopeDigest(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Bytes of a BARRIER frame.
+/// Return the bytes of a BARRIER frame.
 #[pyfunction]
 pub(crate) fn encode_barrier(frame: BarrierFields) -> Bytes {
     Barrier::from(frame).encode_to_vec().into()
 }
 
-/// The BARRIER frame at the start of `data`, and how many bytes it takes.
+/// Return the BARRIER frame at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_barrier(data: &[u8]) -> PyResult<(BarrierFields, usize)> {
     decode("BARRIER", data, |frame| if let Frame::Barrier(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Bytes of a CAPABILITIES frame.
+/// Return the bytes of a CAPABILITIES frame.
 #[pyfunction]
 pub(crate) fn encode_capabilities(frame: CapabilitiesFields) -> Bytes {
     Capabilities::from(frame).encode_to_vec().into()
 }
 
-/// The CAPABILITIES frame at the start of `data`, and how many bytes it takes.
+/// Return the CAPABILITIES frame at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_capabilities(data: &[u8]) -> PyResult<(CapabilitiesFields, usize)> {
     decode("CAPABILITIES", data, |frame| if let Frame::Capabilities(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// What two CAPABILITIES agree on.
+/// Return the agreement of two CAPABILITIES.
 #[pyfunction]
 pub(crate) fn negotiate(ours: CapabilitiesFields, peer: CapabilitiesFields) -> PyResult<AgreementFields> {
     let agreement = Capabilities::from(ours).negotiate(&peer.into()).map_err(IntoPyErr::into_py_err)?;
     Ok(agreement.into())
 }
 
-/// Bytes of a CHECKPOINT frame.
+/// Return the bytes of a CHECKPOINT frame.
 #[pyfunction]
 pub(crate) fn encode_checkpoint(frame: CheckpointFields) -> Bytes {
     Checkpoint::from(frame).encode_to_vec().into()
 }
 
-/// The CHECKPOINT frame at the start of `data`, and how many bytes it takes.
+/// Return the CHECKPOINT frame at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_checkpoint(data: &[u8]) -> PyResult<(CheckpointFields, usize)> {
     decode("CHECKPOINT", data, |frame| if let Frame::Checkpoint(frame) = frame { Some(frame.into()) } else { None })
 }
 
-/// Bytes of an entity header, its length first.
+/// Return the bytes of an entity header, its length first.
 #[pyfunction]
 pub(crate) fn encode_header(header: HeaderFields) -> Bytes {
     EntityHeader::from(header).encode()
 }
 
-/// The entity header at the start of `data`, and how many bytes it takes.
+/// Return the entity header at the start of `data`, and its length.
 #[pyfunction]
 pub(crate) fn decode_header(data: Bytes) -> PyResult<(HeaderFields, usize)> {
     let length = data.len();
@@ -101,7 +101,7 @@ pub(crate) fn decode_header(data: Bytes) -> PyResult<(HeaderFields, usize)> {
     }
 }
 
-/// Bytes of a CompletionPolicy message. Unknown enum values are refused, as they are by a peer.
+/// Return the bytes of a CompletionPolicy message. Unknown enum values are rejected, as they are from a peer.
 #[pyfunction]
 pub(crate) fn encode_policy(message: PolicyFields) -> PyResult<Bytes> {
     let message = CompletionPolicy::from(message);
@@ -109,25 +109,25 @@ pub(crate) fn encode_policy(message: PolicyFields) -> PyResult<Bytes> {
     Ok(message.encode_to_vec().into())
 }
 
-/// The CompletionPolicy message that `data` is.
+/// Decode `data` as a CompletionPolicy message.
 #[pyfunction]
 pub(crate) fn decode_policy(data: &[u8]) -> PyResult<PolicyFields> {
     decode_message::<CompletionPolicy>(data).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// Bytes of a ClaimCheck message.
+/// Return the bytes of a ClaimCheck message.
 #[pyfunction]
 pub(crate) fn encode_claim(message: ClaimFields) -> Bytes {
     ClaimCheck::from(message).encode_to_vec().into()
 }
 
-/// The ClaimCheck message that `data` is.
+/// Decode `data` as a ClaimCheck message.
 #[pyfunction]
 pub(crate) fn decode_claim(data: Bytes) -> PyResult<ClaimFields> {
     decode_message::<ClaimCheck>(data).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// The Merkle root over entity IDs and status codes in any order (section 9.4).
+/// Return the Merkle root over entity IDs and status codes in any order (section 9.4).
 #[pyfunction]
 pub(crate) fn merkle_root(py: Python<'_>, leaves: Vec<(u32, u8)>) -> PyResult<[u8; 32]> {
     py.detach(|| {
@@ -152,7 +152,7 @@ fn cut_short(what: &str, length: usize) -> PyErr {
     invalid(format!("the {what} is cut short after {length} bytes"))
 }
 
-/// What stands at the end of a stream in the midst of a frame is ENTITY_INVALID (decision 3).
+/// Return the error for a frame that the end of the stream cuts off: ENTITY_INVALID (decision 3).
 fn invalid(message: String) -> PyErr {
     pipestream_error(message, ErrorCode::EntityInvalid, ErrorKind::Malformed)
 }

@@ -13,26 +13,26 @@ use super::keys::{KeyTuple, ScopeTuple, key_tuple, reason, scope_tuple};
 use super::waiting::{Timeout, wait};
 use crate::error::IntoPyErr;
 
-/// An entity of the peer whose payload is there or coming.
+/// An entity of the peer whose payload has arrived or is arriving.
 #[pyclass(frozen, name = "IncomingEntity", module = "penstock._core")]
 pub(crate) struct IncomingEntity {
     accepted: net::Accepted,
     header: net::EntityHeader,
-    /// Empty while a thread reads it, and after the end. It is taken out to be read, so that nobody waits for the lock
-    /// with the interpreter's lock in hand.
+    /// Empty while a thread reads the entity, and after its end. The entity is taken out to be read, so that no thread
+    /// waits for this lock while it holds the interpreter's lock.
     entity: Home,
 }
 
 type Home = Arc<Mutex<Option<net::IncomingEntity>>>;
 
-/// An entity while somebody reads it. Dropping it, whenever that is, puts the entity back as it is.
+/// An entity that is being read. Dropping this at any time puts the entity back in its current state.
 pub(crate) struct Borrowed {
     entity: Option<net::IncomingEntity>,
     home: Home,
 }
 
 impl Borrowed {
-    /// The next bytes of the payload.
+    /// Return the next bytes of the payload.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match &mut self.entity {
             Some(entity) => entity.chunk().await,
@@ -47,7 +47,7 @@ impl Borrowed {
         }
     }
 
-    /// Tells the owner that it waits.
+    /// Tell the owner that the entity waits.
     pub(crate) async fn wait(&mut self, reason: net::YieldReason, state: Bytes) -> Result<(), Error> {
         match &mut self.entity {
             Some(entity) => entity.wait(reason, state).await,
@@ -55,7 +55,7 @@ impl Borrowed {
         }
     }
 
-    /// Where it goes on, once the owner says so.
+    /// Return the state from which the entity resumes, once the owner resumes it.
     pub(crate) async fn resumed(&mut self) -> Result<Option<Bytes>, Error> {
         match &mut self.entity {
             Some(entity) => entity.resumed().await,
@@ -63,7 +63,7 @@ impl Borrowed {
         }
     }
 
-    /// Takes it away for good.
+    /// Take the entity for good.
     pub(crate) fn keep(mut self) -> PyResult<net::IncomingEntity> {
         self.entity.take().ok_or_else(|| taken().into_py_err())
     }
@@ -77,7 +77,7 @@ impl Drop for Borrowed {
     }
 }
 
-/// Why an entity is set aside, and for how long.
+/// Return why an entity is deferred, and for how long.
 pub(crate) fn deferring(message: String, life: Option<f64>) -> PyResult<(net::Reason, Option<std::time::Duration>)> {
     let life = life.map(net::claim_life).transpose().map_err(IntoPyErr::into_py_err)?;
     Ok((net::Reason { code: net::ErrorCode::NoError, message }, life))
@@ -117,36 +117,36 @@ impl IncomingEntity {
         self.accepted.parent.map(key_tuple)
     }
 
-    /// The next bytes of the payload; `None` once it is whole and its checksum holds.
+    /// Return the next bytes of the payload; `None` once it is complete and its checksum is right.
     fn chunk(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
         let mut entity = self.borrow()?;
         wait(py, timeout, entity.chunk())
     }
 
-    /// Reads what is left, then tells the peer COMPLETE.
+    /// Read the rest of the payload, then tell the peer COMPLETE.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
-        // Piece by piece, so that Ctrl-C leaves the entity as it is.
+        // Piece by piece, so that Ctrl-C leaves the entity in its current state.
         while self.chunk(py, Timeout::NEVER)?.is_some() {}
         wait(py, Timeout::NEVER, self.take()?.complete())
     }
 
-    /// Tells the peer SKIPPED and why.
+    /// Tell the peer SKIPPED and the reason.
     fn skip(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.take_aside()?.skip(reason(code, message)))
     }
 
-    /// Sets it aside under a claim check, which is good for so many seconds, or as long as the server allows.
+    /// Defer the entity under a claim check that is valid for this many seconds, or as long as the server allows.
     fn defer(&self, py: Python<'_>, message: String, life: Option<f64>) -> PyResult<ClaimFields> {
         let (why, life) = deferring(message, life)?;
         wait(py, Timeout::NEVER, self.take_to_defer()?.defer(why, life)).map(Into::into)
     }
 
-    /// Takes bytes back that nobody has looked at; they come next.
+    /// Put back bytes that were not used; they are returned next.
     fn unread(&self, data: Bytes) -> PyResult<()> {
         self.borrow()?.unread(data).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Tells the owner that it waits, and gives the state when the owner lets it go on; `None`: it begins anew.
+    /// Tell the owner that the entity waits, and return the state when the owner resumes it; `None`: it starts over.
     fn wait(&self, py: Python<'_>, reason: u8, state: Bytes, timeout: Timeout) -> PyResult<Option<Bytes>> {
         let reason = yield_reason(reason)?;
         let mut entity = self.borrow()?;
@@ -154,13 +154,13 @@ impl IncomingEntity {
         wait(py, timeout, entity.resumed())
     }
 
-    /// Goes on to wait for the owner, where `wait` took too long.
+    /// Resume waiting for the owner, after a `wait` that timed out.
     fn wait_resumed(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Bytes>> {
         let mut entity = self.borrow()?;
         wait(py, timeout, entity.resumed())
     }
 
-    /// Tells the peer FAILED and why.
+    /// Tell the peer FAILED and the reason.
     fn fail(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.take()?.fail(reason(code, message)))
     }
@@ -175,12 +175,12 @@ impl IncomingEntity {
         }
     }
 
-    /// Takes it out to be read.
+    /// Take the entity out to be read.
     pub(crate) fn borrow(&self) -> PyResult<Borrowed> {
         Ok(Borrowed { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
     }
 
-    /// Takes it out to be left out or set aside; where that cannot be it stays.
+    /// Take the entity out to be skipped or deferred; if neither is possible, it stays.
     pub(crate) fn take_aside(&self) -> PyResult<net::IncomingEntity> {
         let mut entity = self.entity();
         let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
@@ -188,7 +188,7 @@ impl IncomingEntity {
         entity.take().ok_or_else(|| taken().into_py_err())
     }
 
-    /// The same, to be set aside under a claim check.
+    /// Take the entity out to be deferred under a claim check.
     pub(crate) fn take_to_defer(&self) -> PyResult<net::IncomingEntity> {
         let mut entity = self.entity();
         let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;

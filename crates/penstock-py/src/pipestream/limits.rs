@@ -1,4 +1,4 @@
-//! The limits of an end, out of the attributes of `penstock.pipestream.Limits`, which has checked their ranges.
+//! The limits of an end, from the attributes of `penstock.pipestream.Limits`, which has checked their ranges.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct LimitFields {
 }
 
 impl LimitFields {
-    /// What holds for every session.
+    /// Set the limits of every session.
     pub(crate) fn apply(&self, options: &mut SessionOptions) -> Result<()> {
         let session = &mut options.session;
         session.capabilities.max_scope_depth = Some(self.max_scope_depth);
@@ -45,7 +45,7 @@ impl LimitFields {
         Ok(())
     }
 
-    /// What holds for a server's claim checks.
+    /// Return the limits of a server's claim checks.
     pub(crate) fn claims(&self) -> Result<ClaimLimits> {
         let life = seconds("max_claim_life", self.max_claim_life)?;
         Ok(ClaimLimits { max_claims: self.max_claims, life, ..ClaimLimits::default() })

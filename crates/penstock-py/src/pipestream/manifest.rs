@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// Which children make up which parents, and which parents are complete.
+/// Which children belong to which parents, and which parents are complete.
 #[pyclass(frozen, name = "Manifest", module = "penstock._core")]
 pub(crate) struct Manifest(Mutex<penstock_pipestream::Manifest>);
 
@@ -47,7 +47,7 @@ impl Manifest {
         self.manifest().add_child(key(scope_id, parent_id), child_id, status).map_err(IntoPyErr::into_py_err)
     }
 
-    /// The name of what it did: applied, repeated, orphaned.
+    /// Record a child's status; return the name of the effect: applied, repeated, orphaned.
     fn complete_child(&self, scope_id: u16, parent_id: u32, child_id: u32, status: u8) -> PyResult<&'static str> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
         let done = self.manifest().complete_child(now(), key(scope_id, parent_id), child_id, status);
@@ -79,7 +79,7 @@ impl Manifest {
         self.manifest().remove(key(scope_id, parent_id))
     }
 
-    /// Drops orphans that waited too long, and takes out the entries that were open too long.
+    /// Drop orphans that have waited too long, and remove and return the entries that were open too long.
     fn expire(&self) -> Vec<(u16, u32)> {
         self.manifest().handle_timeout(now()).into_iter().map(|key| (key.scope, key.entity)).collect()
     }
@@ -108,7 +108,7 @@ impl Manifest {
 }
 
 impl Manifest {
-    /// Every method leaves the manifest consistent, so a panic elsewhere does not matter.
+    /// Lock the manifest. Every method leaves it consistent, so a poisoned lock does not matter.
     fn manifest(&self) -> MutexGuard<'_, penstock_pipestream::Manifest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

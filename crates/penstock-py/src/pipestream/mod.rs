@@ -1,7 +1,7 @@
 //! PipeStream for Python: frames and messages, entity IDs, the manifest, sessions and servers.
 //!
-//! `penstock.pipestream` wraps what is here in typed classes. Rust code that sends for Python takes the
-//! [`SessionHandle`](penstock_pipestream_net::SessionHandle) out of a [`Session`](session::Session).
+//! `penstock.pipestream` wraps these in typed classes. Rust code that sends for Python takes the
+//! [`SessionHandle`](penstock_pipestream_net::SessionHandle) from a [`Session`](session::Session).
 
 pub(crate) mod address;
 pub(crate) mod aio;

@@ -1,4 +1,4 @@
-//! What Python may set for a session: capabilities, limits, trust.
+//! The options of a session: capabilities, limits, trust.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use super::limits::LimitFields;
 use super::references::ReferenceOptions;
 use super::waiting::Timeout;
 
-/// The longest that a session waits, in seconds: a day.
+/// The longest time that a session waits, in seconds: a day.
 const LONGEST: f64 = 86_400.0;
 
 /// The attributes of the dataclass that `penstock.pipestream.Session.connect` makes.
@@ -39,17 +39,17 @@ pub(crate) struct ConnectOptions {
     pub(crate) window: Option<u32>,
     pub(crate) mtu: Option<i64>,
     pub(crate) timeout: Timeout,
-    /// Of root entities that have children and none of their own.
+    /// The policy of root entities that have children and no policy of their own.
     #[pyo3(default)]
     pub(crate) policy: Option<PolicyFields>,
-    /// Seconds that the session goes on without a connection.
+    /// Seconds for which the session survives without a connection.
     #[pyo3(default)]
     pub(crate) survive: Option<f64>,
     /// A folder for the session, so that it survives the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
     pub(crate) limits: LimitFields,
-    /// What headers are sealed with, in hex.
+    /// The key that seals headers, in hex.
     #[pyo3(default)]
     pub(crate) header_key: Option<String>,
     /// The name of a session at layer 2, 32 hex digits.
@@ -79,26 +79,26 @@ pub(crate) struct ServeOptions {
     pub(crate) read_key: Option<String>,
     pub(crate) reader_certificates: String,
     pub(crate) references: Option<ReferenceOptions>,
-    /// Where claim checks are kept, if not beside the sessions of a sink; without either there are none.
+    /// Where claim checks are stored, if not next to the sessions of a sink; without either there are none.
     #[pyo3(default)]
     pub(crate) claims: Option<PathBuf>,
-    /// Content types that a sink stores and sets aside.
+    /// Content types that a sink stores and defers.
     #[pyo3(default)]
     pub(crate) defer_types: Vec<String>,
-    /// Connections of one address at once; seven eighths of all without it.
+    /// The most connections from one address; by default seven eighths of all.
     #[pyo3(default)]
     pub(crate) max_connections_per_address: Option<u64>,
-    /// Seconds of silence after which a session in which nothing is open ends.
+    /// Seconds of silence after which a session without open entities ends.
     #[pyo3(default)]
     pub(crate) idle_timeout: Option<f64>,
-    /// Seconds that a session waits for its client, where that survives.
+    /// Seconds for which a session waits for a client that survives a lost connection.
     #[pyo3(default)]
     pub(crate) survive: Option<f64>,
     /// A folder for sessions, so that they survive the process.
     #[pyo3(default)]
     pub(crate) state: Option<PathBuf>,
     pub(crate) limits: LimitFields,
-    /// What headers are sealed with, in hex.
+    /// The key that seals headers, in hex.
     #[pyo3(default)]
     pub(crate) header_key: Option<String>,
     /// Seconds between two blocks of stream 0.
@@ -109,7 +109,7 @@ pub(crate) struct ServeOptions {
 /// The attributes of the dataclass that `penstock.pipestream.SinkReader` makes.
 #[derive(FromPyObject)]
 pub(crate) struct ReaderOptions {
-    /// The sink's folder, or the URI of its prefix in an object store; else the server's address.
+    /// The sink's folder, or the URI of its prefix in an object store; otherwise the server's address.
     pub(crate) folder: Option<PathBuf>,
     pub(crate) storage: BTreeMap<String, String>,
     pub(crate) address: Option<String>,
@@ -162,23 +162,23 @@ impl ServeOptions {
         Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
     }
 
-    /// Where metrics are served. Blocks on the resolver.
+    /// Return the address for serving metrics. Blocks on the resolver.
     pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
         let Some(listen) = &self.metrics else { return Ok(None) };
         Ok(address::resolve(listen)?.0.first().copied())
     }
 
-    /// What becomes of entities that refer to objects.
+    /// Return how to handle entities that refer to objects.
     pub(crate) fn references(&self) -> Result<References> {
         self.references.as_ref().map_or_else(|| Ok(References::keep()), |options| options.references(self.max_payload))
     }
 
-    /// The prefix, where the sink is one.
+    /// Return the prefix, if the sink is one.
     pub(crate) fn place(&self) -> Result<Option<Place>> {
         Ok(place(self.sink.as_deref(), &self.storage)?)
     }
 
-    /// What answers the readers of the sink, if there may be any.
+    /// Return the service for the readers of the sink, if readers are allowed.
     pub(crate) fn read_service(
         &self,
         claims: &Arc<dyn ClaimChecks>,
@@ -193,11 +193,11 @@ impl ServeOptions {
         key.map(service).transpose()
     }
 
-    /// Where claim checks are kept; `place`: the prefix that the sink is, if it is one. Blocks on the disk or the store.
+    /// Open the store of claim checks; `place`: the prefix, if the sink is one. Blocks on the disk or the store.
     pub(crate) fn claims(&self, place: Option<&Place>) -> Result<Arc<dyn ClaimChecks>> {
         let limits = self.limits.claims()?;
         match (&self.claims, place, &self.sink) {
-            // Without layer 2 there is nothing to keep.
+            // Claim checks exist only at layer 2.
             _ if self.layers < 2 => Ok(no_claim_checks()),
             (Some(folder), place, sink) => {
                 let claims = Claims::open_with(folder, limits)?;
@@ -214,7 +214,7 @@ impl ServeOptions {
         }
     }
 
-    /// What is set aside, for servers that can.
+    /// Return which types are deferred, for servers that can defer.
     pub(crate) fn defer_types(&self) -> Result<DeferTypes> {
         let types = DeferTypes::new(self.defer_types.iter().cloned())?;
         if !types.is_empty() && self.sink.is_none() {
@@ -239,19 +239,19 @@ impl ServeOptions {
         options.header_keys = header_keys(self.header_key.as_deref())?;
         let wrong = |error| Error::misuse(format!("idle_timeout={:?}: {error}", self.idle_timeout));
         let quiet = self.idle_timeout.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
-        // 0 is never, and so is what no clock reaches.
+        // 0 means never, and so does a time beyond the clock's range.
         options.quiet_timeout = quiet.filter(|quiet| !quiet.is_zero() && quiet.as_secs_f64() <= LONGEST);
         options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
     }
 }
 
-/// What headers are sealed with.
+/// Return the keys that seal headers.
 fn header_keys(text: Option<&str>) -> Result<Option<HeaderKeys>> {
     text.map(|text| HeaderKeys::parse(text).map_err(Error::Protocol)).transpose()
 }
 
-/// How long a session goes on without a connection.
+/// Return how long a session survives without a connection.
 fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     let Some(seconds) = seconds.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
     let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
@@ -262,7 +262,7 @@ fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     survives.map(Some).ok_or_else(wrong)
 }
 
-/// The certificate that a server shows: that of the files, or one for development.
+/// Return the certificate of a server: that of the files, or one for development.
 pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> Identity {
     match own {
         Some((cert, key)) => Identity::Files { cert, key },
@@ -270,7 +270,7 @@ pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> I
     }
 }
 
-/// Whom to trust: exactly one way must be named, because nothing turns verification off (decision 21).
+/// Return whom to trust: exactly one option must be set, because nothing turns verification off (decision 21).
 pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> penstock_io::Result<Trust> {
     match (fingerprint, ca, system_ca) {
         (Some(fingerprint), None, false) => {
@@ -282,7 +282,7 @@ pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: 
     }
 }
 
-/// Whether clients must have a certificate.
+/// Return whether clients must have a certificate.
 pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<ClientCertificates> {
     match value {
         "required" => Ok(ClientCertificates::Required),
@@ -291,7 +291,7 @@ pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<Clien
     }
 }
 
-/// The prefix in an object store that a sink is, unless it is a folder.
+/// Return the prefix in an object store, if the sink is one; `None` for a folder.
 pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<Place>> {
     let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
     if uri.is_none() && !storage.is_empty() {

@@ -1,4 +1,4 @@
-//! Payloads that Python sends: bytes, a file by name, or a binary file of Python.
+//! Payloads from Python: bytes, a named file, or a binary Python file.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use pyo3::types::PyBytes;
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
-/// Makes a payload, which reads and hashes it, without the interpreter's lock where it is not needed.
+/// Make a payload by reading and hashing the source, without the interpreter's lock where it is not needed.
 ///
-/// `bytes` are copied: their owner is Python, and the IO thread would give them back through a lock of pyo3's that a
-/// fork could leave locked in the child for ever. A copy costs a tenth of the hash.
+/// `bytes` are copied: they belong to Python, so the IO thread would release them through a lock of pyo3 that a fork
+/// could leave locked in the child forever. A copy costs a tenth of the hash.
 pub(crate) fn make_payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
     match source {
         SourceArgument::Bytes(data) => Ok(py.detach(|| Payload::bytes(Bytes::copy_from_slice(&data)))),

@@ -1,4 +1,4 @@
-//! Documents' envelopes and the protocol's URIs, for Python (section 7.1 and the `pipestream` URI).
+//! The envelopes of documents and the URIs of the protocol, for Python (section 7.1 and the `pipestream` URI).
 
 use bytes::Bytes;
 use penstock_pipestream::{OwnershipContext, PipeDoc, PipestreamUri, pipe_doc};
@@ -47,7 +47,7 @@ impl From<PipeDoc> for PipeDocFields {
     }
 }
 
-/// The bytes of a PipeDoc.
+/// Return the bytes of a PipeDoc.
 #[pyfunction]
 pub(crate) fn encode_pipe_doc(doc: PipeDocFields) -> PyResult<Bytes> {
     let doc = PipeDoc::from(doc);
@@ -55,19 +55,19 @@ pub(crate) fn encode_pipe_doc(doc: PipeDocFields) -> PyResult<Bytes> {
     Ok(doc.encode().into())
 }
 
-/// The PipeDoc that `data` is.
+/// Decode `data` as a PipeDoc.
 #[pyfunction]
 pub(crate) fn decode_pipe_doc(data: Bytes) -> PyResult<PipeDocFields> {
     PipeDoc::decode(&data).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// The PipeDoc in an entity's metadata.
+/// Return the PipeDoc in an entity's metadata.
 #[pyfunction]
 pub(crate) fn pipe_doc_of_entry(entry: &str, entity_id: u32) -> PyResult<PipeDocFields> {
     PipeDoc::from_entry(entry, entity_id).map(Into::into).map_err(IntoPyErr::into_py_err)
 }
 
-/// The document ID that a receipt's key gives; `None` for what is no key.
+/// Return the document ID for a receipt's key; `None` if the text is not a key.
 #[pyfunction]
 pub(crate) fn doc_id_of_key(key: &str) -> Option<String> {
     pipe_doc::doc_id_of_key(key)
@@ -80,13 +80,13 @@ fn parts(uri: &PipestreamUri) -> UriParts {
     (uri.authority().to_string(), uri.session_id().to_owned(), uri.scope_path().to_vec(), uri.entity_id())
 }
 
-/// Reads a URI.
+/// Parse a URI.
 #[pyfunction]
 pub(crate) fn parse_uri(text: &str) -> PyResult<UriParts> {
     text.parse::<PipestreamUri>().map(|uri| parts(&uri)).map_err(IntoPyErr::into_py_err)
 }
 
-/// Writes a URI, and gives its parts as they are read again.
+/// Format a URI, and return its parts as they are parsed again.
 #[pyfunction]
 pub(crate) fn make_uri(
     authority: &str,

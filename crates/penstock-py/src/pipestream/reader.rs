@@ -24,41 +24,41 @@ use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
 use crate::error::{IntoPyErr, joined};
 
-/// Sessions and pieces that are asked for at a time.
+/// The most sessions and pieces in one request.
 const ITEMS: usize = 4_096;
 
-/// Where the rows come from.
+/// The source of the rows.
 #[derive(Clone)]
 enum Sink {
     /// A store that this process can read.
     Here(Arc<Here>),
-    /// The server that keeps it.
+    /// The server that has the sink.
     There(RemoteSink),
 }
 
-/// Where the claim checks of a sink are.
+/// The place of a sink's claim checks.
 enum Kept {
     Folder(PathBuf),
     Objects(Place),
 }
 
 struct Here {
-    /// Where claim checks are.
+    /// The place of the claim checks.
     kept: Kept,
     store: Arc<dyn Store>,
     journal: Journal,
-    /// Sessions that were looked through.
+    /// Sessions that were examined.
     examined: Mutex<HashMap<String, Arc<ClosedSession>>>,
 }
 
 /// Start, end, rows and bytes of a piece.
 type PieceTuple = (u64, u64, u64, u64);
-/// A batch, and where the next one starts.
+/// A batch, and the start of the next one.
 type Rows = (RecordBatch, Option<u64>);
 /// ID, rows and bytes of a session.
 type SessionTuple = (String, u64, u64);
 
-/// A sink that is read.
+/// A sink that is being read.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct SinkReader {
     sink: Sink,
@@ -89,20 +89,21 @@ impl SinkReader {
         Ok(Self { sink })
     }
 
-    /// The closed sessions, the one that ended first at the front. Nothing is written.
+    /// Return the closed sessions, in the order of their ends. Nothing is written.
     fn sessions(&self, py: Python<'_>) -> PyResult<Vec<SessionTuple>> {
         let sink = self.sink.clone();
         wait(py, Timeout::NEVER, background(async move { sink.sessions().await }))
     }
 
-    /// The journal's name and length, and its sessions from a position on.
+    /// Return the journal's name and length, and its sessions from a position on.
     fn follow(&self, py: Python<'_>, after: u64, max: usize) -> PyResult<(String, u64, Vec<SessionTuple>)> {
         let sink = self.sink.clone();
         let followed = wait(py, Timeout::NEVER, background(async move { sink.follow(after, max).await }))?;
         Ok((followed.journal, followed.length, followed.sessions.into_iter().map(session_tuple).collect()))
     }
 
-    /// Divides a session, from a place in its list on, into at most so many pieces; the rest starts at the second.
+    /// Divide a session, from a position in its list on, into at most this many pieces; the rest starts at the second
+    /// result.
     #[pyo3(signature = (session, start, max_bytes, rows, pieces, documents=None, names=None))]
     #[allow(clippy::too_many_arguments)]
     fn plan(
@@ -134,7 +135,7 @@ impl SinkReader {
         Ok((tuples.collect(), planned.next))
     }
 
-    /// The rows of a piece. Without `max_content` no content is read.
+    /// Return the rows of a piece. Without `max_content` no content is read.
     #[pyo3(signature = (session, start, end, max_content, batch_bytes))]
     fn rows(&self, session: String, start: u64, end: u64, max_content: Option<u64>, batch_bytes: u64) -> SinkRows {
         let limits = BatchLimits {
@@ -147,14 +148,14 @@ impl SinkReader {
         SinkRows { state: Mutex::new(State { range, next: Some(start), ahead: None }) }
     }
 
-    /// The claim checks of the server that keeps the sink, by their expiry.
+    /// Return the claim checks of the server that has the sink, ordered by expiry.
     fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
         let sink = self.sink.clone();
         let rows = wait(py, Timeout::NEVER, background(async move { sink.claims().await }))?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// Removes a session of a folder.
+    /// Remove a session of a folder.
     fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
         match &self.sink {
             Sink::Here(here) => py.detach(|| here.store.remove(session)).map_err(IntoPyErr::into_py_err),
@@ -163,7 +164,7 @@ impl SinkReader {
     }
 }
 
-/// The rows of a piece, batch by batch; one is read while the last is worked on.
+/// The rows of a piece, batch by batch; the next batch is read while the last one is used.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct SinkRows {
     state: Mutex<State>,
@@ -171,7 +172,7 @@ pub(crate) struct SinkRows {
 
 struct State {
     range: Range,
-    /// Where the batch after the one that is being read starts.
+    /// The start of the batch after the one that is being read.
     next: Option<u64>,
     ahead: Option<JoinHandle<Result<Rows>>>,
 }
@@ -213,7 +214,7 @@ impl SinkRows {
 }
 
 impl State {
-    /// Begins to read the next batch.
+    /// Start reading the next batch.
     fn read(&mut self) -> PyResult<Option<JoinHandle<Result<Rows>>>> {
         let Some(start) = self.next.take() else { return Ok(None) };
         let range = self.range.clone();
@@ -338,7 +339,7 @@ impl Here {
         }
     }
 
-    /// Every closed session that may be read, by the time when its list was written last.
+    /// Return every closed session that may be read, ordered by the time of the last write to its list.
     fn closed(&self) -> Result<Vec<ClosedSession>> {
         let found = closed_sessions(&*self.store)?;
         let mut examined = lock(&self.examined);
@@ -382,7 +383,7 @@ fn session_tuple(session: ClosedSession) -> SessionTuple {
     (session.id, session.rows, session.bytes)
 }
 
-/// Runs on the IO thread, so that it ends there even if the caller does not wait for it.
+/// Run a future on the IO thread, so that it finishes there even if the caller stops waiting.
 async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     joined(runtime::spawn(work)?).await
 }

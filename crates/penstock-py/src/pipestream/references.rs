@@ -1,4 +1,4 @@
-//! References into object stores, for Python: their messages, and what a server does with them.
+//! References into object stores, for Python: their messages, and how a server handles them.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ pub(crate) struct ReferenceOptions {
 }
 
 impl ReferenceOptions {
-    /// What a server does that takes payloads of at most so many bytes.
+    /// Return the handling of references by a server that accepts payloads of at most this many bytes.
     pub(crate) fn references(&self, max_payload: Option<u64>) -> Result<References> {
         let max_payload = max_payload.unwrap_or_else(|| SessionConfig::default().max_payload);
         let references = match self.fetch_from.as_slice() {
@@ -84,20 +84,20 @@ impl ReferenceOptions {
     }
 }
 
-/// Bytes of a FileStorageReference, the payload of its entity.
+/// Return the bytes of a FileStorageReference, the payload of its entity.
 #[pyfunction]
 pub(crate) fn encode_reference(message: ReferenceFields) -> PyResult<Bytes> {
     Reference::new(message.into()).and_then(|reference| reference.encode()).map_err(IntoPyErr::into_py_err)
 }
 
-/// The FileStorageReference that `data` is.
+/// Decode `data` as a FileStorageReference.
 #[pyfunction]
 pub(crate) fn decode_reference(data: Bytes) -> PyResult<ReferenceFields> {
     let reference = Reference::decode(data).map_err(IntoPyErr::into_py_err)?;
     Ok(reference.message().clone().into())
 }
 
-/// Refuses a reference whose encryption section 10.9 does not allow, given the providers that are approved.
+/// Reject a reference whose encryption section 10.9 does not allow, with these approved providers.
 #[pyfunction]
 pub(crate) fn check_reference(message: ReferenceFields, approved: Vec<String>) -> PyResult<()> {
     let checked = KeyProviders::parse(approved)
@@ -105,20 +105,20 @@ pub(crate) fn check_reference(message: ReferenceFields, approved: Vec<String>) -
     checked.map_err(IntoPyErr::into_py_err)
 }
 
-/// The reference that a URL of an object is.
+/// Return the reference to the object at a URL.
 #[pyfunction]
 pub(crate) fn reference_of_url(url: &str) -> PyResult<ReferenceFields> {
     Location::parse(url).map(|location| location.to_message().into()).map_err(IntoPyErr::into_py_err)
 }
 
-/// The URL of the object.
+/// Return the URL of the referenced object.
 #[pyfunction]
 pub(crate) fn reference_url(message: ReferenceFields) -> PyResult<String> {
     let location = Reference::new(message.into()).and_then(|reference| reference.location());
     location.map(|location| location.to_string()).map_err(IntoPyErr::into_py_err)
 }
 
-/// A key ID without its version, and the version.
+/// Return a key ID without its version, and the version.
 #[pyfunction]
 pub(crate) fn split_key(key_id: &str) -> (&str, Option<&str>) {
     split_key_id(key_id)

@@ -16,7 +16,7 @@ use penstock_pipestream_sink::read::{Batch, Line};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
-/// The columns of a row.
+/// Return the columns of a row.
 pub(super) fn schema() -> SchemaRef {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
     Arc::new(Schema::new(vec![
@@ -42,14 +42,14 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-/// The columns of a sink's rows, as a pyarrow schema.
+/// Return the columns of a sink's rows, as a pyarrow schema.
 #[pyfunction]
 pub(crate) fn row_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(schema()).into_pyarrow(py)
 }
 
 fn segment() -> Arc<Field> {
-    // Spark calls it so.
+    // The name that Spark uses.
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
@@ -59,14 +59,15 @@ fn pairs() -> DataType {
     DataType::Map(Arc::new(entries), false)
 }
 
-/// Makes the rows of a batch. Contents are not copied. `max_content`: those beyond it were asked for and left out.
+/// Make the rows of a batch. Contents are not copied. `max_content` is the limit beyond which requested contents were
+/// left out.
 pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
     let mut columns = Columns::default();
     batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
     columns.finish(batch.content)
 }
 
-/// The columns of rows that come one by one.
+/// The columns of rows that are added one by one.
 pub(super) struct Columns {
     session: StringBuilder,
     scope: Int32Builder,
@@ -82,7 +83,7 @@ pub(super) struct Columns {
     path: ListBuilder<StringBuilder>,
     metadata: MapBuilder<StringBuilder, StringBuilder>,
     file: StringBuilder,
-    /// Where each content ends in the bytes of all of them, and whether there is one.
+    /// The end of each content in the concatenated bytes, and whether there is one.
     ends: Vec<i32>,
     content: NullBufferBuilder,
     attempts: Int32Builder,
@@ -158,7 +159,7 @@ impl Columns {
         Ok(())
     }
 
-    /// A path is a JSON array of texts; what is none is no path.
+    /// Add a path, which is a JSON array of strings; anything else counts as no path.
     fn push_path(&mut self, path: Option<&str>) {
         let segments = path.and_then(|path| serde_json::from_str::<Vec<String>>(path).ok());
         for segment in segments.iter().flatten() {
@@ -167,7 +168,7 @@ impl Columns {
         self.path.append(segments.is_some());
     }
 
-    /// The rows; `content` are their contents behind one another.
+    /// Return the rows; `content` is the concatenation of their contents.
     pub(super) fn finish(self, content: Vec<u8>) -> Result<RecordBatch> {
         self.batch(content).map_err(|error| Error::misuse(error.to_string()))
     }
@@ -200,7 +201,7 @@ impl Columns {
     }
 }
 
-/// Why a row that has a payload has no content.
+/// Return why a row with a payload has no content.
 fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
     (bytes > most)

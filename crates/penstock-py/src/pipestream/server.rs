@@ -18,22 +18,22 @@ use super::session::Session;
 use super::waiting::{Timeout, wait, wait_or_not};
 use crate::error::IntoPyErr;
 
-/// Sessions that wait for a caller to take them; beyond it the clients wait.
+/// The most sessions that wait for a caller to take them; beyond that the clients wait.
 const WAITING_SESSIONS: usize = 16;
 
-/// A server that listens.
+/// A listening server.
 #[pyclass(frozen, name = "Server", module = "penstock._core")]
 pub(crate) struct Server {
     server: net::Server,
-    /// Where sessions come out, unless a folder takes their entities.
+    /// The source of sessions, unless a sink takes their entities.
     sessions: Option<IncomingSessions>,
-    /// Ends the wait of those who want another session.
+    /// Ends the waits for another session.
     closed: watch::Sender<bool>,
-    /// The number of the last claim check that `wait_claims` has given.
+    /// The number of the last claim check that `wait_claims` has returned.
     given: AtomicU64,
 }
 
-/// What a server has seen, in the fields of the dataclass.
+/// A server's counters, in the fields of the dataclass.
 #[derive(IntoPyObject)]
 pub(crate) struct CounterFields {
     connections_total: u64,
@@ -98,26 +98,27 @@ impl Server {
         })
     }
 
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` once the server is closed.
     fn next_session(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Session>> {
         let next = wait_or_not(py, timeout, async { Ok(self.next().await) })?;
         let late = || Error::deadline("it has taken longer than the time-out".into()).into_py_err();
         Ok(next.ok_or_else(late)??.map(|handle| Session { handle, on_disk: false }))
     }
 
-    /// The claim checks that are known, by their expiry.
+    /// Return the known claim checks, ordered by expiry.
     fn claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
         let rows = py.detach(|| self.server.claims()).map_err(IntoPyErr::into_py_err)?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// Those that may be redeemed, in the order in which they were issued.
+    /// Return the claim checks that may be redeemed, in the order in which they were issued.
     fn open_claims(&self, py: Python<'_>) -> PyResult<Vec<ClaimRowFields>> {
         let rows = py.detach(|| self.server.open_claims()).map_err(IntoPyErr::into_py_err)?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// Waits for claim checks that are open and were not given before; none: the time is over; `None`: the server is closed.
+    /// Wait for open claim checks that were not returned before; empty after the timeout; `None` once the server is
+    /// closed.
     fn wait_claims(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Vec<ClaimRowFields>>> {
         let fresh = wait_or_not(py, timeout, async { Ok(self.fresh_claims().await) })?;
         let Some(fresh) = fresh else { return Ok(Some(Vec::new())) };
@@ -125,20 +126,20 @@ impl Server {
         Ok(rows.map(|rows| rows.into_iter().map(Into::into).collect()))
     }
 
-    /// Ends what a claim check stands for, if nobody has redeemed it.
+    /// Conclude the work of a claim check that was not redeemed.
     fn settle(&self, py: Python<'_>, id: u64, status: u8) -> PyResult<()> {
         let status = status_of(status)?;
         wait(py, Timeout::NEVER, self.server.settle(id, status))
     }
 
-    /// Takes no more connections, lets the sessions end for so many seconds, then closes.
+    /// Stop accepting connections, let the sessions end for up to `grace` seconds, then close.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.shutdown(grace))
     }
 }
 
 impl Server {
-    /// The next session; `None` when the server is closed.
+    /// Return the next session; `None` once the server is closed.
     pub(crate) async fn next(&self) -> PyResult<Option<SessionHandle>> {
         let Some(sessions) = &self.sessions else {
             return Err(Error::misuse("the sink takes this server's sessions".into()).into_py_err());
@@ -147,12 +148,12 @@ impl Server {
         tokio::select! {
             biased;
             session = sessions.next() => Ok(session),
-            // An error means that this server is gone, which it is not while this borrows it.
+            // An error would mean that this server was dropped, which cannot happen during the borrow.
             _ = closed.wait_for(|closed| *closed) => Ok(None),
         }
     }
 
-    /// Open claim checks that were not given before; `None` when the server is closed.
+    /// Return open claim checks that were not returned before; `None` once the server is closed.
     pub(crate) async fn fresh_claims(&self) -> Result<Option<Vec<net::ClaimRow>>> {
         let mut closed = self.closed.subscribe();
         let after = self.given.load(Ordering::Relaxed);
@@ -163,7 +164,7 @@ impl Server {
                 self.given.store(last, Ordering::Relaxed);
                 Ok(Some(rows))
             }
-            // An error means that this server is gone, which it is not while this borrows it.
+            // An error would mean that this server was dropped, which cannot happen during the borrow.
             _ = closed.wait_for(|closed| *closed) => Ok(None),
         }
     }
@@ -215,12 +216,12 @@ impl Server {
     }
 }
 
-/// A status by its number.
+/// Return a status by its number.
 pub(crate) fn status_of(code: u8) -> PyResult<net::Status> {
     net::Status::try_from(code).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
-/// Writes ca.pem, cert.pem and key.pem for localhost, and gives the certificate's fingerprint.
+/// Write ca.pem, cert.pem and key.pem for localhost, and return the certificate's fingerprint.
 #[pyfunction]
 pub(crate) fn write_certificates(py: Python<'_>, directory: std::path::PathBuf) -> PyResult<String> {
     let written = py.detach(|| tls::write_certificates(&directory));

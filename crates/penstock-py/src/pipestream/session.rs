@@ -25,11 +25,11 @@ use crate::error::IntoPyErr;
 #[pyclass(frozen, name = "Session", module = "penstock._core")]
 pub(crate) struct Session {
     pub(crate) handle: SessionHandle,
-    /// Whether its state is on disk, so that another process may go on with it.
+    /// Whether its state is on disk, so that another process may resume it.
     pub(crate) on_disk: bool,
 }
 
-/// The attributes of an entity that is to be announced.
+/// The attributes of an entity to announce.
 #[derive(FromPyObject)]
 pub(crate) struct DraftFields {
     parent: Option<KeyTuple>,
@@ -42,7 +42,7 @@ pub(crate) struct DraftFields {
     policy: Option<PolicyFields>,
     #[pyo3(default)]
     label: Bytes,
-    /// Which document it is, and whose.
+    /// The document's identity and its owner.
     #[pyo3(default)]
     doc_id: Option<String>,
     #[pyo3(default)]
@@ -59,7 +59,7 @@ impl From<DraftFields> for EntityDraft {
     }
 }
 
-/// How an entity of ours ended: its status, the reason, how many attempts there were, and its claim check.
+/// How one of our entities ended: its status, the reason, the number of attempts, and its claim check.
 pub(crate) type Outcome = (u8, Option<ReasonFields>, u32, Option<u64>);
 
 pub(crate) fn outcome(resolution: Resolution) -> Outcome {
@@ -67,14 +67,14 @@ pub(crate) fn outcome(resolution: Resolution) -> Outcome {
     (status.code(), reason.map(Into::into), attempts, claim)
 }
 
-/// The session that is named by its 32 hex digits.
+/// Parse a session ID of 32 hex digits.
 pub(crate) fn session_id(text: &str) -> PyResult<SessionId> {
     SessionId::parse(text).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
 #[pymethods]
 impl Session {
-    /// Connects and agrees on capabilities.
+    /// Connect and agree on capabilities.
     #[staticmethod]
     fn connect(py: Python<'_>, address: &str, options: ConnectOptions) -> PyResult<Self> {
         let prepared = py.detach(|| {
@@ -95,12 +95,12 @@ impl Session {
         self.handle.id().map(|id| id.to_string()).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Whether an earlier process began it.
+    /// Return whether an earlier process began the session.
     fn resumed(&self) -> PyResult<bool> {
         self.handle.resumed().map_err(IntoPyErr::into_py_err)
     }
 
-    /// Whether that one had begun to close it.
+    /// Return whether that process had begun to close it.
     fn closing(&self) -> PyResult<bool> {
         self.handle.closing().map_err(IntoPyErr::into_py_err)
     }
@@ -117,7 +117,7 @@ impl Session {
         self.handle.agreement().map(Into::into).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Why the session is over, if it is.
+    /// Return why the session has ended, if it has.
     fn is_closed(&self) -> PyResult<Option<ReasonFields>> {
         self.handle.is_closed().map(|reason| reason.map(Into::into)).map_err(IntoPyErr::into_py_err)
     }
@@ -127,7 +127,7 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.send(draft.into(), payload)).map(Into::into)
     }
 
-    /// Announces an entity that cannot be delivered.
+    /// Announce an entity that cannot be delivered.
     fn announce_failed(
         &self,
         py: Python<'_>,
@@ -143,22 +143,23 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.fail(entity_key(key), reason(code, message)))
     }
 
-    /// Leaves an entity of ours out.
+    /// Skip one of our entities.
     fn skip(&self, py: Python<'_>, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
         wait(py, Timeout::NEVER, self.handle.skip(entity_key(key), reason(code, message)))
     }
 
-    /// Hands a yield token back. Gives the receiver's reason where the entity does not go on from where it was.
+    /// Return a yield token to the receiver. Returns the receiver's reason if the entity does not resume from its
+    /// state.
     fn resume(&self, py: Python<'_>, key: KeyTuple, token: Bytes, timeout: Timeout) -> PyResult<Option<ReasonFields>> {
         Ok(wait(py, timeout, self.handle.resume(entity_key(key), token))?.map(Into::into))
     }
 
-    /// What has become of one of the peer's claim checks.
+    /// Return the status of one of the peer's claim checks.
     fn claim(&self, py: Python<'_>, id: u64, timeout: Timeout) -> PyResult<ClaimFields> {
         wait(py, timeout, self.handle.claim(id)).map(Into::into)
     }
 
-    /// Takes the entity over that the peer has set aside in another session.
+    /// Redeem an entity that the peer has deferred in another session.
     fn redeem(&self, py: Python<'_>, id: u64, session: &str, timeout: Timeout) -> PyResult<ClaimFields> {
         wait(py, timeout, self.handle.redeem(id, session_id(session)?)).map(Into::into)
     }
@@ -171,46 +172,47 @@ impl Session {
         wait(py, Timeout::NEVER, self.handle.end_root())
     }
 
-    /// Takes the outcome of an entity of ours.
+    /// Take the outcome of one of our entities.
     fn wait_resolved(&self, py: Python<'_>, key: KeyTuple, timeout: Timeout) -> PyResult<Option<Outcome>> {
         Ok(wait_or_not(py, timeout, self.handle.wait_resolved(entity_key(key)))?.map(outcome))
     }
 
-    /// Takes the digest of a scope of ours.
+    /// Take the digest of one of our scopes.
     fn wait_released(&self, py: Python<'_>, scope: ScopeTuple, timeout: Timeout) -> PyResult<Option<DigestFields>> {
         let released = wait_or_not(py, timeout, self.handle.wait_released(scope_key(scope)))?;
         Ok(released.map(|released| released.digest.into()))
     }
 
-    /// The answer to a CHECKPOINT.
+    /// Return the answer to a CHECKPOINT.
     fn checkpoint(&self, py: Python<'_>, scope: u32, entity: u32, timeout: Option<f64>) -> PyResult<CheckpointFields> {
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
         let timeout = timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(format!("timeout: {error}")))?;
         wait(py, Timeout::NEVER, self.handle.checkpoint(scope, entity, timeout)).map(|answer| answer.checkpoint.into())
     }
 
-    /// Events in order, empty when the session is over, and how many before them were dropped; `None`: nothing yet.
+    /// Return the next events, empty once the session has ended, and how many before them were dropped; `None`: none
+    /// yet.
     fn events(&self, py: Python<'_>, max: usize, timeout: Timeout) -> PyResult<Option<(Vec<EventFields>, u64)>> {
         let batch = wait_or_not(py, timeout, self.handle.events(max))?;
         Ok(batch.map(|batch| (batch.events.into_iter().map(EventFields::from).collect(), batch.lost)))
     }
 
-    /// The peer's next entity; `None` when the session is over.
+    /// Return the peer's next entity; `None` once the session has ended.
     fn next_entity(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<IncomingEntity>> {
         Ok(wait(py, timeout, self.handle.next_entity())?.map(IncomingEntity::new))
     }
 
-    /// Ends the session and gives the reason that it ended for.
+    /// End the session and return why it ended.
     fn close(&self, py: Python<'_>, timeout: Timeout) -> PyResult<ReasonFields> {
         wait(py, timeout, self.handle.close()).map(Into::into)
     }
 
-    /// Gives up an entity of ours and what would still have come below it, without waiting.
+    /// Give up one of our entities and everything below it, without waiting.
     fn give_up(&self, key: KeyTuple, code: u64, message: String) -> PyResult<()> {
         self.handle.give_up(entity_key(key), reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Ends the session for this process: the next one goes on with it where its state is on disk.
+    /// Leave the session in this process: if its state is on disk, the next process resumes it.
     fn leave(&self, code: u64, message: String) -> PyResult<()> {
         self.handle.leave(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
@@ -219,7 +221,7 @@ impl Session {
         self.handle.abort(reason(code, message)).map_err(IntoPyErr::into_py_err)
     }
 
-    /// Waits for the end of the session; `None`: not yet.
+    /// Wait for the end of the session; `None`: it has not ended yet.
     fn closed(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<ReasonFields>> {
         Ok(wait_or_not(py, timeout, self.handle.closed())?.map(Into::into))
     }

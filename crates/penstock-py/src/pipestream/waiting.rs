@@ -1,4 +1,4 @@
-//! Waiting for the IO thread without the interpreter's lock, with Ctrl-C and a time-out.
+//! Waits for the IO thread without the interpreter's lock, with Ctrl-C and a timeout.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// How long a wait may take, in seconds; `None` is for ever, and 0 or less only looks.
+/// How long a wait may take, in seconds; `None` means no limit, and 0 or less means a single check.
 #[derive(Clone, Copy)]
 pub(crate) struct Timeout(Option<Instant>);
 
 impl Timeout {
-    /// No end.
+    /// No timeout.
     pub(crate) const NEVER: Self = Self(None);
 
-    /// When the time is over, if ever.
+    /// Return the deadline, if there is one.
     pub(crate) fn deadline(self) -> Option<Instant> {
         self.0
     }
@@ -33,14 +33,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Timeout {
 }
 
 impl Timeout {
-    /// So many seconds from now on; `None` is for ever.
+    /// Make a timeout of this many seconds from now on; `None` means no limit.
     pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Self> {
         match seconds {
             None => Ok(Self::NEVER),
             Some(seconds) if seconds.is_nan() => {
                 Err(PyValueError::new_err("a time-out is a number of seconds, not NaN"))
             }
-            // What is too far away to be named never comes.
+            // A time beyond the clock's range is no limit.
             Some(seconds) => Ok(Duration::try_from_secs_f64(seconds.max(0.0))
                 .ok()
                 .and_then(|duration| Instant::now().checked_add(duration))
@@ -49,7 +49,7 @@ impl Timeout {
     }
 }
 
-/// Waits for a result. A time-out is an error of kind "deadline".
+/// Wait for a result. A timeout is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -59,7 +59,7 @@ pub(crate) fn wait<T: Send>(
     wait_or_not(py, timeout, future)?.ok_or_else(late)
 }
 
-/// Waits for a result; `None` when the time is over.
+/// Wait for a result; `None` after the timeout.
 pub(crate) fn wait_or_not<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -69,7 +69,7 @@ pub(crate) fn wait_or_not<T: Send>(
     let waited = py.detach(|| {
         runtime::wait(future, timeout.0, &mut || {
             let Some(checked) = Python::try_attach(|py| py.check_signals()) else {
-                // The interpreter ends, and nobody may come back to it: this thread goes with the process.
+                // The interpreter is shutting down, and no thread may return to it: this one ends with the process.
                 loop {
                     std::thread::park();
                 }

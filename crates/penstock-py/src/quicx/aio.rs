@@ -1,4 +1,4 @@
-//! What `penstock.aio.quicx` awaits.
+//! The awaitable operations of `penstock.aio.quicx`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{raised, stats_tuple};
 use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
 
-/// Starts a daemon.
+/// Start a daemon.
 #[pyfunction]
 pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<Operation> {
     let started =
@@ -23,19 +23,19 @@ pub(crate) fn quicx_start(futures: &Futures, options: StartOptions) -> PyResult<
     Ok(futures.start(async move { joined(started).await.map_err(|error| raised(&error)) }))
 }
 
-/// Stops it; gives how many tasks are left.
+/// Stop a daemon; return how many tasks are left.
 #[pyfunction]
 pub(crate) fn quicx_stop(futures: &Futures, daemon: Py<QuicxDaemon>, drain: f64) -> Operation {
     futures.start(async move { daemon.get().shutdown(drain).await.map_err(|error| raised(&error)) })
 }
 
-/// Connects a producer.
+/// Connect a producer.
 #[pyfunction]
 pub(crate) fn quicx_produce(futures: &Futures, options: ReachOptions, heartbeat: f64) -> Operation {
     futures.start(async move { QuicxProducer::connect(&options, heartbeat).await.map_err(|error| raised(&error)) })
 }
 
-/// Submits a task.
+/// Submit a task.
 #[pyfunction]
 #[pyo3(signature = (futures, producer, kind, payload, key))]
 pub(crate) fn quicx_submit(
@@ -50,7 +50,7 @@ pub(crate) fn quicx_submit(
     Ok(futures.start(async move { producer.submit(batch).await.and_then(one).map_err(|error| raised(&error)) }))
 }
 
-/// Submits tasks.
+/// Submit tasks.
 #[pyfunction]
 #[pyo3(signature = (futures, producer, kind, payloads, keys))]
 pub(crate) fn quicx_submit_many(
@@ -65,7 +65,7 @@ pub(crate) fn quicx_submit_many(
     Ok(futures.start(async move { producer.submit(batch).await.map(answers).map_err(|error| raised(&error)) }))
 }
 
-/// Waits for an outcome.
+/// Wait for an outcome.
 #[pyfunction]
 pub(crate) fn quicx_observe(futures: &Futures, producer: Py<QuicxProducer>, id: u32) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
@@ -74,14 +74,14 @@ pub(crate) fn quicx_observe(futures: &Futures, producer: Py<QuicxProducer>, id: 
     })
 }
 
-/// The daemon's numbers.
+/// Return the daemon's statistics.
 #[pyfunction]
 pub(crate) fn quicx_stats(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
     futures.start(async move { producer.stats().await.map(stats_tuple).map_err(|error| raised(&error)) })
 }
 
-/// Which of these are done, or so long over that nobody knows them any more.
+/// Return which of these tasks are done, or ended so long ago that they are no longer known.
 #[pyfunction]
 pub(crate) fn quicx_done_before(futures: &Futures, producer: Py<QuicxProducer>, ids: Vec<u32>) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
@@ -89,13 +89,13 @@ pub(crate) fn quicx_done_before(futures: &Futures, producer: Py<QuicxProducer>, 
     futures.start(async move { producer.done_before(&ids).await.map_err(|error| raised(&error)) })
 }
 
-/// The dead list.
+/// Return the dead list.
 #[pyfunction]
 pub(crate) fn quicx_dead_list(futures: &Futures, producer: Py<QuicxProducer>) -> Operation {
     futures.start(async move { producer.get().list().await.map_err(|error| raised(&error)) })
 }
 
-/// Has a dead task queued again, or forgotten.
+/// Queue a dead task again, or drop it.
 #[pyfunction]
 pub(crate) fn quicx_dead(futures: &Futures, producer: Py<QuicxProducer>, id: u32, requeue: bool) -> Operation {
     let producer = Arc::clone(&producer.get().producer);
@@ -106,7 +106,7 @@ pub(crate) fn quicx_dead(futures: &Futures, producer: Py<QuicxProducer>, id: u32
     })
 }
 
-/// Connects a worker.
+/// Connect a worker.
 #[pyfunction]
 pub(crate) fn quicx_work(
     futures: &Futures,
@@ -120,13 +120,13 @@ pub(crate) fn quicx_work(
     })
 }
 
-/// The next task.
+/// Return the next task.
 #[pyfunction]
 pub(crate) fn quicx_next(futures: &Futures, worker: Py<QuicxWorker>) -> Operation {
     futures.start(async move { worker.get().next().await.map_err(|error| raised(&error)) })
 }
 
-/// What became of a task: why it failed, or `None`.
+/// Report the result of a task: why it failed, or `None`.
 #[pyfunction]
 #[pyo3(signature = (futures, worker, id, failure))]
 pub(crate) fn quicx_verdict(
@@ -138,7 +138,7 @@ pub(crate) fn quicx_verdict(
     futures.start(async move { worker.get().verdict(id, failure).await.map_err(|error| raised(&error)) })
 }
 
-/// Takes no more tasks; those that came before are still given.
+/// Request no more tasks; those that have already arrived are still returned.
 #[pyfunction]
 pub(crate) fn quicx_rest(futures: &Futures, worker: Py<QuicxWorker>) -> Operation {
     futures.start(async move { worker.get().pause().await.map_err(|error| raised(&error)) })

@@ -10,7 +10,7 @@ use super::options::StartOptions;
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
 use crate::pipestream::waiting::Timeout;
 
-/// A daemon that runs.
+/// A running daemon.
 #[pyclass(frozen, name = "QuicxDaemon", module = "penstock._core")]
 pub(crate) struct QuicxDaemon {
     daemon: Daemon,
@@ -28,7 +28,7 @@ impl QuicxDaemon {
         Ok(address.map(|address| address.to_string()))
     }
 
-    /// Where it speaks TLS, and its fingerprint.
+    /// Return the address for TLS, and the fingerprint.
     fn tls(&self) -> PyResult<Option<(String, String)>> {
         let tls = self.daemon.tls().map_err(|error| raised(&error))?;
         Ok(tls.map(|(address, fingerprint)| (address.to_string(), fingerprint.to_string())))
@@ -61,19 +61,19 @@ impl QuicxDaemon {
         ]))
     }
 
-    /// Waits until a client asks it to stop; false when the time is over.
+    /// Wait until a client asks the daemon to stop; `false` after the timeout.
     fn wait_for_stop(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
         wait_at_most(py, timeout, self.daemon.asked_to_stop()).map(|asked| asked.is_some())
     }
 
-    /// Gives how many tasks are left.
+    /// Stop the daemon; return how many tasks are left.
     fn stop(&self, py: Python<'_>, drain: f64) -> PyResult<usize> {
         wait(py, Timeout::NEVER, self.shutdown(drain))
     }
 }
 
 impl QuicxDaemon {
-    /// Blocks on files and the resolver.
+    /// Start a daemon. Blocks on files and the resolver.
     pub(crate) fn start(options: StartOptions) -> Result<Self> {
         Ok(Self { daemon: Daemon::start(options.net()?)? })
     }

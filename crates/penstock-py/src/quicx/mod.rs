@@ -1,4 +1,4 @@
-//! Quicx for Python: daemons, producers, workers and pools. `penstock.quicx` wraps what is here in typed classes.
+//! Quicx for Python: daemons, producers, workers and pools, which `penstock.quicx` wraps in typed classes.
 
 pub(crate) mod aio;
 pub(crate) mod daemon;
@@ -26,7 +26,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
     (queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total)
 }
 
-/// The exception of an error: with the protocol's code where the daemon has refused something.
+/// Return the exception of an error; if the daemon has refused a request, with the protocol's code.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let (message, code) = match error {
         Error::Refused(refused) => (refused.message.clone(), Some(refused.code.byte())),
@@ -35,12 +35,12 @@ pub(crate) fn raised(error: &Error) -> PyErr {
     python::QuicxError::new_err((message, error.kind().name(), code))
 }
 
-/// The exception of a limit of our own.
+/// Return the exception for exceeding a limit of this end.
 pub(crate) fn too_much(message: String) -> PyErr {
     python::QuicxError::new_err((message, "limit", None::<u8>))
 }
 
-/// Waits for a result without the interpreter's lock; `None` when the time is over.
+/// Wait for a result without the interpreter's lock; `None` after the timeout.
 pub(crate) fn wait_at_most<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -49,7 +49,7 @@ pub(crate) fn wait_at_most<T: Send>(
     wait_or_not(py, timeout, async { Ok(future.await) })?.transpose().map_err(|error| raised(&error))
 }
 
-/// The same. A time-out is an error of kind "deadline".
+/// Wait for a result without the interpreter's lock. A timeout is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -1,4 +1,4 @@
-//! What Python may set for a daemon, a producer and a worker: the attributes of dataclasses.
+//! The options of a daemon, a producer and a worker: the attributes of dataclasses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
-/// 0 is never.
+/// Return an interval in seconds; 0 means never.
 pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
     seconds(name, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
 }
@@ -78,7 +78,7 @@ fn first(address: &str) -> Result<SocketAddr> {
 }
 
 impl StartOptions {
-    /// Blocks on the resolver.
+    /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(self) -> Result<DaemonOptions> {
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;
         if self.tls_listen.is_none() && (own.is_some() || self.client_ca.is_some()) {

@@ -31,7 +31,7 @@ impl QuicxPool {
         Ok(Self { pool: SharedPool::new(pool) })
     }
 
-    /// A block that holds these bytes.
+    /// Allocate a block with these bytes.
     fn store(&self, content: &[u8]) -> PyResult<QuicxBlock> {
         let stored = self.pool.store(content);
         stored.map(|block| QuicxBlock { block }).map_err(|error| too_much(error.to_string()))
@@ -45,7 +45,7 @@ impl QuicxPool {
         self.pool.free(block.block).map_err(wrong)
     }
 
-    /// Bytes used, bytes in all, and for each class: size, blocks, slabs.
+    /// Return the bytes used, the bytes in total, and for each class: size, blocks, slabs.
     fn stats(&self) -> (u64, u64, Vec<(u32, u64, u32)>) {
         let stats = self.pool.stats();
         let classes = stats.classes.iter().map(|class| (class.size, class.blocks, class.slabs));

@@ -12,18 +12,18 @@ use super::options::{ReachOptions, interval};
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
 use crate::pipestream::waiting::Timeout;
 
-/// What many submits were answered with: IDs, 0 where one was refused, and those that were: index, code, message.
+/// The answer to many submits: IDs, with 0 for a refused one, and the refusals: index, code, message.
 pub(crate) type Answers = (Vec<u32>, Vec<(usize, u8, String)>);
 /// A dead task: ID, type, attempts, reason.
 pub(crate) type DeadTuple = (u32, String, u16, Vec<u8>);
-/// An outcome as Python gets it: ID, why it failed, the exception if it is not known.
+/// An outcome for Python: the ID, why the task failed, and the exception if the outcome is unknown.
 pub(crate) type OutcomeTuple = (u32, Option<Vec<u8>>, Option<PyErr>);
-/// What tells a task from all others.
+/// The key that identifies a unique task.
 pub(crate) type Key = [u8; 16];
-/// An outcome that was watched for: ID, why it failed, and why it is not known.
+/// A watched outcome: the ID, why the task failed, and why the outcome is unknown.
 pub(crate) type Watched = (u32, Option<Vec<u8>>, Option<Error>);
 
-/// A producer, and a monitor.
+/// A producer, which can also monitor.
 #[pyclass(frozen, name = "QuicxProducer", module = "penstock._core")]
 pub(crate) struct QuicxProducer {
     pub(crate) producer: Arc<net::Producer>,
@@ -64,12 +64,12 @@ impl QuicxProducer {
         wait(py, timeout, async { Ok(answers(self.producer.submit(batch).await?)) })
     }
 
-    /// Waits for an outcome: why it failed, or `None`.
+    /// Wait for an outcome: return why the task failed, or `None`.
     fn observe(&self, py: Python<'_>, id: u32, timeout: Timeout) -> PyResult<Option<Vec<u8>>> {
         wait(py, timeout, async { self.producer.observe(TaskId(id)).await.map(Outcome::err) })
     }
 
-    /// Has `next_outcome` give this one's outcome when it is known.
+    /// Watch a task, so that `next_outcome` returns its outcome.
     fn watch(&self, id: u32) -> PyResult<()> {
         let (producer, watched) = (Arc::clone(&self.producer), self.watched.clone());
         let watching = runtime::spawn(async move {
@@ -77,13 +77,13 @@ impl QuicxProducer {
                 Ok(outcome) => (id, outcome.err(), None),
                 Err(error) => (id, None, Some(error)),
             };
-            // An error means that nobody asks any more.
+            // An error means that the outcomes are no longer read.
             let _ = watched.send(found);
         });
         watching.map(drop).map_err(|error| raised(&error.into()))
     }
 
-    /// The next outcome that was watched for; `None` when the time is over.
+    /// Return the next watched outcome; `None` after the timeout.
     fn next_outcome(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<OutcomeTuple>> {
         let next = async { Ok(self.outcomes.lock().await.recv().await) };
         let found = wait_at_most(py, timeout, next)?.flatten();
@@ -94,7 +94,7 @@ impl QuicxProducer {
         wait(py, timeout, self.producer.stats()).map(stats_tuple)
     }
 
-    /// Which of these are done, or so long over that nobody knows them any more.
+    /// Return which of these tasks are done, or ended so long ago that they are no longer known.
     fn done_before(&self, py: Python<'_>, ids: Vec<u32>, timeout: Timeout) -> PyResult<Vec<bool>> {
         let ids: Vec<TaskId> = ids.into_iter().map(TaskId).collect();
         wait(py, timeout, self.producer.done_before(&ids))
@@ -112,19 +112,19 @@ impl QuicxProducer {
         wait(py, timeout, self.producer.dead_drop(TaskId(id)))
     }
 
-    /// Ends the connection, whoever still waits for something.
+    /// Close the connection, even if other calls still wait for results.
     fn close(&self) {
         self.producer.close();
     }
 
-    /// Has the daemon stop.
+    /// Ask the daemon to stop.
     fn stop(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, self.producer.stop())
     }
 }
 
 impl QuicxProducer {
-    /// The heartbeat is in seconds; 0: none.
+    /// Connect a producer. `heartbeat` is in seconds; 0 means none.
     pub(crate) async fn connect(options: &ReachOptions, heartbeat: f64) -> Result<Self> {
         let options = ProducerOptions { connect: options.net()?, heartbeat: interval("heartbeat", heartbeat)? };
         let producer = Arc::new(net::Producer::connect(options).await?);
@@ -141,7 +141,7 @@ impl QuicxProducer {
     }
 }
 
-/// Tasks of a type, each with its key if they have some.
+/// Make a batch of tasks of one type, with their keys if they have some.
 pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key>>) -> Result<Batch> {
     let mut batch = Batch::default();
     let Some(keys) = keys else {

@@ -27,7 +27,7 @@ impl QuicxWorker {
         wait(py, Timeout::NEVER, Self::connect(&options, types, prefetch, heartbeat))
     }
 
-    /// The next task; `None` when the time is over.
+    /// Return the next task; `None` after the timeout.
     fn next_task(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<TaskTuple>> {
         wait_at_most(py, timeout, self.next())
     }
@@ -40,23 +40,23 @@ impl QuicxWorker {
         wait(py, timeout, self.verdict(id, Some(reason)))
     }
 
-    /// These are done; what is not held is passed over.
+    /// Report these tasks as done; those that are not held are ignored.
     fn done_all(&self, py: Python<'_>, ids: Vec<u32>, timeout: Timeout) -> PyResult<()> {
         let ids = ids.into_iter().map(TaskId).collect();
         wait(py, timeout, async { self.open()?.done_all(ids).await })
     }
 
-    /// Waits until all has come that the daemon has for us now.
+    /// Wait until all tasks have arrived that the daemon has for this worker now.
     fn settle(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, async { self.open()?.settle().await })
     }
 
-    /// Takes no more tasks; those that came before are still given.
+    /// Request no more tasks; those that have already arrived are still returned.
     fn rest(&self, py: Python<'_>, timeout: Timeout) -> PyResult<()> {
         wait(py, timeout, self.pause())
     }
 
-    /// Ends the connection: what it holds goes to others.
+    /// Close the connection; the daemon gives its tasks to other workers.
     fn close(&self) {
         drop(self.slot().take());
     }

@@ -10,7 +10,7 @@ use pyo3_arrow::PySchema;
 
 use crate::lumberjack::raised;
 
-/// Does what blocks, without the interpreter's lock.
+/// Run blocking work without the interpreter's lock.
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> penstock_lumberjack_net::Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| raised(&error))
 }
@@ -23,7 +23,7 @@ fn position((segment, row): PositionTuple) -> Position {
     Position { segment, row }
 }
 
-/// Pieces, and where they end.
+/// Divide the spool into pieces; return them, and where they end.
 fn divide(
     py: Python<'_>,
     store: &dyn Store,
@@ -38,13 +38,13 @@ fn divide(
     Ok((tuples.collect(), (end.segment, end.row)))
 }
 
-/// The columns of the raw layout, as a pyarrow schema.
+/// Return the columns of the raw layout, as a pyarrow schema.
 #[pyfunction]
 pub(crate) fn event_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(Layout::raw().schema()).into_pyarrow(py)
 }
 
-/// The layout of a schema, or the raw one.
+/// Return the layout of a schema, or the raw one.
 pub(crate) fn layout(schema: Option<PySchema>) -> PyResult<Layout> {
     let Some(schema) = schema else { return Ok(Layout::raw()) };
     Layout::typed(schema.into_inner()).map_err(|error| raised(&error))

@@ -1,4 +1,4 @@
-//! A spool that is read: where it lies, or from the receiver that writes it.
+//! A spool that is read: in its place, or from the receiver that writes it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::pipestream::options::{pair, place, trust};
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
 pub(crate) struct SpoolReaderFields {
-    /// A folder, or the URI of a prefix in an object store; else the address of the receiver's service.
+    /// A folder, or the URI of a prefix in an object store; otherwise the address of the receiver's service.
     place: Option<PathBuf>,
     storage: BTreeMap<String, String>,
     address: Option<String>,
@@ -51,7 +51,7 @@ impl SpoolReaderFields {
     }
 }
 
-/// A spool that is read.
+/// A spool that is being read.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct SpoolReader {
     store: Arc<dyn Store>,
@@ -64,7 +64,7 @@ impl SpoolReader {
         Ok(Self { store: detached(py, || options.store())? })
     }
 
-    /// The spool's ID.
+    /// Return the spool's ID.
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         detached(py, || self.store.spool())
     }
@@ -86,7 +86,7 @@ impl SpoolReader {
         detached(py, || self.store.commit(reader, position(at)))
     }
 
-    /// The rows of a piece, in the columns of a schema; without one in those of the raw layout.
+    /// Return the rows of a piece, in the columns of a schema, or in those of the raw layout.
     #[pyo3(signature = (piece, schema=None, skip_damaged=false))]
     fn rows(&self, piece: PieceTuple, schema: Option<PySchema>, skip_damaged: bool) -> PyResult<SpoolRows> {
         let (segment, header, start, end, skip, rows) = piece;

@@ -56,7 +56,7 @@ impl SpoolFields {
     }
 }
 
-/// What a spool has seen, in the fields of the dataclass.
+/// A spool's counters, in the fields of the dataclass.
 #[derive(IntoPyObject)]
 pub(crate) struct SpoolCounterFields {
     events: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Where a receiver delivers.
+    /// Return the destination for a receiver.
     pub(crate) fn destination(&self) -> Arc<NetSpool> {
         Arc::clone(&self.spool)
     }
@@ -89,7 +89,7 @@ impl Spool {
         Ok(Self { spool, service: Mutex::new(None) })
     }
 
-    /// The spool's ID.
+    /// Return the spool's ID.
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         detached(py, || self.spool.store()?.spool())
     }
@@ -124,7 +124,7 @@ impl Spool {
         })
     }
 
-    /// Lets readers in who have the key. Gives the address and the certificate's fingerprint.
+    /// Serve readers that have the key. Return the address and the certificate's fingerprint.
     #[pyo3(signature = (listen, read_key, development, cert=None, key=None))]
     fn serve(
         &self,
@@ -154,7 +154,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Takes no more, and waits until what was taken is on disk.
+    /// Accept nothing more, and wait until everything accepted is on disk.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(service) = self.service.lock().unwrap_or_else(PoisonError::into_inner).take() {
             service.close();

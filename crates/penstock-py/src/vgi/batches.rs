@@ -1,4 +1,5 @@
-//! Batches, schemas and metadata, to Python and back. Columns cross by the Arrow C data interface, without a copy.
+//! Converts batches, schemas and metadata to Python and back. Columns pass through the Arrow C data interface without
+//! copying.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::client::IntoVgiErr;
 
 /// `pa.RecordBatch._import_from_c_capsule`, looked up once.
 static IMPORT_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-/// The same of `pa.Array`.
+/// `pa.Array._import_from_c_capsule`, looked up once.
 static IMPORT_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn import<'py>(
@@ -35,7 +36,7 @@ fn import<'py>(
     import.bind(py).call1(to_array_pycapsules(py, Arc::new(field), array, None)?)
 }
 
-/// A batch as a `pa.RecordBatch`, with the schema that was declared.
+/// Return a batch as a `pa.RecordBatch`, with the declared schema.
 pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
     let array = StructArray::from(batch.to_record_batch().map_err(IntoVgiErr::into_vgi_err)?);
     let field =
@@ -43,13 +44,13 @@ pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'
     import(py, &IMPORT_BATCH, "RecordBatch", field, &array)
 }
 
-/// An array as a `pa.Array`.
+/// Return an array as a `pa.Array`.
 pub(crate) fn array_to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     let field = Field::new(field.name(), field.data_type().clone(), true);
     import(py, &IMPORT_ARRAY, "Array", field, array)
 }
 
-/// A `pa.RecordBatch`, or anything that exports one. Nulls in fields that are declared as not null are taken.
+/// A `pa.RecordBatch`, or any object that exports one. Nulls in fields that are declared as not null are accepted.
 pub(crate) struct PyBatch(pub(crate) Batch);
 
 impl<'py> FromPyObject<'_, 'py> for PyBatch {
@@ -69,18 +70,18 @@ impl<'py> FromPyObject<'_, 'py> for PyBatch {
     }
 }
 
-/// A `pa.Schema`.
+/// Return a `pa.Schema`.
 pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     object.extract::<PySchema>().map(PySchema::into_inner)
 }
 
-/// The bytes of `pa.Schema.serialize()`.
+/// Return the bytes of `pa.Schema.serialize()`.
 pub(crate) fn serialized(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = object.py();
     object.call_method0(intern!(py, "serialize"))?.call_method0(intern!(py, "to_pybytes"))?.extract()
 }
 
-/// Metadata from a dict of bytes; `None` is no metadata.
+/// Read metadata from a dict of bytes; `None` means no metadata.
 pub(crate) fn metadata(object: Option<&Bound<'_, PyDict>>) -> PyResult<Metadata> {
     let mut metadata = Metadata::new();
     for (key, value) in object.into_iter().flatten() {
@@ -89,7 +90,7 @@ pub(crate) fn metadata(object: Option<&Bound<'_, PyDict>>) -> PyResult<Metadata>
     Ok(metadata)
 }
 
-/// Metadata as a dict of bytes.
+/// Return metadata as a dict of bytes.
 pub(crate) fn metadata_to_python<'py>(py: Python<'py>, metadata: &Metadata) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (key, value) in metadata.iter() {
@@ -101,10 +102,10 @@ pub(crate) fn metadata_to_python<'py>(py: Python<'py>, metadata: &Metadata) -> P
     Ok(dict)
 }
 
-/// A batch with its metadata; `None` for no metadata.
+/// A batch with its metadata; `None` means no metadata.
 pub(crate) type Annotated = (Py<PyAny>, Option<Py<PyDict>>);
 
-/// A batch with its metadata.
+/// Return a batch with its metadata.
 pub(crate) fn annotated(py: Python<'_>, batch: &Batch) -> PyResult<Annotated> {
     let metadata = (!batch.metadata.is_empty()).then(|| metadata_to_python(py, &batch.metadata)).transpose()?;
     Ok((to_python(py, batch)?.unbind(), metadata.map(Bound::unbind)))

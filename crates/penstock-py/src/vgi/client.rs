@@ -22,9 +22,9 @@ mod python {
     pyo3::import_exception!(penstock.errors, VgiError);
 }
 
-/// What an error of this protocol is in Python.
+/// Converts an error of this protocol for Python.
 pub(crate) trait IntoVgiErr {
-    /// The exception.
+    /// Return the exception.
     fn into_vgi_err(self) -> PyErr;
 }
 
@@ -44,27 +44,27 @@ pub(super) fn vgi_error(message: String, kind: ErrorKind) -> PyErr {
     python::VgiError::new_err((message, kind.name()))
 }
 
-/// The caller's mistake.
+/// Return the exception for a mistake of the caller.
 pub(crate) fn misuse(message: &str) -> PyErr {
     vgi_error(message.to_owned(), ErrorKind::Misuse)
 }
 
-/// How long a call may take, as Python says it.
+/// Read a timeout in seconds from Python.
 pub(super) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let parsed = seconds.map(Duration::try_from_secs_f64).transpose();
     parsed.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))
 }
 
-/// Two threads want one connection.
+/// Return the error for a second thread on one connection.
 pub(crate) fn busy() -> Error {
     Error::misuse("another thread is using this connection; each thread needs its own".to_owned())
 }
 
-/// What the server has sent as an error, as `RpcError`.
+/// Return the server's error as an `RpcError`.
 pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
         if failure.error_type == "HttpTransientError" {
-            // It was made here, out of a status.
+            // The failure was made at this end, from an HTTP status.
             return py
                 .import("penstock.vgi.http")?
                 .getattr("HttpTransientError")?
@@ -89,11 +89,11 @@ struct Shared {
     logger: Logger,
     timeout: Mutex<Option<f64>>,
     external: Option<Arc<External>>,
-    /// Counts the streams: one that is not the latest has ended.
+    /// Counts the streams: every stream but the latest has ended.
     streams: Mutex<u64>,
 }
 
-/// Hands a server's messages on.
+/// Passes on a server's log messages.
 pub(crate) struct Logger {
     on_log: Option<Py<PyAny>>,
 }
@@ -132,8 +132,8 @@ impl Shared {
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
 
-    /// Sends something, and hands messages on until there is an answer. The first wait begins in the same breath as the
-    /// sending, so that a call gives the interpreter's lock away once.
+    /// Send something, and pass on log messages until there is an answer. Sending and the first wait are one step, so
+    /// that a call releases the interpreter's lock only once.
     fn ask(
         &self,
         py: Python<'_>,
@@ -154,7 +154,7 @@ impl Shared {
     }
 }
 
-/// The method of a name and a kind.
+/// Return the method with this name and kind.
 pub(crate) fn method_of<'p>(
     protocol: &'p penstock_vgi::Protocol,
     name: &str,
@@ -168,7 +168,7 @@ pub(crate) fn method_of<'p>(
     Ok(method)
 }
 
-/// The value of a unary answer.
+/// Return the value of a unary answer.
 pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
     let Some(field) = method.result.fields().first() else { return Ok(py.None().into_bound(py)) };
     match batch.columns.first() {
@@ -180,12 +180,12 @@ pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) ->
     }
 }
 
-/// A lock that a panic elsewhere does not take away.
+/// Lock a mutex, ignoring that another thread may have panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The batch of a request: a column for each parameter that is given.
+/// Return the batch of a request: a column for each given parameter.
 pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
     let mut fields = Vec::with_capacity(given.len());
     let mut columns = Vec::with_capacity(given.len());
@@ -251,7 +251,8 @@ impl VgiClient {
         *lock(&self.shared.timeout)
     }
 
-    /// How many seconds the server may take for one answer, from the request to its last byte; `None` is for ever.
+    /// Set how many seconds the server may take for one answer, from the request to its last byte; `None` means no
+    /// limit.
     #[setter]
     fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let timeout = self::timeout(seconds)?;
@@ -263,7 +264,7 @@ impl VgiClient {
         Ok(())
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     #[pyo3(signature = (method, values, metadata=None))]
     fn call<'py>(
         &self,
@@ -278,7 +279,7 @@ impl VgiClient {
         result_of(py, called, &expect_batch(py, answer)?)
     }
 
-    /// Opens a stream; of one with a header, that is waited for.
+    /// Open a stream; if it has a header, wait for that.
     #[pyo3(signature = (method, values, metadata=None))]
     fn open(
         &self,
@@ -304,7 +305,7 @@ impl VgiClient {
         Ok(VgiClientStream { shared: Arc::clone(&self.shared), number, header, done: Mutex::new(false) })
     }
 
-    /// Asks for the description of the service.
+    /// Ask for the description of the service.
     fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
@@ -325,7 +326,7 @@ pub(crate) fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
 }
 
 impl VgiClientStream {
-    /// The next batch; `None` at the end.
+    /// Return the next batch; `None` at the end.
     fn next(&self, py: Python<'_>, batch: Option<&Batch>) -> PyResult<Option<Annotated>> {
         if *lock(&self.done) || *lock(&self.shared.streams) != self.number {
             return Err(misuse("the stream was closed, or has ended"));
@@ -341,7 +342,8 @@ impl VgiClientStream {
                 expect_batch(py, answer).map(|_| None)
             }
             Err(error) => {
-                // What was answered could not be fetched, for example: the connection is fine, and the stream is over.
+                // The connection may be fine, for example if an external batch could not be fetched; only the stream
+                // ends.
                 drop(self.end(py, false));
                 Err(error)
             }
@@ -366,12 +368,12 @@ impl VgiClientStream {
 
 #[pymethods]
 impl VgiClientStream {
-    /// The header, of a stream that has one.
+    /// Return the header, if the stream has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.header.as_ref().map(|batch| to_python(py, batch).map(Bound::unbind)).transpose()
     }
 
-    /// Sends an input and waits for its answer; `None` when the server has ended the stream.
+    /// Send an input and wait for its answer; `None` once the server has ended the stream.
     #[pyo3(signature = (batch, metadata=None))]
     fn exchange(
         &self,
@@ -383,17 +385,17 @@ impl VgiClientStream {
         self.next(py, Some(&batch))
     }
 
-    /// Asks a producer for its next batch; `None` when it has finished.
+    /// Ask a producer for its next batch; `None` once it has finished.
     fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         self.next(py, None)
     }
 
-    /// Ends the stream; the server does not work on what is left.
+    /// Cancel the stream; the server stops working on the rest.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py, true)
     }
 
-    /// Ends the stream.
+    /// End the stream.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py, false)
     }

@@ -11,7 +11,7 @@ use pyo3_arrow::PySchema;
 use super::batches::{Annotated, PyBatch, annotated, metadata, schema as read_schema};
 use super::client::{IntoVgiErr, vgi_error};
 
-/// A whole IPC stream.
+/// Return a complete IPC stream.
 #[pyfunction]
 pub(crate) fn vgi_encode<'py>(
     py: Python<'py>,
@@ -29,7 +29,7 @@ pub(crate) fn vgi_encode<'py>(
     Ok(PyBytes::new(py, &out.concat()))
 }
 
-/// The first IPC stream of some bytes: its schema and its batches.
+/// Decode the first IPC stream in some bytes: return its schema and its batches.
 #[pyfunction]
 #[pyo3(signature = (data, max_message=None))]
 pub(crate) fn vgi_decode(
@@ -56,7 +56,7 @@ pub(crate) fn vgi_decode(
     Ok((PySchema::new(schema).into_pyarrow(py)?.unbind(), batches))
 }
 
-/// When it was made, the state, the output and the input schema, and what names the stream.
+/// The time of creation, the state, the output schema, the input schema, and the stream's ID.
 type TokenFields<'py> = (u64, Vec<u8>, Bound<'py, PyAny>, Bound<'py, PyAny>, String);
 
 fn identity(given: Option<(String, String)>) -> Identity {
@@ -67,7 +67,7 @@ fn signer(key: Vec<u8>, dialect: &str, ttl: u64) -> PyResult<Signer> {
     Ok(Signer::new(key, Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?, ttl))
 }
 
-/// The bytes of a state token.
+/// Return the bytes of a state token.
 #[pyfunction]
 #[pyo3(signature = (key, dialect, fields, identity))]
 pub(crate) fn vgi_token_seal<'py>(
@@ -83,7 +83,7 @@ pub(crate) fn vgi_token_seal<'py>(
     Ok(PyBytes::new(py, &signer(key, dialect, 0)?.seal(&token, &self::identity(identity))))
 }
 
-/// What a state token says, once its signature was verified.
+/// Return the content of a state token, after verifying its signature.
 #[pyfunction]
 #[pyo3(signature = (token, key, dialect, identity, ttl, now))]
 pub(crate) fn vgi_token_open<'py>(

@@ -1,4 +1,4 @@
-//! Batches in object stores for Python: storages, fetching, and what stands between them and a connection.
+//! Batches in object stores for Python: storages, fetching, and their use by a connection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) struct FetchFields {
     max_speculative_hedges: usize,
 }
 
-/// Fetches what URLs lead to.
+/// Fetches the objects at URLs.
 #[pyclass(frozen, name = "VgiFetcher", module = "penstock._core")]
 pub(crate) struct VgiFetcher {
     fetcher: Arc<Fetcher>,
@@ -70,7 +70,7 @@ impl VgiFetcher {
         Ok(Self { fetcher: Arc::new(Fetcher::new(options)) })
     }
 
-    /// What is at a URL, inflated.
+    /// Fetch the object at a URL, inflated.
     fn fetch<'py>(&self, py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyBytes>> {
         let (bytes, raised) = waiting(py, |check| {
             let fetched = self.fetcher.fetch(url, check)?;
@@ -83,7 +83,7 @@ impl VgiFetcher {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Lets go of its connections.
+    /// Close its connections.
     fn close(&self) {
         self.fetcher.close();
     }
@@ -103,20 +103,20 @@ impl VgiStore {
         Ok(Self { storage: storage.map_err(|error| refused(&error.to_string()))? })
     }
 
-    /// Puts an object, and gives the URL by which it is fetched.
+    /// Upload an object, and return the URL for fetching it.
     fn upload(&self, py: Python<'_>, name: &str, data: Vec<u8>, coding: Option<&str>) -> PyResult<String> {
         let (url, raised) = waiting(py, |check| self.storage.upload(name, data, coding, check));
         url.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 
-    /// A URL to which an object may be put, and one by which it is fetched.
+    /// Return a URL for uploading an object, and one for fetching it.
     fn upload_url(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
         let (urls, raised) = waiting(py, |check| self.storage.upload_url(name, check));
         urls.map_err(|error| raised.unwrap_or_else(|| refused(&error.to_string())))
     }
 }
 
-/// What an end of a connection does with batches that are elsewhere.
+/// How an end of a connection handles external batches.
 #[pyclass(frozen, name = "VgiExternal", module = "penstock._core")]
 pub(crate) struct VgiExternal {
     pub(crate) external: Arc<External>,
@@ -124,9 +124,9 @@ pub(crate) struct VgiExternal {
 
 pub(crate) struct External {
     resolver: Resolver,
-    /// `None`: whatever the fetcher fetches.
+    /// `None`: every URL that the fetcher accepts is allowed.
     validator: Option<Py<PyAny>>,
-    /// Files were allowed by naming their folder.
+    /// Whether files are allowed, because their folder was named.
     files: bool,
     storage: Option<Py<PyAny>>,
     threshold: Option<u64>,
@@ -157,11 +157,11 @@ impl VgiExternal {
     }
 }
 
-/// Why a batch cannot be had.
+/// Why an external batch is not available.
 pub(crate) enum Fault {
-    /// No exception of a kind that is answered: an interrupt.
+    /// A Python exception that must be raised, such as an interrupt.
     Raised(PyErr),
-    /// What is told.
+    /// The reason for the peer.
     Refused(String),
 }
 
@@ -183,13 +183,13 @@ impl Fault {
 }
 
 impl External {
-    /// Whether a batch is large enough to be stored.
+    /// Return whether a batch is large enough to be stored.
     pub(crate) fn takes(&self, batch: &Batch) -> bool {
         let large = |threshold| batch.rows > 0 && batch.memory() as u64 >= threshold;
         self.storage.is_some() && self.threshold.is_some_and(large)
     }
 
-    /// Stores a cycle, and gives the pointer to it.
+    /// Store a cycle, and return the pointer to it.
     pub(crate) fn store(&self, py: Python<'_>, schema: &SchemaRef, cycle: &[Batch]) -> PyResult<Batch> {
         let Some(storage) = &self.storage else { return Err(refused("there is no storage")) };
         let parcel = py.detach(|| Parcel::pack(schema, cycle, self.level)).map_err(IntoVgiErr::into_vgi_err)?;
@@ -211,7 +211,7 @@ impl External {
         }
     }
 
-    /// Whether a peer's URL may be used; a folder that was named allows its files.
+    /// Check that a peer's URL may be used; naming a folder allows its files.
     fn allowed(&self, py: Python<'_>, url: &str) -> PyResult<()> {
         match &self.validator {
             Some(validator) if !(self.files && url.starts_with("file:")) => validator.call1(py, (url,)).map(drop),
@@ -219,7 +219,7 @@ impl External {
         }
     }
 
-    /// What lies behind a pointer; `None` for a batch that is none.
+    /// Fetch the batch behind a pointer; `None` if the batch is not a pointer.
     fn resolve(&self, py: Python<'_>, batch: &Batch) -> Result<Option<Opened>, Fault> {
         let Some(pointer) = Pointer::of(batch) else { return Ok(None) };
         let pointer = pointer.map_err(|error| Fault::Refused(error.to_string()))?;
@@ -231,7 +231,7 @@ impl External {
         })
     }
 
-    /// A batch for a method; what its sender logged is nobody's here.
+    /// Return a batch for a method; the sender's log messages are dropped.
     pub(crate) fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
         match self.resolve(py, &batch) {
             Ok(None) => Ok(Ok(batch)),
@@ -241,14 +241,14 @@ impl External {
         }
     }
 
-    /// A batch for a caller, once its messages were handed on.
+    /// Return a batch for a caller, after passing on its log messages.
     fn receive(&self, py: Python<'_>, batch: Batch, logger: &Logger) -> PyResult<Batch> {
         let Some(opened) = self.resolve(py, &batch).map_err(Fault::into_py_err)? else { return Ok(batch) };
         opened.logs.iter().try_for_each(|log| logger.log(py, log))?;
         opened.batch.map_err(|failure| rpc_error(py, &failure))
     }
 
-    /// What a caller over HTTP puts elsewhere.
+    /// Return how a client over HTTP uploads requests.
     pub(crate) fn uploads(self: &Arc<Self>) -> Uploads {
         let external = Arc::clone(self);
         let allowed = Box::new(move |url: &str| {
@@ -259,7 +259,7 @@ impl External {
     }
 }
 
-/// A batch for a caller: what a pointer leads to, where somebody follows it.
+/// Return a batch for a caller: the batch behind a pointer, if pointers are resolved here.
 pub(crate) fn receive(
     py: Python<'_>,
     external: Option<&Arc<External>>,
@@ -272,7 +272,7 @@ pub(crate) fn receive(
     }
 }
 
-/// What was given from Python.
+/// Return the object passed from Python.
 pub(crate) fn given(object: Option<&Bound<'_, VgiExternal>>) -> Option<Arc<External>> {
     object.map(|object| Arc::clone(&object.get().external))
 }

@@ -1,4 +1,4 @@
-//! Channels out of what Python has: descriptors as numbers, or binary file objects.
+//! Makes channels from Python objects: descriptors as numbers, or binary files.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use super::stop;
 use crate::error::IntoPyErr;
 use crate::pipestream::options::{pair, trust};
 
-/// How connections over TCP are encrypted.
+/// The TLS configuration of connections over TCP.
 #[pyclass(frozen, name = "VgiTls", module = "penstock._core")]
 pub(crate) struct VgiTls {
     tls: Tls,
@@ -22,7 +22,7 @@ pub(crate) struct VgiTls {
 
 #[pymethods]
 impl VgiTls {
-    /// For the end that was called: its certificate, and the CA of those who may call.
+    /// Make the configuration of the accepting end: its certificate, and the CA of allowed clients.
     #[staticmethod]
     #[pyo3(signature = (cert, key, client_ca=None))]
     fn server(cert: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> PyResult<Self> {
@@ -30,7 +30,7 @@ impl VgiTls {
         Ok(Self { tls: Tls::server(&tls).map_err(IntoPyErr::into_py_err)? })
     }
 
-    /// For the end that calls: whom it trusts, and its own certificate.
+    /// Make the configuration of the connecting end: the servers it trusts, and its certificate.
     #[staticmethod]
     #[pyo3(signature = (server_name, *, fingerprint=None, ca=None, system_ca=false, cert=None, key=None))]
     fn client(
@@ -48,7 +48,7 @@ impl VgiTls {
         Ok(Self { tls: made.map_err(IntoPyErr::into_py_err)? })
     }
 
-    /// What callers may pin now; `None` at the end that calls.
+    /// Return the fingerprint that clients may pin now; `None` at the connecting end.
     #[getter]
     fn fingerprint(&self) -> Option<String> {
         match &self.tls {
@@ -64,7 +64,7 @@ impl VgiTls {
     }
 }
 
-/// A channel of two descriptors or two files. `writer` is `None` for a socket, which is both.
+/// Return a channel over two descriptors or two files. `writer` is `None` for a socket, which is both.
 pub(crate) fn channel(
     reader: &Bound<'_, PyAny>,
     writer: Option<&Bound<'_, PyAny>>,
@@ -79,7 +79,7 @@ pub(crate) fn channel(
         return Ok(Channel::descriptors(duplicate(read)?, duplicate(write)?));
     }
     let file = |object: &Bound<'_, PyAny>| PythonFile { object: object.clone().unbind() };
-    // What has no descriptor may lead anywhere.
+    // An object without a descriptor may lead anywhere, so its peer counts as remote.
     let descriptor = |object: &Bound<'_, PyAny>| -> Option<OwnedFd> {
         duplicate(object.call_method0(intern!(object.py(), "fileno")).ok()?.extract().ok()?).ok()
     };
@@ -87,7 +87,7 @@ pub(crate) fn channel(
     Ok(Channel::new(Box::new(file(reader)), Box::new(file(writer)), true, peer))
 }
 
-/// A binary file of Python's. Its exceptions come out as IO errors with their text.
+/// A binary Python file. Its exceptions become IO errors with their text.
 struct PythonFile {
     object: Py<PyAny>,
 }
@@ -138,7 +138,7 @@ impl Sink for PythonFile {
     }
 }
 
-/// Runs what waits, without the interpreter's lock. A signal handler's exception stops the wait and is raised, and so
+/// Run a wait without the interpreter's lock. An exception of a signal handler stops the wait and is raised, and so
 /// does a [`VgiStop`] that this thread watches.
 pub(crate) fn waiting<T: Send>(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! A call over HTTP for Python: who asks is to be said, then a method answers.
+//! A call over HTTP for Python: first the caller is authenticated, then a method answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::vgi::external::External;
 use crate::vgi::server::failure;
 use crate::vgi::values;
 
-/// What `authenticate` looks at.
+/// The parts of a request that `authenticate` reads.
 pub(super) struct Asked {
     pub(super) method: String,
     path: String,
@@ -32,7 +32,7 @@ impl Asked {
     }
 }
 
-/// How far a call has come.
+/// The stage of a call.
 ///
 /// ```text
 ///  Pending ── authenticated ─▶ Call ── reply, fail, finish ─▶ Done
@@ -41,37 +41,37 @@ impl Asked {
 pub(super) enum Stage {
     Pending(Box<Pending>),
     Call(Box<Call>),
-    /// The answer, until it was taken.
+    /// The response, until it is taken.
     Done(Option<Response>),
 }
 
-/// Status, fields and body.
+/// The status, the headers and the body.
 type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
 pub(super) type Judge = Box<dyn FnOnce(Verdict) + Send>;
 
-/// A request: who asks is to be said, then a method answers.
+/// A request: first its caller is authenticated, then a method answers.
 #[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
 pub(crate) struct VgiHttpCall {
     asked: Asked,
     stage: Mutex<Stage>,
-    /// Where the verdict goes that our own server acts on.
+    /// Receives the verdict, for a call of our own server.
     verdict: Mutex<Option<Judge>>,
-    /// The body is not there yet.
+    /// Whether the body was not read yet.
     head: bool,
-    /// What Python said of the caller when it saw the head.
+    /// What Python returned about the caller when it saw the head.
     auth: Option<Py<PyAny>>,
     counters: Arc<Counters>,
     external: Option<Arc<External>>,
 }
 
 impl VgiHttpCall {
-    /// A call whose body is still to come, and whose answer is fetched.
+    /// Make a call whose body is received later, and whose response is taken by the caller.
     pub(super) fn new(asked: Asked, stage: Stage, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
         let (stage, verdict) = (Mutex::new(stage), Mutex::default());
         Self { asked, stage, verdict, head: true, auth: None, counters, external }
     }
 
-    /// A call of our own server, which acts on the verdict.
+    /// Make a call of our own server, which acts on the verdict.
     pub(super) fn judged_by(self, judge: Judge, head: bool, auth: Option<Py<PyAny>>) -> Self {
         Self { verdict: Mutex::new(Some(judge)), head, auth, ..self }
     }
@@ -87,7 +87,7 @@ impl VgiHttpCall {
     fn answered(&self, stage: &mut Stage, response: Response) {
         match self.judge() {
             Some(judge) => {
-                // First the call goes, with its body: the judge gives back the room that this takes.
+                // The call is dropped first, with its body, because the judge frees the memory that they use.
                 *stage = Stage::Done(None);
                 judge(Verdict::Answered(response));
             }
@@ -113,7 +113,7 @@ impl VgiHttpCall {
         }
     }
 
-    /// Looks at the call, or works on its answer.
+    /// Use the call, or its answer.
     fn call<T>(&self, work: impl FnOnce(&mut Call) -> PyResult<T>) -> PyResult<T> {
         match &mut *self.stage() {
             Stage::Call(call) => work(call),
@@ -122,7 +122,7 @@ impl VgiHttpCall {
         }
     }
 
-    /// Answers.
+    /// End the call with a response.
     fn end(
         &self,
         py: Python<'_>,
@@ -135,7 +135,7 @@ impl VgiHttpCall {
         Ok(())
     }
 
-    /// The batch, or a pointer to it and the messages in front of it.
+    /// Return the batch, or a pointer to it and the log messages before it.
     fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
         let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
         let mut cycle = self.call(|call| Ok(call.waiting_logs(&batch.schema)))?;
@@ -155,7 +155,7 @@ impl VgiHttpCall {
 
 #[pymethods]
 impl VgiHttpCall {
-    /// Whether it was answered.
+    /// Return whether the call was answered.
     #[getter]
     fn done(&self) -> bool {
         matches!(*self.stage(), Stage::Done(_))
@@ -186,14 +186,14 @@ impl VgiHttpCall {
         &self.asked.remote
     }
 
-    /// What `admit` was given, of a call that has come back with its body.
+    /// Return the value that was passed to `admit`, for a call that has returned with its body.
     #[getter]
     fn auth(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.auth.as_ref().map(|auth| auth.clone_ref(py))
     }
 
-    /// Lets the caller in whose body is not there yet: our own server reads it, and the call comes back with it and with
-    /// `auth`. False where the body is there already, or is to be received.
+    /// Admit a caller whose body was not read yet: our own server reads it, and the call returns with the body and
+    /// `auth`. Returns `False` if the body is present already, or is passed to `receive`.
     fn admit(&self, auth: Py<PyAny>) -> bool {
         let mut stage = self.stage();
         if !self.head || self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
@@ -213,7 +213,7 @@ impl VgiHttpCall {
         }
     }
 
-    /// Takes the body of a web server's request. One that is too large is answered.
+    /// Take the body of a web server's request. If it is too large, the call is answered.
     fn receive(&self, body: Vec<u8>) -> PyResult<()> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
@@ -232,7 +232,7 @@ impl VgiHttpCall {
         Ok(())
     }
 
-    /// Whether a page is asked for, and no method; `"own"` where it is Python's to make.
+    /// Return whether the request is for a page instead of a method; `"own"` if Python makes the page.
     #[getter]
     fn page(&self) -> Option<&'static str> {
         match &*self.stage() {
@@ -242,13 +242,13 @@ impl VgiHttpCall {
         }
     }
 
-    /// Answers with a page.
+    /// Answer with a page.
     fn respond(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
         let headers = headers.into_iter().collect();
         self.pending(|pending| pending.respond(Response { status, headers, body: vec![body.into()] }))
     }
 
-    /// Says who calls: nobody known, or somebody whom a domain vouches for. What is wrong is answered then.
+    /// Set the caller: anonymous, or a principal that a domain authenticated. An invalid request is answered then.
     #[pyo3(signature = (identity=None))]
     fn authenticated(&self, py: Python<'_>, identity: Option<(String, String)>) -> PyResult<()> {
         let identity =
@@ -278,7 +278,7 @@ impl VgiHttpCall {
                         *stage = Stage::Call(call);
                     }
                     Err(response) => {
-                        // The description is answered without a method, and refused nobody.
+                        // The description is answered without a method, which does not count as a refusal.
                         if response.status >= 400 {
                             self.counters.refused();
                         }
@@ -294,13 +294,13 @@ impl VgiHttpCall {
         }
     }
 
-    /// The caller is not let in.
+    /// Answer that the caller is not authorized.
     #[pyo3(signature = (message, challenge=None))]
     fn unauthorized(&self, message: &str, challenge: Option<&str>) -> PyResult<()> {
         self.pending(|pending| pending.unauthorized(message, challenge))
     }
 
-    /// Something is wrong that is no method's.
+    /// Answer with an error that does not come from a method.
     fn error(&self, status: u16, message: &str) -> PyResult<()> {
         self.pending(|pending| pending.error(status, message))
     }
@@ -337,7 +337,7 @@ impl VgiHttpCall {
         self.call(|call| metadata_to_python(py, &call.request.metadata))
     }
 
-    /// The parameters that came.
+    /// Return the received parameters.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.call(|call| {
@@ -352,7 +352,7 @@ impl VgiHttpCall {
         })
     }
 
-    /// Appends a field to the answer.
+    /// Add a header to the response.
     fn add_header(&self, name: &str, value: &str) -> PyResult<()> {
         self.call(|call| {
             call.add_header(name, value);
@@ -360,7 +360,7 @@ impl VgiHttpCall {
         })
     }
 
-    /// A message in front of the answer, or of the stream's next batch.
+    /// Add a log message before the answer, or before the stream's next batch.
     fn log(&self, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
         self.call(|call| {
             call.log(Log::new(level, message, extra_json));
@@ -368,7 +368,7 @@ impl VgiHttpCall {
         })
     }
 
-    /// Answers a unary call.
+    /// Answer a unary call.
     fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = self.call(|call| {
             let Some(method) = call.method().filter(|_| call.kind == Kind::Unary) else {
@@ -386,20 +386,20 @@ impl VgiHttpCall {
         self.end(py, |call| call.reply(&batch))
     }
 
-    /// How many URLs are asked for.
+    /// Return how many URLs are requested.
     #[getter]
     fn urls(&self) -> PyResult<usize> {
         self.call(|call| Ok(call.urls))
     }
 
-    /// Answers with URLs: to put, to fetch, and until when, in microseconds since 1970.
+    /// Answer with URLs: for uploading, for fetching, and their expiry in microseconds since 1970.
     fn reply_urls(&self, py: Python<'_>, urls: Vec<(String, String, i64)>) -> PyResult<()> {
         let url = |(upload, download, expires_at)| UploadUrl { upload, download, expires_at };
         let urls: Vec<_> = urls.into_iter().map(url).collect();
         self.end(py, |call| call.reply_urls(&urls))
     }
 
-    /// Answers with an error.
+    /// Answer with an error.
     fn fail(
         &self,
         py: Python<'_>,
@@ -413,7 +413,7 @@ impl VgiHttpCall {
         self.end(py, |call| call.fail(of_parameters, &failure))
     }
 
-    /// The state of the stream that goes on.
+    /// Return the state of the resumed stream.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.resumed(|resumed| Ok(PyBytes::new(py, &resumed.state)))
@@ -431,18 +431,18 @@ impl VgiHttpCall {
         Ok(PySchema::new(schema).into_pyarrow(py)?.unbind())
     }
 
-    /// Whether the client has cancelled the stream.
+    /// Return whether the client has cancelled the stream.
     #[getter]
     fn cancelled(&self) -> PyResult<bool> {
         self.resumed(|resumed| Ok(resumed.cancelled))
     }
 
-    /// The stream's input.
+    /// Return the stream's input.
     fn input(&self, py: Python<'_>) -> PyResult<Annotated> {
         self.resumed(|resumed| annotated(py, &resumed.batch))
     }
 
-    /// Opens the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    /// Open the answer of a stream. A `producer` may emit any number of batches, an exchange one.
     fn open(
         &self,
         py: Python<'_>,
@@ -456,7 +456,7 @@ impl VgiHttpCall {
         self.call(|call| call.open(&output, &input, header.as_ref(), producer).map_err(IntoVgiErr::into_vgi_err))
     }
 
-    /// The next batch of the answer.
+    /// Add the next batch to the answer.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let mut batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
         if self.call(|call| Ok(call.produces()))? {
@@ -465,18 +465,19 @@ impl VgiHttpCall {
         self.call(|call| call.emit(batch).map_err(IntoVgiErr::into_vgi_err))
     }
 
-    /// Whether a producer may go on in this answer.
+    /// Return whether a producer may add more to this answer.
     fn room(&self) -> PyResult<bool> {
         self.call(|call| Ok(call.room()))
     }
 
-    /// Ends the answer; with a state the stream goes on.
+    /// End the answer; with a state the stream can continue.
     #[pyo3(signature = (state=None))]
     fn finish(&self, py: Python<'_>, state: Option<Vec<u8>>) -> PyResult<()> {
         if let Some(state) = state {
             self.call(|call| call.seal(state, now()).map_err(IntoVgiErr::into_vgi_err))?;
         }
-        // The answer to an input: who reads it elsewhere finds the token there.
+        // The token is part of the answer to an input, so a client that fetches an external answer finds the token
+        // there.
         let held = self
             .external
             .as_ref()
@@ -491,7 +492,7 @@ impl VgiHttpCall {
         self.end(py, Call::close)
     }
 
-    /// The answer, for who has begun it: status, fields, body.
+    /// Return the response to the caller of `begin`: status, headers, body.
     fn response<'py>(&self, py: Python<'py>) -> PyResult<Answered<'py>> {
         let response = match &mut *self.stage() {
             Stage::Done(response) => response.take(),

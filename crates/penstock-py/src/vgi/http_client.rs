@@ -1,4 +1,4 @@
-//! The caller's end over HTTP for Python.
+//! The client over HTTP for Python.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ impl RetryFields {
     }
 }
 
-/// Sends requests by a client that the user has.
+/// Sends requests by an HTTP client of the user.
 struct PythonSender {
     send: Py<PyAny>,
 }
@@ -107,7 +107,7 @@ impl Shared {
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
 
-    /// The answer behind the messages.
+    /// Return the answer after the log messages.
     fn answer(&self, py: Python<'_>, answered: Answered) -> PyResult<Batch> {
         for answer in answered.answers {
             match answer {
@@ -190,8 +190,8 @@ impl VgiHttpClient {
         *lock(&self.shared.timeout)
     }
 
-    /// How many seconds the server may take for the answer to one request, to its last byte and however often it is sent; `None`
-    /// is for ever.
+    /// Set how many seconds the server may take for the response to one request, to its last byte and including
+    /// retries; `None` means no limit.
     #[setter]
     fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
         self.shared.client.set_timeout(timeout(seconds)?);
@@ -199,7 +199,7 @@ impl VgiHttpClient {
         Ok(())
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     #[pyo3(signature = (method, values, metadata=None))]
     fn call<'py>(
         &self,
@@ -214,7 +214,7 @@ impl VgiHttpClient {
         result_of(py, called, &self.shared.answer(py, answered)?)
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     #[pyo3(signature = (method, values, metadata=None))]
     fn open(
         &self,
@@ -228,7 +228,7 @@ impl VgiHttpClient {
         let header = called.header.is_some();
         let mut stream = self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
         stream.take_logs().iter().try_for_each(|log| self.shared.logger.log(py, log))?;
-        // The answer is here already, so that nobody has to use the stream to hear of it.
+        // The failure is known already, so it is raised without reading the stream.
         if let Some(failure) = stream.failure() {
             return Err(rpc_error(py, failure));
         }
@@ -238,7 +238,7 @@ impl VgiHttpClient {
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }
 
-    /// Asks for the description of the service.
+    /// Ask for the description of the service.
     fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
@@ -247,14 +247,14 @@ impl VgiHttpClient {
         annotated(py, &self.shared.answer(py, answered)?)
     }
 
-    /// URLs to which requests may be put, those by which they are fetched, and until when, in microseconds since 1970.
+    /// Return URLs for uploading requests, those for fetching them, and their expiry in microseconds since 1970.
     fn upload_urls(&self, py: Python<'_>, count: i64) -> PyResult<Vec<(String, String, i64)>> {
         let answered = self.shared.with(py, |client, check| client.upload_urls(count, check))?;
         let urls = read_upload_urls(&self.shared.answer(py, answered)?).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(urls.into_iter().map(|each| (each.upload, each.download, each.expires_at)).collect())
     }
 
-    /// What the server is capable of: the fields of its answer.
+    /// Return the server's capabilities: the headers of its response.
     fn capabilities(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
         let headers = self.shared.with(py, HttpClient::capabilities)?;
         Ok(headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
@@ -283,13 +283,13 @@ impl VgiHttpClientStream {
 
 #[pymethods]
 impl VgiHttpClientStream {
-    /// The header, of a stream that has one.
+    /// Return the header, if the stream has one.
     fn header(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let stream = lock(&self.stream);
         stream.header.as_ref().map(|header| to_python(py, header).map(Bound::unbind)).transpose()
     }
 
-    /// Sends an input and waits for its answer; `None` when the server has ended the stream.
+    /// Send an input and wait for its answer; `None` once the server has ended the stream.
     #[pyo3(signature = (batch, metadata=None))]
     fn exchange(
         &self,
@@ -301,17 +301,17 @@ impl VgiHttpClientStream {
         self.next(py, Some(batch))
     }
 
-    /// The next batch of a producer; `None` when it has finished.
+    /// Return the next batch of a producer; `None` once it has finished.
     fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         self.next(py, None)
     }
 
-    /// Tells the server that nobody wants more.
+    /// Tell the server that the stream is cancelled.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.with(py, |client, check| client.cancel(&mut lock(&self.stream), check))
     }
 
-    /// Lets go of the stream: the server keeps nothing of it.
+    /// Discard the stream: the server keeps no state of it.
     fn close(&self) {
         lock(&self.stream).forget();
     }

@@ -1,4 +1,4 @@
-//! The server's end over HTTP for Python: requests come from our own server, or from the user's.
+//! The server over HTTP for Python: requests come from our own server, or from the user's web server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::vgi::client::misuse;
 use crate::vgi::external::External;
 use crate::vgi::http_call::{Asked, Stage, VgiHttpCall};
 
-/// What Python may set: the attributes of a dataclass of `penstock.vgi.http`.
+/// The options: the attributes of a dataclass of `penstock.vgi.http`.
 #[derive(FromPyObject)]
 pub(crate) struct HttpOptions {
     prefix: String,
@@ -86,13 +86,13 @@ impl VgiHttp {
 
 #[pymethods]
 impl VgiHttp {
-    /// How many bytes a body may have.
+    /// Return the most bytes of a body.
     #[getter]
     fn max_body(&self) -> u64 {
         self.service.max_body()
     }
 
-    /// Takes the head of a web server's request: the path is decoded. The body follows with `receive`.
+    /// Take the head of a web server's request, with a decoded path. Pass the body to `receive`.
     #[pyo3(signature = (method, path, query, headers, remote))]
     fn begin(
         &self,
@@ -114,7 +114,7 @@ impl VgiHttp {
         VgiHttpCall::new(asked, stage, Arc::clone(&self.counters), self.external.clone())
     }
 
-    /// Listens with the core's own server; with a certificate over TLS.
+    /// Listen with the core's own server; with a certificate, over TLS.
     #[pyo3(signature = (address, *, authenticates, cert=None, key=None, client_ca=None))]
     fn listen(
         &self,
@@ -138,7 +138,7 @@ impl VgiHttp {
     }
 }
 
-/// A server that listens.
+/// A listening server.
 #[pyclass(frozen, name = "VgiHttpServer", module = "penstock._core")]
 pub(crate) struct VgiHttpServer {
     listener: HttpListener,
@@ -158,7 +158,7 @@ impl VgiHttpServer {
         self.listener.fingerprint().map(|fingerprint| fingerprint.to_string())
     }
 
-    /// Waits for the next call; `None` when the server was closed. Not for the thread that gets signals.
+    /// Wait for the next call; `None` once the server is closed. Do not call this on the thread that handles signals.
     fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
         let waiting = py.detach(|| self.listener.next_call())?;
         let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
@@ -172,7 +172,7 @@ impl VgiHttpServer {
         Some(call.judged_by(Box::new(verdict), head, auth))
     }
 
-    /// Takes no more calls, and waits for those that run.
+    /// Accept no more calls, and wait for running ones.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.listener.close()).map_err(IntoPyErr::into_py_err)
     }

@@ -1,4 +1,4 @@
-//! Sockets that listen, for Python's threads.
+//! Listening sockets for Python's threads.
 
 use std::io;
 use std::os::fd::IntoRawFd as _;
@@ -17,14 +17,14 @@ use super::server::VgiServer;
 use crate::pipestream::address;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 
-/// A socket that listens.
+/// A listening socket.
 #[pyclass(frozen, name = "VgiListener", module = "penstock._core")]
 pub(crate) struct VgiListener {
     listening: Listening,
     port: u16,
 }
 
-/// A connection that was let in. Its place is free again once this is closed.
+/// An admitted connection. Its place is free again once this is closed.
 #[pyclass(frozen, name = "VgiAccepted", module = "penstock._core")]
 pub(crate) struct VgiAccepted(Mutex<Option<Accepted>>);
 
@@ -35,7 +35,7 @@ fn options(max_connections: Option<u64>, first_byte: f64) -> PyResult<ListeningO
     Ok(ListeningOptions { connections: max_connections.unwrap_or(default.connections), first_byte })
 }
 
-/// What a socket that cannot be bound is in Python: an `OSError`, as that of a socket of Python's.
+/// Return the exception for a socket that cannot be bound: an `OSError`, like that of a Python socket.
 fn cannot_listen(error: &Error) -> PyErr {
     let Error::Io { source, .. } = error else { return PyOSError::new_err(error.to_string()) };
     match source.downcast_ref::<io::Error>() {
@@ -46,7 +46,7 @@ fn cannot_listen(error: &Error) -> PyErr {
 
 #[pymethods]
 impl VgiListener {
-    /// Listens on `HOST:PORT`; a certificate of `tls` is kept current.
+    /// Listen on `HOST:PORT`; a changed certificate of `tls` is reloaded.
     #[staticmethod]
     #[pyo3(signature = (server, address, *, first_byte, max_connections=None, tls=None))]
     fn tcp(
@@ -69,8 +69,8 @@ impl VgiListener {
         Ok(Self { listening, port: address.port() })
     }
 
-    /// Listens on a Unix socket that only this user may connect to; `FileExistsError` where another server listens there, or
-    /// another file is there.
+    /// Listen on a Unix socket to which only this user may connect; `FileExistsError` if another server listens there,
+    /// or another file exists there.
     #[staticmethod]
     #[pyo3(signature = (server, path, *, first_byte, max_connections=None))]
     fn unix(
@@ -93,19 +93,19 @@ impl VgiListener {
         Ok(Self { listening, port: 0 })
     }
 
-    /// The port of TCP; 0 of a Unix socket.
+    /// Return the TCP port; 0 for a Unix socket.
     #[getter]
     fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for the next connection; `None` once this was closed.
+    /// Wait for the next connection; `None` once this is closed.
     fn accept(&self, py: Python<'_>) -> PyResult<Option<VgiAccepted>> {
         let accepted = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.accept().await?) })?;
         Ok(accepted.flatten().map(|accepted| VgiAccepted(Mutex::new(Some(accepted)))))
     }
 
-    /// Takes no more connections.
+    /// Stop accepting connections.
     fn close(&self) {
         self.listening.close();
     }
@@ -113,21 +113,21 @@ impl VgiListener {
 
 #[pymethods]
 impl VgiAccepted {
-    /// Gives the number of its socket, which is the caller's to close.
+    /// Return the descriptor of its socket, which the caller must close.
     fn detach(&self) -> PyResult<i32> {
         let mut accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = accepted.as_mut().and_then(Accepted::take_socket);
         socket.map(|socket| socket.into_raw_fd()).ok_or_else(|| misuse("the socket was taken"))
     }
 
-    /// Seconds that the first byte may still take.
+    /// Return how many seconds are left for the first byte.
     #[getter]
     fn time_left(&self) -> f64 {
         let accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.as_ref().map_or(0.0, |accepted| accepted.time_left().as_secs_f64())
     }
 
-    /// Gives its place to another connection.
+    /// Make its place free for another connection.
     fn close(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -1,4 +1,4 @@
-//! vgi-rpc: what `penstock.vgi` is built on.
+//! vgi-rpc: the basis of `penstock.vgi`.
 
 pub(crate) mod batches;
 pub(crate) mod client;

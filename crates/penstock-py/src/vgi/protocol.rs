@@ -1,4 +1,4 @@
-//! What a service offers, from Python.
+//! The methods of a service, from Python.
 
 use std::sync::Arc;
 
@@ -27,26 +27,26 @@ impl VgiProtocol {
         Ok(Self { protocol: Arc::new(Protocol::new(name, methods).map_err(IntoVgiErr::into_vgi_err)?) })
     }
 
-    /// The answer to `__describe__`, with its metadata.
+    /// Return the answer to `__describe__`, with its metadata.
     fn describe(&self, py: Python<'_>, dialect: &str, server_id: &str) -> PyResult<Annotated> {
         let dialect = Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?;
         annotated(py, Description::new(&self.protocol, dialect, server_id).batch())
     }
 
-    /// SHA-256, in hex, over what other implementations of the same service have as well.
+    /// Return the SHA-256, in hex, over the parts that all implementations of the same service share.
     #[getter]
     fn hash(&self) -> String {
         protocol_hash(&self.protocol)
     }
 }
 
-/// The hash over a description of dialect 0.10.
+/// Return the hash over a description of dialect 0.10.
 #[pyfunction]
 pub(crate) fn vgi_description_hash(protocol_name: &str, batch: PyBatch) -> PyResult<String> {
     description_hash(protocol_name, &batch.0).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// The keys of metadata that the protocol reserves, by their names in the core.
+/// Return the reserved keys of metadata, by their names in the core.
 #[pyfunction]
 pub(crate) fn vgi_keys(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let keys = PyDict::new(py);

@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::batches::{Annotated, PyBatch, annotated, array_to_python, metadata as read_metadata};
 use super::client::{IntoVgiErr, misuse};
 
-/// A shared memory segment, as long as it is open.
+/// A shared memory segment while it is open.
 #[pyclass(frozen, name = "VgiSegment", module = "penstock._core")]
 pub(crate) struct VgiSegment {
     segment: Mutex<Option<Arc<Segment>>>,
@@ -30,12 +30,12 @@ impl VgiSegment {
         Self { segment: Mutex::new(Some(segment)), name, size }
     }
 
-    /// The segment that batches go through.
+    /// Return the segment for batches.
     fn current(&self) -> PyResult<Arc<Segment>> {
         self.segment().map(|segment| segment.current())
     }
 
-    /// The segment, unless it was closed.
+    /// Return the segment; an error if it was closed.
     pub(crate) fn segment(&self) -> PyResult<Arc<Segment>> {
         let segment = self.segment.lock().unwrap_or_else(PoisonError::into_inner);
         segment.clone().ok_or_else(|| misuse("the segment was closed"))
@@ -44,16 +44,16 @@ impl VgiSegment {
 
 #[pymethods]
 impl VgiSegment {
-    /// Creates a segment of so many bytes, the header included.
+    /// Create a segment of so many bytes, the header included.
     #[staticmethod]
     fn create(size: u64) -> PyResult<Self> {
         Segment::create(size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// Attaches another process's segment.
+    /// Attach another process's segment.
     #[staticmethod]
     fn attach(name: &str, size: u64) -> PyResult<Self> {
-        // The maker is not known: it is a process of this user, and no more is trusted.
+        // The creator is unknown: it is some process of this user, and is trusted no further.
         Segment::attach(name, size, Peer::of_this_user()).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
     }
 
@@ -67,20 +67,20 @@ impl VgiSegment {
         self.size
     }
 
-    /// How many regions are in use.
+    /// Return how many regions are in use.
     #[getter]
     fn num_allocs(&self) -> PyResult<usize> {
         let table = self.current()?.with_table(|table| table.regions().len());
         table.map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// How many regions there can be.
+    /// Return how many regions there can be.
     #[getter]
     fn max_allocs(&self) -> usize {
         MOST
     }
 
-    /// Takes a region; `None` when there is no room.
+    /// Allocate a region; `None` if there is no room.
     fn allocate(&self, length: u64) -> PyResult<Option<u64>> {
         if length == 0 {
             return Err(PyValueError::new_err("a region has at least one byte"));
@@ -89,7 +89,7 @@ impl VgiSegment {
         Ok(region.map(|region| region.offset))
     }
 
-    /// Gives a region back.
+    /// Free a region.
     fn free(&self, offset: u64) -> PyResult<()> {
         if self.current()?.with_table(|table| table.free(offset)).map_err(IntoVgiErr::into_vgi_err)? {
             return Ok(());
@@ -97,7 +97,7 @@ impl VgiSegment {
         Err(PyValueError::new_err(format!("no region begins at {offset}")))
     }
 
-    /// Gives all regions back.
+    /// Free all regions.
     fn reset(&self) -> PyResult<()> {
         let freed = self.current()?.with_table(|table| {
             let offsets: Vec<u64> = table.regions().iter().map(|region| region.offset).collect();
@@ -108,14 +108,14 @@ impl VgiSegment {
         freed.map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// Writes a batch: where it lies; `None` when there is no room.
+    /// Write a batch and return its region; `None` if there is no room.
     fn write_batch(&self, py: Python<'_>, batch: PyBatch) -> PyResult<Option<(u64, u64)>> {
         let segment = self.current()?;
         let region = py.detach(|| segment.write_batch(&batch.0)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(region.map(|region| (region.offset, region.length)))
     }
 
-    /// Puts a batch into the segment, and gives what goes over the pipe in its place; `None` when there is no room.
+    /// Put a batch into the segment, and return the pointer to send in its place; `None` if there is no room.
     #[pyo3(signature = (batch, metadata=None))]
     fn share(
         &self,
@@ -128,7 +128,7 @@ impl VgiSegment {
         pointer.map(|pointer| annotated(py, &pointer)).transpose()
     }
 
-    /// The batch that a pointer stands for, with its metadata; what is no pointer as it is.
+    /// Return the batch behind a pointer, with its metadata; any other batch is returned unchanged.
     #[pyo3(signature = (batch, metadata=None))]
     fn resolve(&self, py: Python<'_>, batch: PyBatch, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<Annotated> {
         let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
@@ -136,7 +136,7 @@ impl VgiSegment {
         annotated(py, &found)
     }
 
-    /// The bytes of a region as they lie; it is given back when the last view of them goes.
+    /// Return the bytes of a region in place; the region is freed when the last view of them is dropped.
     fn read_buffer<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let bytes = self
             .current()?
@@ -148,30 +148,30 @@ impl VgiSegment {
         array_to_python(py, &array, &field)?.call_method0("buffers")?.get_item(1)
     }
 
-    /// Whether the bytes may be mapped: the segment is ours, and for us, our parent and our children alone, as it is from
-    /// then on.
+    /// Return whether the bytes may be mapped: the segment must be ours, and be shared only with our parent and our
+    /// children, which remains so from then on.
     fn view(&self) -> PyResult<bool> {
         Ok(self.current()?.view())
     }
 
-    /// A descriptor of its memory, which is the caller's to close.
+    /// Return a descriptor of its memory, which the caller must close.
     fn descriptor(&self) -> PyResult<i32> {
         self.current()?.duplicate().map(IntoRawFd::into_raw_fd).map_err(IntoVgiErr::into_vgi_err)
     }
 
-    /// A copy of all bytes.
+    /// Return a copy of all bytes.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let segment = self.current()?;
         let bytes = py.detach(|| segment.snapshot(Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Lets the mapping go, once no batch points into it any more.
+    /// Release the mapping, once no batch points into it.
     fn close(&self) {
         self.segment.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Removes the name.
+    /// Remove the name.
     fn unlink(&self) -> PyResult<()> {
         self.segment()?.unlink();
         Ok(())
@@ -188,7 +188,7 @@ fn table(table: Result<Table, Error>) -> PyResult<VgiTable> {
 
 #[pymethods]
 impl VgiTable {
-    /// The bytes that a header takes at most.
+    /// The largest size of a header in bytes.
     #[classattr]
     const HEADER: u64 = HEADER;
 
@@ -196,19 +196,19 @@ impl VgiTable {
     #[classattr]
     const MOST: usize = MOST;
 
-    /// That of a new segment.
+    /// Make the table of a new segment.
     #[staticmethod]
     fn create(size: u64) -> PyResult<Self> {
         table(Table::new(size))
     }
 
-    /// That of a segment whose header is given, up to its last region at least.
+    /// Read the table of a segment from its header, which must be present at least up to its last region.
     #[staticmethod]
     fn read(header: &[u8], size: u64) -> PyResult<Self> {
         table(Table::read(header, size))
     }
 
-    /// The header, up to its last region.
+    /// Return the header, up to its last region.
     fn write<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.write())
     }
@@ -217,12 +217,12 @@ impl VgiTable {
         self.0.regions().len()
     }
 
-    /// Takes a region; `None` when there is no room.
+    /// Allocate a region; `None` if there is no room.
     fn allocate(&mut self, length: u64) -> Option<u64> {
         self.0.allocate(length).map(|region| region.offset)
     }
 
-    /// Gives a region back. Whether one began there.
+    /// Free a region. Return whether one began there.
     fn free(&mut self, offset: u64) -> bool {
         self.0.free(offset)
     }

@@ -1,4 +1,4 @@
-//! The server's end for Python: it asks for calls and answers them.
+//! The server for Python: it takes calls and answers them.
 
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct VgiServer {
     external: Option<Arc<External>>,
 }
 
-/// A connection whose requests Python asks for.
+/// A connection from which Python takes calls.
 #[pyclass(frozen, name = "VgiConnection", module = "penstock._core")]
 pub(crate) struct VgiConnection {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ pub(crate) struct VgiCall {
 
 #[derive(Default)]
 struct CallState {
-    /// It was answered, or its stream has ended.
+    /// Whether it was answered, or its stream has ended.
     done: bool,
     cancelled: bool,
 }
@@ -79,19 +79,20 @@ impl VgiServer {
         Ok(Self { protocol, config, dialect, counters: Arc::default(), external: given(external) })
     }
 
-    /// The same service over HTTP.
+    /// Return the same service over HTTP.
     fn http(&self, options: HttpOptions) -> PyResult<VgiHttp> {
         let service = Service::new(Arc::clone(&self.protocol), options.config(&self.config, self.dialect));
         let service = service.map_err(IntoVgiErr::into_vgi_err)?;
         Ok(VgiHttp::new(service, Arc::clone(&self.counters), self.external.clone()))
     }
 
-    /// Counts a connection that was closed before it was served. One that breaks before its first request counts itself.
+    /// Count a connection that was closed before it was served. A connection that fails before its first request is
+    /// counted without this.
     fn refused(&self) {
         self.counters.refused();
     }
 
-    /// Serves the server's counters for Prometheus.
+    /// Serve the server's counters for Prometheus.
     fn metrics(&self, address: &str) -> PyResult<VgiMetrics> {
         let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let listen = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
@@ -99,7 +100,7 @@ impl VgiServer {
         Ok(VgiMetrics { endpoint: Mutex::new(Some(endpoint.map_err(IntoPyErr::into_py_err)?)) })
     }
 
-    /// A connection over two descriptors, which are used and not owned, or two binary files.
+    /// Return a connection over two descriptors, which are not owned, or two binary files.
     #[pyo3(signature = (reader, writer=None, segment=None, tls=None, first_byte=None, idle=None))]
     fn connection(
         &self,
@@ -143,7 +144,7 @@ impl VgiServer {
     }
 }
 
-/// A failure as Python says it, and whether the parameters are to blame.
+/// Return a failure from its fields in Python, and whether the parameters are to blame.
 pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
     if !matches!(kind, "params" | "method") {
         return Err(misuse("a failure is one of \"params\" or of the \"method\""));
@@ -152,7 +153,7 @@ pub(super) fn failure(kind: &str, error_type: String, message: String, extra: St
     Ok((kind == "params", Failure { error_type, message, extra, traceback, request_id }))
 }
 
-/// An endpoint that tells of a server's counters.
+/// An endpoint with a server's metrics.
 #[pyclass(frozen, name = "VgiMetrics", module = "penstock._core")]
 pub(crate) struct VgiMetrics {
     endpoint: Mutex<Option<MetricsEndpoint>>,
@@ -160,14 +161,14 @@ pub(crate) struct VgiMetrics {
 
 #[pymethods]
 impl VgiMetrics {
-    /// Where it listens; `None` once it was closed.
+    /// Return the address on which it listens; `None` once it is closed.
     #[getter]
     fn address(&self) -> Option<String> {
         let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         endpoint.as_ref().map(|endpoint| endpoint.address().to_string())
     }
 
-    /// The server is told to stop: it is not healthy from here on.
+    /// Report the server as unhealthy from here on, because it was told to stop.
     fn stopping(&self) {
         let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(endpoint) = endpoint.as_ref() {
@@ -175,14 +176,14 @@ impl VgiMetrics {
         }
     }
 
-    /// Ends it.
+    /// End it.
     fn close(&self) {
         self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     }
 }
 
 impl Shared {
-    /// Works on the connection without the interpreter's lock.
+    /// Use the connection without the interpreter's lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -196,12 +197,12 @@ impl Shared {
         result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
     }
 
-    /// What a pointer leads to, where somebody follows it.
+    /// Return the batch behind a pointer, if pointers are resolved here.
     fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
         self.external.as_ref().map_or_else(|| Ok(Ok(batch.clone())), |external| external.fetch(py, batch.clone()))
     }
 
-    /// The batch, or a pointer to it and the messages in front of it. Shared memory is nearer.
+    /// Return the batch, or a pointer to it and the log messages before it. Shared memory takes precedence.
     fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
         let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
         let logs = self.with(py, |connection, _| {
@@ -221,7 +222,7 @@ impl Shared {
 
 #[pymethods]
 impl VgiConnection {
-    /// The next call; `None` when the client has closed its end. A call that was left without an answer fails.
+    /// Return the next call; `None` once the client has closed its end. A call that was left without an answer fails.
     fn next(&self, py: Python<'_>) -> PyResult<Option<VgiCall>> {
         self.shared.with(py, |connection, check| connection.settle(check))?;
         loop {
@@ -230,7 +231,7 @@ impl VgiConnection {
                     match connection.next_event(check)? {
                         None => return Ok(None),
                         Some(event @ (Event::Call(_) | Event::Pointer(_))) => return Ok(Some(event)),
-                        // The rest of a stream whose call nobody follows any more.
+                        // These events belong to the rest of a stream whose call was dropped.
                         Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) => {}
                     }
                 }
@@ -264,7 +265,7 @@ impl VgiCall {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The input that a pointer leads to, in its schema; `None` where the stream has failed over it.
+    /// Return the input behind a pointer, in its schema; `None` if the stream has failed because of it.
     fn follow(&self, py: Python<'_>, batch: Batch) -> PyResult<Option<Batch>> {
         let found = self.shared.fetch(py, batch)?;
         self.shared.with(py, |connection, check| {
@@ -282,7 +283,7 @@ impl VgiCall {
         })
     }
 
-    /// Answers once.
+    /// Answer the call, once.
     fn answer(
         &self,
         py: Python<'_>,
@@ -325,7 +326,7 @@ impl VgiCall {
         metadata_to_python(py, &self.call.request.metadata)
     }
 
-    /// The parameters that came.
+    /// Return the received parameters.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -337,13 +338,13 @@ impl VgiCall {
         Ok(dict)
     }
 
-    /// Whether the client has cancelled the stream.
+    /// Return whether the client has cancelled the stream.
     #[getter]
     fn cancelled(&self) -> bool {
         self.state().cancelled
     }
 
-    /// A message in front of the answer, or of the stream's next batch.
+    /// Add a log message before the answer, or before the stream's next batch.
     fn log(&self, py: Python<'_>, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
         self.shared.with(py, |connection, _| {
             connection.machine().log(Log::new(level, message, extra_json));
@@ -351,7 +352,7 @@ impl VgiCall {
         })
     }
 
-    /// Answers a unary call.
+    /// Answer a unary call.
     fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let method = self.method()?;
         if method.kind != MethodKind::Unary {
@@ -373,7 +374,7 @@ impl VgiCall {
         Ok(())
     }
 
-    /// Answers with an error.
+    /// Answer with an error.
     fn fail(
         &self,
         py: Python<'_>,
@@ -389,7 +390,7 @@ impl VgiCall {
         Ok(())
     }
 
-    /// Opens the stream that was called for.
+    /// Open the stream of the call.
     fn open(
         &self,
         py: Python<'_>,
@@ -402,7 +403,7 @@ impl VgiCall {
         self.answer(py, |connection| Ok(connection.machine().open(&output, &input, header.as_ref())?))
     }
 
-    /// The stream's next input; `None` at its end, or when the client has cancelled it.
+    /// Return the stream's next input; `None` at its end, or if the client has cancelled it.
     fn read(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
         if self.state().done {
             return Ok(None);
@@ -445,7 +446,7 @@ impl VgiCall {
         }
     }
 
-    /// Answers the last input.
+    /// Answer the last input.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
         let batch = self.shared.elsewhere(py, batch)?;
@@ -455,7 +456,7 @@ impl VgiCall {
         })
     }
 
-    /// Ends the output.
+    /// End the output.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         if self.state().done {
             return Ok(());

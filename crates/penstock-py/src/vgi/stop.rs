@@ -1,4 +1,4 @@
-//! Ending the waits of threads from outside.
+//! Ends the waits of threads from outside.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use pyo3::exceptions::PyInterruptedError;
 use pyo3::prelude::*;
 
 thread_local! {
-    /// What this thread watches.
+    /// The stop that this thread watches.
     static WATCHED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Ends what threads wait for that watch it, within a tenth of a second, with an `InterruptedError`.
+/// Ends the waits of the threads that watch it, within a tenth of a second, with an `InterruptedError`.
 #[pyclass(frozen, name = "VgiStop", module = "penstock._core")]
 pub(crate) struct VgiStop {
     stopped: Arc<AtomicBool>,
@@ -25,18 +25,18 @@ impl VgiStop {
         Self { stopped: Arc::default() }
     }
 
-    /// From now on the waits of this thread end with it.
+    /// Make this thread's waits end with this stop from now on.
     fn watch(&self) {
         WATCHED.replace(Some(Arc::clone(&self.stopped)));
     }
 
-    /// Ends the waits, those that come too.
+    /// End the waits, including later ones.
     fn set(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether this thread may go on.
+/// Fail if this thread must stop.
 pub(super) fn check() -> PyResult<()> {
     let stopped = WATCHED.with_borrow(|watched| watched.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)));
     if stopped { Err(PyInterruptedError::new_err("the wait was given up")) } else { Ok(()) }

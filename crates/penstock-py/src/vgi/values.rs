@@ -1,5 +1,5 @@
-//! One value of a column, to Python and back. What Python has a type for becomes that; the rest is a `pa.Array` of
-//! length 1.
+//! Converts one value of a column to Python and back. A value becomes a native Python type if there is one, otherwise a
+//! `pa.Array` of length 1.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use pyo3_arrow::PyArray;
 
 use super::batches::array_to_python;
 
-/// The value of an array of length 1.
+/// Return the value of an array of length 1.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     if array.is_empty() || array.is_null(0) {
@@ -60,7 +60,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef
     }
 }
 
-/// An array of length 1 with a value, in the type of its field.
+/// Return an array of length 1 with a value, in the type of its field.
 pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str) -> PyResult<ArrayRef> {
     if value.is_none() {
         return Ok(new_null_array(field.data_type(), 1));
@@ -77,7 +77,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(value: T::Native) -> ArrayRef {
         Arc::new(PrimitiveArray::<T>::from_value(value, 1))
     }
-    // A bool is an int in Python, and none on the wire.
+    // A bool is an int in Python, but not on the wire.
     let integer = || if value.is_instance_of::<PyBool>() { Err(PyTypeError::new_err("a bool")) } else { Ok(value) };
     Ok(match field.data_type() {
         DataType::Boolean => {
@@ -116,7 +116,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     })
 }
 
-/// A name out of a dictionary that holds nothing else.
+/// Return a dictionary array whose only value is this name.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
 fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
     fn of<K: ArrowDictionaryKeyType>(name: &str) -> ArrayRef {

@@ -1,4 +1,4 @@
-//! An object in parts that come side by side; a part that is late is asked for once more.
+//! Fetches an object in parallel parts; a part that is late is requested a second time.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use tokio::time::sleep_until;
 use super::fetch::{FetchOptions, body, ok, sent, shown};
 use crate::{Error, Result};
 
-/// What is known of a part.
+/// The state of a part.
 #[derive(Default)]
 struct Part {
     bytes: Option<Vec<u8>>,
     begun: Option<Instant>,
-    /// How many requests for it run.
+    /// How many requests for it are running.
     running: usize,
     hedged: bool,
 }
 
-/// The parts, and how long those took that have come.
+/// The parts, and how long each completed part took.
 struct Parts {
     parts: Vec<Part>,
     times: Vec<Duration>,
@@ -31,7 +31,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// When a part is late; `None` where nothing is asked for again, or too few have come to know.
+    /// Return when a part counts as late; `None` if no more are to be repeated, or too few have completed to tell.
     fn patience(&self) -> Option<Duration> {
         let left = self.max_hedges == 0 || self.hedges < self.max_hedges;
         if self.multiplier <= 0.0 || !left || self.times.len() < 2 {
@@ -43,7 +43,7 @@ impl Parts {
         Some(median.mul_f64(self.multiplier.min(1_000_000.0)))
     }
 
-    /// The part that was begun first of those that nobody has asked for again, and when it is late.
+    /// Return the oldest running part that was not requested twice, and when it is late.
     fn oldest(&self) -> Option<(usize, Instant)> {
         let patience = self.patience()?;
         let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.bytes.is_none() && !part.hedged);
@@ -62,7 +62,7 @@ impl Parts {
         self.hedges += usize::from(again);
     }
 
-    /// A request has ended. It fails only where no other one for the same part runs.
+    /// Handle the end of a request. Its failure counts only if no other request for the same part is running.
     fn end(&mut self, index: usize, result: Result<Vec<u8>>) -> Result<bool> {
         let Some(part) = self.parts.get_mut(index) else { return Ok(false) };
         part.running = part.running.saturating_sub(1);
@@ -78,7 +78,7 @@ impl Parts {
     }
 }
 
-/// Fetches an object whose length is known and within its limit.
+/// Fetch an object whose length is known and within its limit.
 pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &FetchOptions) -> Result<Vec<u8>> {
     let size = options.chunk_size.max(1);
     let count = usize::try_from(length.div_ceil(size)).unwrap_or(usize::MAX);
@@ -117,12 +117,12 @@ pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &Fet
         }
     }
     let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // Each goes as soon as it is copied.
+    // Each part is freed once it is copied.
     parts.parts.into_iter().filter_map(|part| part.bytes).for_each(|bytes| whole.extend_from_slice(&bytes));
     Ok(whole)
 }
 
-/// One part: so many bytes, no more and no less.
+/// Fetch one part of exactly this size.
 async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u8>> {
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));

@@ -1,4 +1,4 @@
-//! Fetching what a peer points at: how much it may cost in memory and in time.
+//! Fetches what a peer's pointers refer to, within limits on memory and time.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,30 +19,30 @@ use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How fetching goes.
+/// How to fetch.
 #[derive(Debug, Clone)]
 pub struct FetchOptions {
-    /// From so many bytes on an object is fetched in parts that come side by side.
+    /// The size from which an object is fetched in parallel parts.
     pub parallel_threshold: u64,
-    /// How many bytes a part has.
+    /// The size of a part.
     pub chunk_size: u64,
-    /// How many parts come side by side.
+    /// The most parts that are fetched in parallel.
     pub max_parallel: usize,
-    /// How long one try may take.
+    /// The timeout of one attempt.
     pub timeout: Duration,
-    /// How many bytes may be fetched, and how many there may be inflated.
+    /// The most bytes to fetch, and the most after inflation.
     pub max_bytes: u64,
-    /// A part that takes so many times what half of them took is asked for once more; 0 is never.
+    /// A part that takes this many times the median is requested a second time; 0 means never.
     pub hedge_multiplier: f64,
-    /// How many parts are asked for once more; 0 is all that are late.
+    /// The most parts that are requested a second time; 0 means all late ones.
     pub max_hedges: usize,
-    /// Whether a URL may lead to this machine or into its network.
+    /// Whether URLs may lead to this machine or its network.
     pub allow_private: bool,
-    /// Where files may be; without it `file://` is refused.
+    /// The folder for `file://`; without it such URLs are refused.
     pub root: Option<PathBuf>,
 }
 
-/// Fetches; its connections are kept until it is closed.
+/// Fetches objects. Its connections stay open until it is closed.
 pub struct Fetcher {
     options: FetchOptions,
     client: Mutex<Option<PerProcess<Client>>>,
@@ -54,7 +54,7 @@ impl fmt::Debug for Fetcher {
     }
 }
 
-/// What is known of an object before it is fetched.
+/// What a probe found out about an object.
 #[derive(Default)]
 struct Probed {
     length: Option<u64>,
@@ -63,22 +63,22 @@ struct Probed {
 }
 
 impl Fetcher {
-    /// Nothing is connected yet.
+    /// Make a fetcher; it does not connect yet.
     pub const fn new(options: FetchOptions) -> Self {
         Self { options, client: Mutex::new(None) }
     }
 
-    /// How it fetches.
+    /// Return its options.
     pub const fn options(&self) -> &FetchOptions {
         &self.options
     }
 
-    /// Lets go of its connections; it makes others when it is used again.
+    /// Close its connections; they are reopened when it is used again.
     pub fn close(&self) {
         drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// What is at a URL.
+    /// Fetch the object at a URL.
     pub fn fetch(&self, url: &str, check: Check<'_>) -> Result<Fetched> {
         let begun = Instant::now();
         let url = self.admitted(url)?;
@@ -100,7 +100,7 @@ impl Fetcher {
         Ok(Fetched { bytes, zstd, took: begun.elapsed() })
     }
 
-    /// Puts bytes to a URL that was given for that.
+    /// Upload bytes to a URL that was issued for that.
     pub fn put(&self, url: &str, bytes: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
         let url = self.admitted(url)?;
         if url.scheme() == "file" {
@@ -108,14 +108,14 @@ impl Fetcher {
         }
         let mut request = self.client()?.put(url.clone()).header(CONTENT_TYPE, content_type).body(bytes);
         if url.query_pairs().any(|(name, _)| name == "sig") {
-            // A signature of Azure's: its store wants to know what is put there.
+            // The URL has a signature of Azure, whose store requires the type of the blob.
             request = request.header("x-ms-blob-type", "BlockBlob");
         }
         let sent = async { ok(&url, sent(&url, request).await?).map(drop) };
         self.waited(sent, check)
     }
 
-    /// A URL that may be asked.
+    /// Check that a URL may be requested.
     fn admitted(&self, url: &str) -> Result<Url> {
         let refused = Error::Location;
         let parsed = Url::parse(url).map_err(|error| refused(format!("a location that is no URL: {error}")))?;
@@ -139,10 +139,10 @@ impl Fetcher {
         let mut builder = Client::builder()
             .tls_backend_preconfigured(config)
             .connect_timeout(CONNECT)
-            // Where a redirect leads nobody has looked at.
+            // A redirect could lead to an address that was not checked.
             .redirect(Policy::none());
         if !self.options.allow_private {
-            // A proxy would resolve names itself.
+            // A proxy would resolve names by itself.
             builder = builder.no_proxy().dns_resolver(Guard);
         }
         let client = builder.build().map_err(|error| Error::io("nothing can be fetched", error))?;
@@ -162,7 +162,7 @@ impl Fetcher {
         })
     }
 
-    /// Looks at the object first, and fetches it whole or in parts.
+    /// Probe the object, and fetch it whole or in parts.
     async fn get(&self, client: &Client, url: &Url) -> Result<(Vec<u8>, Option<String>)> {
         let probed = probe(client, url).await?;
         self.fits(url, probed.length)?;
@@ -186,7 +186,7 @@ impl Fetcher {
     }
 }
 
-/// The bytes of an answer, counted as they come.
+/// Return the body of a response, counting its bytes as they arrive.
 pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
@@ -202,7 +202,7 @@ fn too_long(url: &Url, most: u64) -> Error {
     Error::Size(format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)))
 }
 
-/// Sends a request; the error is one that may pass, unless the address is refused.
+/// Send a request. The error may be transient, unless the address was refused.
 pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response> {
     request.send().await.map_err(|error| failed(url, &error))
 }
@@ -211,7 +211,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> Error {
     if let Some(refused) = Refused::within(error) {
         return Error::Location(format!("{}: {refused}", shown(url)));
     }
-    // The innermost reason is the one that says something.
+    // The innermost error is the specific one.
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {
         inner = source;
@@ -219,7 +219,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> Error {
     Error::io(shown(url), inner.to_string())
 }
 
-/// An answer that is one.
+/// Return the response if it is successful.
 pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     let status = response.status();
     if status.is_redirection() {
@@ -232,7 +232,7 @@ pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     Ok(response)
 }
 
-/// A URL without its signature, which is a secret for as long as it holds.
+/// Return a URL without its signature, which is a secret while it is valid.
 pub(super) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
@@ -240,14 +240,14 @@ pub(super) fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-/// Asks for the length and the coding: by HEAD, and of URLs that are signed for GET by a GET of one byte.
+/// Find out the length and the coding: by HEAD, or, for URLs signed for GET, by a GET of one byte.
 async fn probe(client: &Client, url: &Url) -> Result<Probed> {
     let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
     let signed =
         ["X-Amz-Signature", "X-Goog-Signature", "sig"].iter().any(|name| names.iter().any(|each| each == name));
     let request = if signed { client.get(url.clone()).header(RANGE, "bytes=0-0") } else { client.head(url.clone()) };
     let response = sent(url, request).await?;
-    // Who is not asked so answers a GET perhaps; no byte of an empty object can be had.
+    // A server that does not support this request may still answer a GET. An empty object has no first byte to request.
     if matches!(response.status().as_u16(), 403 | 405 | 416 | 501) {
         return Ok(Probed::default());
     }
@@ -258,14 +258,14 @@ async fn probe(client: &Client, url: &Url) -> Result<Probed> {
         let ranges = headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
         return Ok(Probed { length: length(headers), ranges, coding });
     }
-    // Who takes no range sends all of it, and is asked for it again.
+    // A server without support for ranges sends the whole object, which is then requested again.
     let part = response.status() == StatusCode::PARTIAL_CONTENT;
     let total = headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
     let total = total.and_then(|text| text.rsplit_once('/')?.1.trim().parse().ok());
     Ok(Probed { length: total.filter(|_| part), ranges: part, coding })
 }
 
-/// What the field says; an answer to HEAD has no body whose length could be asked for.
+/// Return the header's value; the response to HEAD has no body from which to take the length.
 fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

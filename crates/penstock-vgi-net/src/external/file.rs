@@ -1,4 +1,4 @@
-//! `file://` for development: below one folder, which the user has named.
+//! `file://` URLs for development, below one folder that the user has named.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use reqwest::Url;
 
 use crate::{Error, Result};
 
-/// Reads a file, if it lies below the folder and has no more than so many bytes.
+/// Read a file if it is below the folder and within the limit.
 pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>> {
     let path = inside(root, url, |path| path.canonicalize())?;
     let failed = |error: std::io::Error| Error::io(url.as_str(), error);
@@ -28,7 +28,7 @@ pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Writes a new file below the folder.
+/// Write a new file below the folder.
 pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> {
     let path = inside(root, url, |path| {
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
@@ -38,7 +38,7 @@ pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> 
     written.map_err(|error| Error::io(url.as_str(), error))
 }
 
-/// The path of a URL, without what leads out of the folder.
+/// Return the path of a URL, and refuse paths that leave the folder.
 fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
     let refused = |why: &str| Error::Location(format!("{url}: {why}"));
     let root = root.ok_or_else(|| refused("no files are read: they are where the storage is a FileStorage"))?;

@@ -1,7 +1,7 @@
-//! Which addresses a peer's URL may lead to.
+//! Decides which addresses a peer's URL may lead to.
 //!
-//! Names are resolved here, and the connection goes to the addresses that were looked at: who answers differently the next
-//! time a name is asked for has gained nothing.
+//! Names are resolved here, and the connection uses the addresses that were checked. So a name server gains nothing by
+//! answering differently the next time.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// A name that leads to an address of this machine or of its network.
+/// A host that resolves to an address of this machine or of its network.
 #[derive(Debug)]
 pub(super) struct Refused {
     host: String,
@@ -17,7 +17,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether a host that is an address may be connected to; a name is looked at once it is resolved.
+    /// Check a host that is an address; a name is checked once it is resolved.
     pub(super) fn check(host: &str) -> Result<(), Self> {
         match host.trim_start_matches('[').trim_end_matches(']').parse() {
             Ok(address) if !is_public(address) => Err(Self { host: host.to_owned(), address }),
@@ -25,7 +25,7 @@ impl Refused {
         }
     }
 
-    /// What an error says at its bottom, if it is this.
+    /// Return this refusal if it is among the causes of an error.
     pub(super) fn within<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Self> {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Refused {
 
 impl StdError for Refused {}
 
-/// Resolves names as the system does, and takes none of which an address is private.
+/// Resolves names as the system does, and refuses those with any private address.
 pub(super) struct Guard;
 
 impl Resolve for Guard {
@@ -56,7 +56,7 @@ impl Resolve for Guard {
     }
 }
 
-/// Whether an address belongs to the open network: neither to this machine nor to its surroundings (RFC 6890).
+/// Return whether an address is public, that is, neither of this machine nor of its surroundings (RFC 6890).
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -75,7 +75,7 @@ const fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 100 && b & 0xC0 == 64)
         || (a == 192 && b == 0 && c == 0)
         || (a == 198 && b & 0xFE == 18)
-        // Multicast, and what is reserved.
+        // Multicast and reserved addresses.
         || a >= 224)
 }
 
@@ -87,7 +87,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         (0, 0, 0, 0, 0, 0 | 0xFFFF) | (0x64, 0xFF9B, 0, 0, 0, 0) => v4(g, h),
         // 6to4 leads to the IPv4 address in it.
         (0x2002, ..) => v4(b, c),
-        // What was given out: global unicast, but Teredo and what is for documentation.
+        // Global unicast, except Teredo and documentation addresses.
         (0x2000..=0x3FFF, ..) => !(a == 0x2001 && matches!(b, 0 | 0xDB8)) && a != 0x3FFF,
         _ => false,
     }

@@ -1,9 +1,9 @@
-//! Batches in object stores (section 12): putting them there, and fetching what a peer points at.
+//! Batches in object stores (section 12): uploads, and fetches of a peer's pointers.
 //!
 //! ```text
-//!  ObjectStorage  ── upload ─▶ a URL that is signed for some time
-//!  Fetcher        ◀─ fetch ── a URL of a peer's: which addresses it may lead to, how much it may cost
-//!  Resolver       ── the fetch again, where it may pass, and what was fetched as a batch
+//!  ObjectStorage  ── upload ─▶ a URL with a signature that expires
+//!  Fetcher        ◀─ fetch ── a peer's URL, with checked addresses and limited cost
+//!  Resolver       ── retries of fetches that may succeed later, and the decoded batch
 //! ```
 
 mod chunks;

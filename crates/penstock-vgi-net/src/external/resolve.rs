@@ -1,4 +1,4 @@
-//! A pointer becomes its batch.
+//! Replaces a pointer by its batch.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -11,27 +11,27 @@ use penstock_wire::ErrorKind;
 use super::fetch::Fetcher;
 use crate::{Check, Error, Result};
 
-/// How often something is tried at most, whatever the options say (section 12).
+/// The most attempts, whatever the options say (section 12).
 const TRIES: u32 = 3;
-/// How long the caller is not asked whether to go on.
+/// The interval at which the caller is asked whether to continue.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Fetches what pointers point at.
+/// Fetches the batches behind pointers.
 #[derive(Debug, Clone)]
 pub struct Resolver {
-    /// What fetches.
+    /// The fetcher.
     pub fetcher: Arc<Fetcher>,
-    /// How often more a fetch is tried that failed in a way that may pass: twice at most.
+    /// How often a transient failure is retried: at most twice.
     pub max_retries: u32,
-    /// How long before each.
+    /// The pause before each retry.
     pub retry_delay: Duration,
-    /// What a batch may have.
+    /// The limits of a batch.
     pub limits: Limits,
 }
 
 impl Resolver {
-    /// What lies behind a pointer. Networks, HTTP and bytes that are no Arrow may be better the next time; whatever breaks a
-    /// rule or a limit is not.
+    /// Fetch the batch behind a pointer. Failures of the network or of HTTP, and bytes that are not Arrow, are retried;
+    /// violations of a rule or a limit are not.
     pub fn resolve(&self, pointer: &Pointer, check: Check<'_>) -> Result<Opened> {
         let tries = self.max_retries.saturating_add(1).min(TRIES);
         let most = self.fetcher.options().max_bytes;

@@ -1,4 +1,4 @@
-//! Object stores as places for batches: what is put there is fetched by a URL that is signed for some time.
+//! Object stores for batches: an uploaded batch is fetched by a URL with a signature that expires.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use penstock_io::storage::{Place, StorageOptions, plain};
 
 use crate::{Check, Error, Result};
 
-/// How long a store may take for one batch, retries and all.
+/// The timeout for one batch, including retries.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A bucket or a container.
@@ -27,13 +27,13 @@ impl fmt::Debug for ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// What a URI names, without a key; its URLs hold for so long. Nothing is asked of the store yet.
+    /// Open the store that a URI names, without a key; its URLs are valid for `expiry`. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions, expiry: Duration) -> Result<Self> {
         let place = Place::open(uri, options)?;
         Ok(Self { place, expiry })
     }
 
-    /// Puts an object, and gives the URL by which it is fetched.
+    /// Upload an object, and return the URL for fetching it.
     pub fn upload(&self, name: &str, bytes: Vec<u8>, coding: Option<&str>, check: Check<'_>) -> Result<String> {
         let path = self.place.path(name);
         let mut attributes = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
@@ -49,7 +49,7 @@ impl ObjectStorage {
         waited(put, check)
     }
 
-    /// A URL to which somebody else may put an object, and one by which it is fetched.
+    /// Return a URL for uploading an object, and one for fetching it.
     pub fn upload_url(&self, name: &str, check: Check<'_>) -> Result<(String, String)> {
         waited(async { Ok((self.signed(Method::PUT, name).await?, self.signed(Method::GET, name).await?)) }, check)
     }

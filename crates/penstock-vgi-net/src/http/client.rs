@@ -1,4 +1,4 @@
-//! The caller: requests, retries, and the tokens of streams.
+//! The client: requests, retries, and the tokens of streams.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,52 +21,52 @@ use crate::external::Fetcher;
 use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Where servers of the specification are, unless they say otherwise.
+/// The prefix of servers of the specification, unless configured otherwise.
 const PREFIX: &str = "/vgi";
-/// Bodies that are shorter are not worth compressing.
+/// Smaller bodies are not worth compressing.
 const WORTH: usize = 1 << 10;
-/// How much of an answer an error shows.
+/// How many bytes of a response an error message shows.
 const SHOWN: usize = 200;
 /// The status of a request that is too large.
 const TOO_LARGE: u16 = 413;
-/// What stands in a path as it is.
+/// The characters that a path contains unescaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.').remove(b'~');
 
-/// When a request is sent again.
+/// When a request is retried.
 #[derive(Debug, Clone)]
 pub struct Retry {
-    /// So many times more, at most.
+    /// The most retries.
     pub max_retries: u32,
-    /// Before the first; each further one waits twice as long.
+    /// The pause before the first retry; each further pause is twice as long.
     pub backoff_base: Duration,
-    /// What a wait has at most.
+    /// The longest pause.
     pub backoff_max: Duration,
-    /// The statuses after which it is sent again.
+    /// The statuses that are retried.
     pub status_codes: Vec<u16>,
-    /// Whether it is sent again where the connection failed.
+    /// Whether failures of the connection are retried.
     pub connection_errors: bool,
-    /// Whether the server may say how long to wait.
+    /// Whether Retry-After is followed.
     pub retry_after: bool,
 }
 
-/// What a caller is made with.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// What stands before the methods' names; `None` is found out.
+    /// The prefix of the paths; `None`: it is discovered.
     pub prefix: Option<String>,
-    /// The level of zstd for servers that take it, and whether answers may be compressed.
+    /// The zstd level for servers that accept it. `None` also disables compressed responses.
     pub compression_level: Option<i32>,
-    /// When a request is sent again.
+    /// When a request is retried.
     pub retry: Option<Retry>,
-    /// What an answer may have.
+    /// The limits of a response.
     pub limits: Limits,
-    /// What every request has.
+    /// The headers of every request.
     pub headers: Headers,
 }
 
-/// What sends requests.
+/// Sends HTTP requests.
 pub trait HttpSender: Send + Sync {
-    /// Sends one, below the base URL, and waits for its answer.
+    /// Send a request to a path below the base URL, and wait for its response.
     fn send(
         &self,
         method: &str,
@@ -78,7 +78,7 @@ pub trait HttpSender: Send + Sync {
     ) -> Result<Response>;
 }
 
-/// A caller. One call at a time; a stream is a value of its own.
+/// A client. It makes one call at a time; a stream is a separate value.
 pub struct HttpClient {
     sender: Box<dyn HttpSender>,
     options: ClientOptions,
@@ -86,42 +86,42 @@ pub struct HttpClient {
     state: Mutex<State>,
 }
 
-/// Whether a URL may be used that a server gives.
+/// Decides whether a URL issued by a server may be used.
 pub type Allowed = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
-/// What puts requests elsewhere that are too large for a server.
+/// Uploads requests that are too large for a server.
 pub struct Uploads {
-    /// What puts them there.
+    /// Performs the uploads.
     pub fetcher: Arc<Fetcher>,
-    /// Which URLs may be used.
+    /// Decides which URLs may be used.
     pub allowed: Allowed,
-    /// Requests of so many bytes are put elsewhere also where the server would take them.
+    /// Requests of this size are uploaded even if the server would accept them.
     pub threshold: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     prefix: Option<String>,
-    /// The server has said that it takes zstd.
+    /// Whether the server has announced zstd.
     zstd: bool,
-    /// What it has said of large requests.
+    /// What the server has announced about large requests.
     large: Large,
     timeout: Option<Duration>,
 }
 
-/// What a server says of large requests.
+/// What a server announces about large requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Large {
-    /// How many bytes it takes.
+    /// The most bytes of a request.
     request: Option<u64>,
-    /// It gives URLs to which they may be put.
+    /// Whether it issues URLs for uploads.
     urls: bool,
-    /// How many bytes it takes there.
+    /// The most bytes of an upload.
     upload: Option<u64>,
 }
 
 impl Large {
-    /// `None` where an answer says nothing of it: one of a proxy, for example.
+    /// Read the headers of a response. `None` if they say nothing about it, as those of a proxy.
     fn of(headers: &Headers) -> Option<Self> {
         let number = |name| headers.get(name).and_then(|text| text.trim().parse().ok());
         let request = number(core::MAX_REQUEST_BYTES);
@@ -136,18 +136,18 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// A stream: what came of it and was not asked for yet, and how it goes on.
+/// A stream: its answers that were received but not read yet, and how it continues.
 #[derive(Debug)]
 pub struct HttpStream {
     method: String,
-    /// The header, of a stream that has one.
+    /// The header, if the stream has one.
     pub header: Option<Batch>,
     answers: VecDeque<Answer>,
     token: Option<StreamToken>,
 }
 
 impl HttpStream {
-    /// The messages in front of all else.
+    /// Take the log messages before everything else.
     pub fn take_logs(&mut self) -> Vec<Log> {
         let mut logs = Vec::new();
         while let Some(answer) = self.answers.pop_front() {
@@ -162,7 +162,7 @@ impl HttpStream {
         logs
     }
 
-    /// Why the stream never began.
+    /// Return why the stream did not begin.
     pub fn failure(&self) -> Option<&Failure> {
         match self.answers.front() {
             Some(Answer::Failed(failure)) => Some(failure),
@@ -170,7 +170,7 @@ impl HttpStream {
         }
     }
 
-    /// The token that came with a batch which lay elsewhere: the package stores it there.
+    /// Take the token out of a fetched batch: the reference package stores it there.
     pub fn found_token(&mut self, batch: &mut Batch) {
         let found = StreamToken::take(&mut batch.metadata);
         if self.token.is_none() {
@@ -178,7 +178,7 @@ impl HttpStream {
         }
     }
 
-    /// There is no more of it.
+    /// Discard the rest of the stream.
     pub fn forget(&mut self) {
         self.answers.clear();
         self.token = None;
@@ -186,18 +186,18 @@ impl HttpStream {
 }
 
 impl HttpClient {
-    /// A caller of the server at a base URL.
+    /// Make a client of the server at a base URL.
     pub fn connect(base_url: &str, tls: Option<&ClientTls>, options: ClientOptions) -> Result<Self> {
         Ok(Self::new(Box::new(Wire::new(base_url, tls)?), options))
     }
 
-    /// A caller whose requests go by somebody else's client.
+    /// Make a client that sends its requests by another HTTP client.
     pub fn new(sender: Box<dyn HttpSender>, options: ClientOptions) -> Self {
         let state = State { prefix: options.prefix.clone(), ..State::default() };
         Self { sender, options, uploads: None, state: Mutex::new(state) }
     }
 
-    /// Requests that are too large for the server are put where it says.
+    /// Upload requests that are too large for the server.
     #[must_use]
     pub fn with_uploads(self, uploads: Uploads) -> Self {
         Self { uploads: Some(uploads), ..self }
@@ -207,42 +207,43 @@ impl HttpClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the answer to one request may take, to its last byte and however often it is sent; `None` is for ever.
+    /// Set how long the response to one request may take, to its last byte and including retries; `None` means no
+    /// limit.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         self.state().timeout = timeout;
     }
 
-    /// What stands before the methods' names. A server of the specification answers where it says that it is; any other
-    /// one has nothing there.
+    /// Return the prefix of the paths. A server of the specification answers at its default prefix; any other server
+    /// has none.
     fn prefix(&self, check: Check<'_>) -> Result<String> {
         if let Some(prefix) = self.state().prefix.clone() {
             return Ok(prefix);
         }
-        // A server that sends on from there has nothing there either.
+        // A server that redirects from there has no prefix either.
         let answer = self.sent("OPTIONS", &format!("{PREFIX}/__capabilities__"), Vec::new(), true, check)?;
         let found = if answer.status < 300 { PREFIX } else { "" };
         self.state().prefix = Some(found.to_owned());
         Ok(found.to_owned())
     }
 
-    /// What the server is capable of: the fields of its answer.
+    /// Return the server's capabilities: the headers of its response.
     pub fn capabilities(&self, check: Check<'_>) -> Result<Headers> {
         let prefix = self.prefix(check)?;
         let answer = self.sent("OPTIONS", &format!("{prefix}/__capabilities__"), Vec::new(), true, check)?;
         if answer.status < 300 && answer.headers.get("Cache-Control").is_some() {
             return Ok(answer.headers);
         }
-        // Dialect 0.10 says it there.
+        // Dialect 0.10 announces them there.
         Ok(self.send("OPTIONS", &format!("{prefix}/health"), Vec::new(), true, check)?.headers)
     }
 
-    /// Calls a unary method.
+    /// Call a unary method.
     pub fn call(&self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<Answered> {
         let body = core::request_body(method, params, metadata)?;
         self.post(method, "", body, true, Asked::Call, check)
     }
 
-    /// Opens a stream.
+    /// Open a stream.
     pub fn open(
         &self,
         method: &str,
@@ -257,11 +258,12 @@ impl HttpClient {
         Ok(HttpStream { method: method.to_owned(), header, answers, token })
     }
 
-    /// The next answer of a stream: to an input, or of a producer without one. An input is sent once only: nobody knows
-    /// whether a method has seen it.
+    /// Return the next answer of a stream: to an input, or, for a producer, without one. An input is sent only once,
+    /// because it is unknown whether a method has received it.
     pub fn next(&self, stream: &mut HttpStream, input: Option<Batch>, check: Check<'_>) -> Result<Answer> {
         if input.is_some() {
-            // Batches that came before any input answer none: the package begins a stream without columns of input so.
+            // Batches that came before any input answer none: the reference package begins streams without input
+            // columns that way.
             stream.answers.retain(|answer| !matches!(answer, Answer::Batch(_)));
         }
         if let Some(answer) = stream.answers.pop_front() {
@@ -277,7 +279,7 @@ impl HttpClient {
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
     }
 
-    /// Tells the server that nobody wants more of a stream. It may be gone: nobody waits for its word.
+    /// Tell the server that the stream is cancelled. Failures are ignored, because the server may have ended.
     pub fn cancel(&self, stream: &mut HttpStream, check: Check<'_>) -> Result<()> {
         stream.answers.clear();
         let Some(token) = stream.token.take() else { return Ok(()) };
@@ -317,7 +319,7 @@ impl HttpClient {
         Ok(core::read_answer(&response, asked, &self.options.limits)?)
     }
 
-    /// Whether a body is to be put elsewhere before the server has refused it.
+    /// Return whether a body should be uploaded before the server has refused it.
     fn is_too_large(&self, pieces: &[Buffer]) -> bool {
         let Some(uploads) = &self.uploads else { return false };
         let large = self.state().large;
@@ -325,7 +327,7 @@ impl HttpClient {
         large.urls && [uploads.threshold, large.request].into_iter().flatten().any(|most| length as u64 > most)
     }
 
-    /// Puts a body where the server says, and gives the one that points there.
+    /// Upload a body to a URL of the server, and return the body that points there.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
         let wrong = Error::Location;
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
@@ -348,7 +350,7 @@ impl HttpClient {
         Ok(external::pointer_body(pieces, &download, &self.options.limits)?.concat())
     }
 
-    /// Asks for URLs to which requests may be put; they are the columns of the batch that is the answer.
+    /// Request URLs for uploads; they are the columns of the batch in the response.
     pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<Answered> {
         let path = format!("{}/{}/init", self.prefix(check)?, core::UPLOAD_URL);
         let response = self.send("POST", &path, core::upload_request(count)?.concat(), true, check)?;
@@ -359,7 +361,8 @@ impl HttpClient {
         Ok(core::read_answer(&response, Asked::Call, &self.options.limits)?)
     }
 
-    /// Sends a request. A redirect is an error: the credentials and the body would go where nobody has asked for.
+    /// Send a request. A redirect is an error, because credentials and body would go to a host that the caller did not
+    /// choose.
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
         let response = self.sent(method, path, body, again, check)?;
         match response.headers.get("Location") {
@@ -425,18 +428,18 @@ impl HttpClient {
     }
 }
 
-/// A body in one piece.
+/// Return a body in one piece.
 fn concat(pieces: &[Buffer]) -> Vec<u8> {
     pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
 }
 
-/// A request that could not be put elsewhere. The server has not seen it.
+/// Return the failure of a request that could not be uploaded. The server has not received it.
 fn not_stored(error: &Error) -> Answered {
     let failure = Failure::new("ExternalUploadFailed", &error.to_string());
     Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
 }
 
-/// A status that did not go away.
+/// Return the failure for a status that persisted over all retries.
 fn transient(response: &Response) -> Answered {
     let body = response.concat();
     let shown = String::from_utf8_lossy(body.get(..body.len().min(SHOWN)).unwrap_or_default()).into_owned();
@@ -455,7 +458,7 @@ fn tick() -> Batch {
 }
 
 impl Retry {
-    /// How long to wait before the next try; `None`: there is none.
+    /// Return the pause before the next attempt; `None`: there is none.
     fn pause(&self, sent: &Result<Response>, tried: u32, backoff: &mut Backoff) -> Option<Duration> {
         if tried >= self.max_retries {
             return None;
@@ -473,7 +476,7 @@ impl Retry {
     }
 }
 
-/// Waits for what the runtime does.
+/// Wait for a future of the runtime.
 fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>, check: Check<'_>) -> Result<T> {
     let mut ask = || check().map_err(|_| Interrupted);
     wait(future, deadline, &mut ask).unwrap_or_else(|error| {
@@ -485,7 +488,7 @@ fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>,
     })
 }
 
-/// Sends over connections of its own, which it keeps.
+/// Sends requests over its own connections, which it keeps open.
 struct Wire {
     client: PerProcess<Client>,
     base: String,
@@ -505,7 +508,7 @@ impl Wire {
             .tls_backend_preconfigured(config);
         let near = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if near {
-            // What is on this machine is reached by no proxy.
+            // Hosts on this machine are reached without a proxy.
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| Error::io(base_url, error))?;
@@ -513,7 +516,7 @@ impl Wire {
     }
 
     fn failed(&self, error: reqwest::Error) -> Error {
-        // The innermost reason is the one that says something.
+        // The innermost error is the specific one.
         let mut inner: &dyn std::error::Error = &error;
         while let Some(source) = inner.source() {
             inner = source;
@@ -522,7 +525,7 @@ impl Wire {
     }
 }
 
-/// No answer has more bytes.
+/// The longest response.
 const LONGEST: u64 = 2 << 30;
 
 impl HttpSender for Wire {

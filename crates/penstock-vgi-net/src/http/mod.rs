@@ -1,4 +1,5 @@
-//! vgi-rpc over HTTP: the server on hyper, the caller on reqwest. Both own sockets and timers; what is said is the core's.
+//! vgi-rpc over HTTP: the server on hyper, the client on reqwest. Both own sockets and timers; the core decides the
+//! content.
 
 mod client;
 mod pieces;
@@ -11,7 +12,7 @@ pub use client::{Allowed, ClientOptions, HttpClient, HttpSender, HttpStream, Ret
 pub use queue::{Caller, Progress, Verdict, Waiting};
 pub use server::HttpListener;
 
-/// Seconds since the Unix epoch, for tokens.
+/// Return the seconds since the Unix epoch, for tokens.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,4 +1,4 @@
-//! A body whose pieces are written as they lie in the arrays.
+//! A body whose pieces are written from the memory of the arrays.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,14 +9,14 @@ use arrow_buffer::Buffer;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Bytes of an answer.
+/// The bytes of a response.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     rest: VecDeque<Bytes>,
     length: u64,
 }
 
-/// A buffer, as `Bytes` owns it.
+/// A buffer as an owner for `Bytes`.
 struct Piece(Buffer);
 
 impl AsRef<[u8]> for Piece {

@@ -1,4 +1,4 @@
-//! Calls between the IO thread, where they come in, and the threads that run methods.
+//! The queue of calls between the IO thread, which receives them, and the threads that run methods.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use penstock_io::memory::MemoryPermit;
 
-/// What the application knows of a caller that it has let in. It comes back with the body.
+/// What the application knows about an authenticated caller. It is returned with the body.
 pub type Caller = Box<dyn Any + Send>;
 
-/// What a thread says of a call.
+/// A thread's verdict on a call.
 pub enum Verdict {
-    /// It is answered.
+    /// The call is answered.
     Answered(Response),
-    /// Its caller may call: the body is to be read, and the call comes to a thread again.
+    /// The caller is authenticated: the body is to be read, and then the call is queued again.
     Admitted(Box<Pending>, Caller),
 }
 
@@ -30,29 +30,29 @@ impl fmt::Debug for Verdict {
     }
 }
 
-/// How far a call has come.
+/// The progress of a call.
 pub enum Progress {
-    /// Its body is not read: the caller is to be looked at.
+    /// Its body is not read yet: the caller must be authenticated.
     Head,
-    /// Its body is there, and nobody has looked at the caller.
+    /// Its body was read, but the caller is not authenticated.
     Whole,
-    /// Its body is there, and so is what the application knows of its caller.
+    /// Its body was read, and its caller is authenticated.
     Admitted(Caller),
 }
 
 /// A call that waits for a thread.
 pub struct Waiting {
-    /// What was asked.
+    /// The request.
     pub pending: Box<Pending>,
-    /// How far it has come.
+    /// Its progress.
     pub progress: Progress,
-    /// Who asks, an IP address.
+    /// The caller's IP address.
     pub remote: String,
-    /// What stands behind the question mark.
+    /// The query of the URL.
     pub query: String,
-    /// Where the verdict goes.
+    /// Receives the verdict.
     verdict: oneshot::Sender<Verdict>,
-    /// What the body takes of the budget.
+    /// The body's memory permit.
     room: Option<MemoryPermit>,
 }
 
@@ -74,12 +74,12 @@ impl Waiting {
         (Self { pending, progress, remote, query, verdict, room }, spoken)
     }
 
-    /// The request, how far it has come, and where the verdict goes. The room of the body is given back with the verdict, or
-    /// when nobody can give one any more: the request, and what was made of it, is dropped first.
+    /// Return the request, its progress, and a function for the verdict. The body's memory is returned with the
+    /// verdict, or when the function is dropped; either way the request and what was made of it are dropped first.
     pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
         let Self { pending, progress, verdict, room, .. } = self;
         let judge = move |said| {
-            // The caller may be gone.
+            // The caller may have disconnected.
             drop(verdict.send(said));
             drop(room);
         };
@@ -93,7 +93,7 @@ struct State {
     closed: bool,
 }
 
-/// First come, first served; beyond its length nobody may wait.
+/// A first-come, first-served queue of limited length.
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -109,7 +109,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `false`: there are too many already, or nobody takes them any more.
+    /// Add a call. `false`: there are too many already, or the queue is closed.
     pub(super) fn push(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         let taken = !state.closed && state.waiting.len() < self.most;
@@ -120,7 +120,7 @@ impl Queue {
         taken
     }
 
-    /// Waits for the next; `None` when it was closed.
+    /// Wait for the next call; `None` once the queue is closed.
     pub(super) fn next(&self) -> Option<Waiting> {
         let mut state = self.state();
         loop {

@@ -1,4 +1,4 @@
-//! The server: connections on the IO thread, calls in a queue.
+//! The server: connections on the IO thread, and a queue of calls.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,16 +30,16 @@ const SERVING: Serving = Serving {
     unsent: None,
     grace: Duration::from_secs(30),
 };
-/// Calls that wait for a thread; those beyond are told to come again.
+/// The most calls that wait for a thread; further ones are told to retry.
 const CALLS: usize = 1_024;
-/// Bodies of so many times the largest one may be in memory before their calls run.
+/// The memory for bodies whose calls do not run yet, as a multiple of the largest body.
 const BODIES: u64 = 4;
-/// Bodies up to this are read whatever the others hold.
+/// Smaller bodies are read whatever memory others hold.
 const SMALL: usize = 64 << 10;
 /// How long a handshake and a head may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that listens. Threads ask it for calls.
+/// A listening server. Threads take calls from it.
 pub struct HttpListener {
     server: HttpServer,
     shared: Arc<Shared>,
@@ -56,13 +56,13 @@ struct Shared {
     queue: Queue,
     bodies: MemoryBudget,
     counters: Arc<Counters>,
-    /// Whether callers are looked at, before their bodies are read.
+    /// Whether callers are authenticated before their bodies are read.
     authenticates: bool,
 }
 
 impl HttpListener {
-    /// Listens; port 0 picks a free one. Where the application authenticates callers, it does so before their bodies are read.
-    /// Counts requests that never come to a thread; who takes calls counts those that it refuses itself.
+    /// Listen; port 0 picks a free one. If the application authenticates callers, it does so before their bodies are
+    /// read. Requests that never reach a thread are counted here; the application counts those that it refuses.
     pub fn bind(
         service: Arc<Service>,
         listen: SocketAddr,
@@ -84,22 +84,22 @@ impl HttpListener {
         Ok(Self { server, shared })
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// What clients pin, now; `None` without TLS.
+    /// Return the fingerprint that clients pin now; `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }
 
-    /// Waits for the next call; `None` when the server was closed. Any number of threads may wait.
+    /// Wait for the next call; `None` once the server is closed. Any number of threads may wait.
     pub fn next_call(&self) -> Option<Waiting> {
         self.shared.queue.next()
     }
 
-    /// Takes no more connections, waits for the calls that run, and ends.
+    /// Stop accepting connections, wait for running calls, and end.
     pub fn close(&self) -> Result<()> {
         let closed = self.server.close();
         self.shared.queue.close();
@@ -138,7 +138,8 @@ async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Share
     }
 }
 
-/// Has the caller looked at, reads the body, has the method called. The error is the answer of one that got no further.
+/// Have the caller authenticated, read the body, and have the method called. The error is the response to a call that
+/// got no further.
 async fn call(
     mut pending: Box<Pending>,
     body: RequestBody,
@@ -172,7 +173,8 @@ async fn call(
 }
 
 impl Shared {
-    /// Has a thread look at a call. The room of its body goes with it: the call stays where it is when its client leaves.
+    /// Pass a call to a thread and wait for the verdict. The body's memory permit goes along, because the call stays in
+    /// memory even if its client disconnects.
     async fn ask(
         &self,
         pending: Box<Pending>,
@@ -188,7 +190,7 @@ impl Shared {
         verdict.await.map_err(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was dropped"))
     }
 
-    /// Reads a body, with the room that it takes.
+    /// Read a body, and return it with its memory permit.
     async fn read(
         &self,
         pending: &Pending,
@@ -196,14 +198,14 @@ impl Shared {
         peer: SocketAddr,
     ) -> std::result::Result<(Vec<u8>, MemoryPermit), BodyError> {
         let stated = pending.request().headers.get("Content-Length").and_then(|length| length.parse().ok());
-        // A stated length is the limit: so no more room is taken than will be needed.
+        // The stated length becomes the limit, so that no more memory is reserved than needed.
         let most = Limit { name: "body", value: stated.unwrap_or_else(|| self.service.max_body()) };
         let mut room = self.bodies.room(peer.ip(), 0).await?;
         Ok((read_body_within(body, most, &mut room).await?, room))
     }
 }
 
-/// A body that did not come: nobody knows where the next request begins.
+/// Return the response to a body that was incomplete: the start of the next request is unknown.
 fn broken(peer: SocketAddr, why: &str) -> Response<Pieces> {
     tracing::debug!(%peer, why, "a body did not come");
     let mut response = plain(StatusCode::BAD_REQUEST, why);
@@ -216,7 +218,7 @@ fn converted(answer: core::Response) -> Response<Pieces> {
     let mut response = Response::new(Pieces::from(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers.iter() {
-        // A value of a method's own that no header can have is left out.
+        // A header from a method is left out if HTTP does not allow its value.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             response.headers_mut().append(name, value);
         }

@@ -4,11 +4,11 @@ use penstock_wire::Truncated;
 use crate::ipc::DEEPEST;
 use crate::shm_layout::{MOST, VERSION};
 
-/// What does not parse.
+/// What cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer bytes are there than a field has.
+    /// There are fewer bytes than a field needs.
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// The connection ended while an answer was awaited.
@@ -29,10 +29,10 @@ pub enum Malformed {
         /// What zstd said.
         reason: String,
     },
-    /// A message ends before its length.
+    /// A message ends before its length prefix.
     #[error("half a prefix")]
     Prefix,
-    /// A message begins with other bytes than ff ff ff ff.
+    /// A message does not begin with ff ff ff ff.
     #[error("an IPC message begins with {0:02x?}, not with ff ff ff ff")]
     Continuation([u8; 4]),
     /// The head of a message.
@@ -47,10 +47,10 @@ pub enum Malformed {
     /// A body that this machine cannot address.
     #[error("a body beyond the memory of this machine")]
     BodyMemory,
-    /// A message goes on behind the memory that it is in.
+    /// A message extends beyond the memory that holds it.
     #[error("an IPC message ends behind its memory")]
     MessageEnd,
-    /// A message that was made here is shorter than its head says.
+    /// A message made by this crate is shorter than its head says.
     #[error("a message that is shorter than its head says")]
     MessageLength,
     /// A table of flatbuffers.
@@ -59,13 +59,13 @@ pub enum Malformed {
     /// An offset of flatbuffers.
     #[error("an offset leads out of its IPC message")]
     Offset,
-    /// A message that streams do not have.
+    /// A message type that streams do not have.
     #[error("an IPC stream with a message of type {0:?}")]
     MessageType(MessageHeader),
-    /// The end of a stream where none is.
+    /// The end of a stream outside a stream.
     #[error("the end of a stream that never began")]
     UnexpectedEnd,
-    /// A batch where no stream is.
+    /// A batch outside a stream.
     #[error("a batch before the schema of its stream")]
     NoStream,
     /// A schema message.
@@ -77,7 +77,7 @@ pub enum Malformed {
     /// The byte order of a schema.
     #[error("a schema that is not little-endian")]
     Endianness,
-    /// A type within too many others.
+    /// A type that is nested too deeply.
     #[error("a schema nests deeper than {DEEPEST} types")]
     Nesting,
     /// The type of a field.
@@ -99,7 +99,7 @@ pub enum Malformed {
     /// A dictionary message.
     #[error("no dictionary")]
     NoDictionary,
-    /// A dictionary of no column.
+    /// A dictionary that belongs to no column.
     #[error("a dictionary with the unknown ID {0}")]
     DictionaryId(i64),
     /// A dictionary message.
@@ -120,11 +120,11 @@ pub enum Malformed {
     /// A column is not as long as its batch.
     #[error("column {column:?} has {length} rows, its batch {rows}")]
     ColumnLength {
-        /// The column.
+        /// The name of the column.
         column: String,
         /// Its rows.
         length: usize,
-        /// Those of its batch.
+        /// The rows of its batch.
         rows: usize,
     },
     /// The length of a batch or an array.
@@ -160,13 +160,13 @@ pub enum Malformed {
     /// A structure.
     #[error("not a structure")]
     NoStructure,
-    /// An array that Arrow does not take.
+    /// An array that Arrow rejects.
     #[error("{reason}")]
     Array {
         /// What Arrow said.
         reason: String,
     },
-    /// A pointer leads to memory without a batch.
+    /// A pointer leads to memory that holds no batch.
     #[error("shared memory without a batch")]
     NoSharedBatch,
     /// A number of a pointer into shared memory.
@@ -184,16 +184,16 @@ pub enum Malformed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentHeader {
-    /// It is that of something else.
+    /// It is the header of another format.
     #[error("it does not begin with VGIS")]
     Magic,
-    /// It is of another version.
+    /// It has another version.
     #[error("version {0}, expected {VERSION}")]
     Version(u32),
-    /// It is that of a segment of another size.
+    /// It belongs to a segment of another size.
     #[error("data_size is {data} in a segment of {size} bytes")]
     Size {
-        /// Bytes of data that it says.
+        /// The bytes of data that it states.
         data: u64,
         /// Bytes of the segment.
         size: u64,

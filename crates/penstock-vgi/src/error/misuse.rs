@@ -10,16 +10,16 @@ pub enum Misuse {
     /// An input or an answer without a stream.
     #[error("no stream is open")]
     NoStream,
-    /// An input before the answer to the last one, or behind the end.
+    /// An input before the answer to the previous one, or after the end.
     #[error("the last input has no answer yet, or the stream was closed")]
     EarlyInput,
-    /// An input of another schema than the first one.
+    /// An input with another schema than the first one.
     #[error("all inputs of a stream have one schema")]
     InputSchema,
     /// A second answer to an input.
     #[error("an input is answered with one batch")]
     TwoBatches,
-    /// A batch that was not asked for.
+    /// A resolved batch that was not requested.
     #[error("nothing was pointed at")]
     NoPointer,
     /// A reply without a call.
@@ -34,10 +34,10 @@ pub enum Misuse {
     /// A second answer to a call.
     #[error("the call was answered")]
     Answered,
-    /// URLs that were not asked for.
+    /// URLs that were not requested.
     #[error("nobody has asked for URLs")]
     NoUrlCall,
-    /// A request that is to lie elsewhere has no batch.
+    /// A request whose body is to be stored elsewhere has no batch.
     #[error("a request without a batch")]
     NoBatch,
     /// A batch before the schema of its stream.
@@ -49,7 +49,7 @@ pub enum Misuse {
         /// What Arrow said.
         reason: String,
     },
-    /// Arrow has no message for it.
+    /// A batch that Arrow cannot encode.
     #[error("a batch that cannot be written: {reason}")]
     Batch {
         /// What Arrow said.
@@ -61,10 +61,10 @@ pub enum Misuse {
     /// Two methods of a protocol have one name.
     #[error("two methods are called {0:?}")]
     MethodName(String),
-    /// A batch that describes no protocol.
+    /// A batch that does not describe a protocol.
     #[error("a description has a column {0}")]
     NoColumn(String),
-    /// A batch that describes a protocol in other types.
+    /// A description whose columns have other types.
     #[error("the columns of a description have other types")]
     ColumnTypes,
     /// The prefix of a service's paths.

@@ -10,12 +10,13 @@ pub use malformed::{Malformed, SegmentHeader};
 pub use misuse::Misuse;
 pub use violation::Violation;
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by whose fault it is. After an error of a kind other than [`ErrorKind::Misuse`] a connection is over.
+/// What went wrong, by whose fault it is. After an error of a kind other than [`ErrorKind::Misuse`] the connection must
+/// be closed.
 ///
-/// A method or a request is answered with a [`Failure`](crate::Failure) instead.
+/// Failures of a method or a request are answered with a [`Failure`](crate::Failure) instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,16 +29,16 @@ pub enum Error {
     /// A limit was exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
-    /// A compressed body is larger than it may be.
+    /// A compressed body is larger than allowed.
     #[error("a zstd body inflates to more than {limit} bytes")]
     Inflated {
-        /// Bytes that it may have.
+        /// The most bytes allowed.
         limit: u64,
     },
-    /// A batch that lies elsewhere is larger than it may be.
+    /// An external batch is larger than allowed.
     #[error("an external batch has more than {limit} bytes")]
     External {
-        /// Bytes that it may have.
+        /// The most bytes allowed.
         limit: u64,
     },
     /// A column of a batch cannot be read.
@@ -48,7 +49,7 @@ pub enum Error {
         /// Why not.
         source: Box<Error>,
     },
-    /// The compressor gave up, which is the machine's fault.
+    /// The compressor failed, through no fault of the input.
     #[error("a body cannot be compressed: {reason}")]
     Compression {
         /// What the compressor said.

@@ -1,17 +1,17 @@
-/// Which rule the peer broke.
+/// The rule that the peer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A client's bytes where no request and no stream is.
+    /// Bytes of a client outside a request and a stream.
     #[error("the client has sent what no request and no stream is")]
     Request,
     /// A client that does not wait for its answers.
     #[error("the client has sent an input before the answer to the last one")]
     EarlyInput,
-    /// A server's batch where no call is open.
+    /// A server's batch without an open call.
     #[error("the server has sent a batch that nobody asked for")]
     UnexpectedBatch,
-    /// A server's end of a stream where no call is open.
+    /// A server's end of a stream without an open call.
     #[error("the server has ended a stream that nobody asked for")]
     UnexpectedEnd,
     /// A server's second answer to an input.
@@ -26,10 +26,10 @@ pub enum Violation {
     /// An answer over HTTP to a call with a header.
     #[error("the answer to a stream with a header has none")]
     NoHttpHeader,
-    /// An answer over HTTP that points into shared memory.
+    /// An answer over HTTP with a pointer into shared memory.
     #[error("an answer over HTTP that lies in shared memory, of which there is none")]
     HttpPointer,
-    /// An answer over HTTP in a coding that the request does not accept.
+    /// An answer over HTTP in a coding that the request did not accept.
     #[error("an answer that is coded as {0:?}, which was not asked for")]
     Coding(String),
     /// An answer with upload URLs.
@@ -38,9 +38,9 @@ pub enum Violation {
     /// A pointer into shared memory.
     #[error("a pointer to {length} bytes at {offset} leads to no region of the segment")]
     Region {
-        /// Where it leads.
+        /// The offset of the pointer.
         offset: u64,
-        /// Bytes there.
+        /// The length of the pointer.
         length: u64,
     },
     /// A batch in shared memory.
@@ -49,24 +49,24 @@ pub enum Violation {
     /// A pointer to an external batch.
     #[error("the pointer to an external batch is no UTF-8")]
     Location,
-    /// What is behind a pointer is not what was put there.
+    /// The bytes behind a pointer are not those that were stored.
     #[error("the SHA-256 of an external batch is {actual}, and its pointer says {expected}")]
     Digest {
-        /// The checksum of what was fetched, in hex.
+        /// The checksum of the fetched bytes, in hex.
         actual: String,
-        /// That of the pointer.
+        /// The checksum in the pointer.
         expected: String,
     },
-    /// More than a stream is behind a pointer.
+    /// There is more than one stream behind a pointer.
     #[error("an external batch is one IPC stream, and there are more")]
     ExternalStreams,
-    /// More than a batch is behind a pointer.
+    /// There is more than one batch behind a pointer.
     #[error("there is more than one batch behind a pointer")]
     ExternalBatches,
-    /// No batch is behind a pointer.
+    /// There is no batch behind a pointer.
     #[error("there is no batch behind a pointer")]
     NoExternalBatch,
-    /// A pointer is behind a pointer.
+    /// There is a pointer behind a pointer.
     #[error("redirect loop: there is a pointer behind a pointer")]
     RedirectLoop,
     /// A batch behind a pointer.

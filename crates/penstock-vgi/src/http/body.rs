@@ -1,4 +1,4 @@
-//! Bodies: zstd in and out, whole streams of IPC.
+//! Bodies: zstd compression, and complete IPC streams.
 
 use std::io::{Read, Write};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Malformed, Result};
 /// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
 const WINDOW: u32 = 27;
 
-/// The bytes of a zstd body. They are counted while they come, and those beyond the limit are an error.
+/// Inflate a zstd body. The bytes are counted as they are produced, and exceeding the limit is an error.
 pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Malformed::Zstd { reason: error.to_string() };
     let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(malformed)?;
@@ -20,12 +20,12 @@ pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     Ok(inflated)
 }
 
-/// Of a body that is longer so much is compressed by itself first, out of its middle.
+/// Of a longer body, a sample of this length from the middle is compressed first, as a test.
 const SAMPLE: usize = 64 << 10;
-/// What becomes smaller by less than one part in so many is not worth its time.
+/// The smallest gain that is worth compressing: one part in so many.
 const GAIN: usize = 8;
 
-/// The pieces as one zstd frame; `None` where that is hardly smaller, as of numbers that were measured.
+/// Compress the pieces into one zstd frame; `None` if that is hardly smaller, as with measured numbers.
 pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
     let failed = |error: std::io::Error| Error::Compression { reason: error.to_string() };
     let worth = |bytes: &[u8], of: usize| bytes.len() <= of.saturating_sub(of / GAIN);
@@ -79,7 +79,7 @@ mod tests {
         for bytes in [4 << 10, 1 << 20] {
             assert_eq!(compress(&[&[0; 100], &noise(bytes)], 3), Ok(None), "{bytes}");
         }
-        // The largest piece is what is tried.
+        // The sample comes from the largest piece.
         let made = compress(&[&noise(64 << 10), &[0; 1 << 20]], 3).expect("zstd works").expect("compressible");
         assert!(made.len() < 100 << 10);
     }

@@ -31,20 +31,20 @@ pub enum Kind {
     UploadUrls,
 }
 
-/// What a stream goes on with.
+/// The state from which a stream continues.
 #[derive(Debug)]
 pub struct Resumed {
-    /// The state, as it was given to [`Call::finish`].
+    /// The state, as it was passed to [`Call::finish`].
     pub state: Vec<u8>,
-    /// What names the stream; dialect 0.10 alone has it.
+    /// The ID of the stream; only dialect 0.10 has one.
     pub stream_id: String,
     /// The output schema.
     pub output: SchemaRef,
     /// The input schema.
     pub input: SchemaRef,
-    /// The input, in its schema; of a stream that was cancelled as it came.
+    /// The input, in its schema; for a cancelled stream, as it was received.
     pub batch: Batch,
-    /// The client wants no more.
+    /// Whether the client cancels the stream.
     pub cancelled: bool,
 }
 
@@ -62,7 +62,7 @@ struct Open {
     encoder: Encoder,
     output: SchemaRef,
     input: SchemaRef,
-    /// The batch of an exchange waits for the token that goes with it.
+    /// The batch of an exchange, which waits for the token that is sent with it.
     held: Option<Batch>,
     /// The token, once it is known.
     token: Option<(&'static [u8], Vec<u8>)>,
@@ -73,15 +73,15 @@ struct Open {
 pub struct Call {
     service: Arc<Service>,
     asked: Request,
-    /// Which endpoint it came by.
+    /// The endpoint of the call.
     pub kind: Kind,
     /// Its ID.
     pub request_id: String,
-    /// What is called, with what.
+    /// The method and its arguments.
     pub request: request::Request,
-    /// What an exchange goes on with.
+    /// The state of the stream, for an exchange.
     pub resumed: Option<Resumed>,
-    /// How many URLs are asked for.
+    /// How many URLs are requested.
     pub urls: usize,
     identity: Identity,
     stream_id: String,
@@ -122,29 +122,29 @@ impl Call {
         }
     }
 
-    /// The method.
+    /// Return the method.
     pub fn method(&self) -> Option<&Method> {
         self.service.protocol.method(self.request.method)
     }
 
-    /// Appends a field to the answer.
+    /// Add a header to the answer.
     pub fn add_header(&mut self, name: &str, value: &str) {
         self.fields.push((name.to_owned(), value.to_owned()));
     }
 
-    /// A message in front of the next batch.
+    /// Add a log message before the next batch.
     pub fn log(&mut self, log: Log) {
         self.logs.push(log);
     }
 
-    /// The messages that wait for the next batch, as batches of its schema: who stores that batch elsewhere stores them
-    /// with it, and then [`forget_logs`](Self::forget_logs).
+    /// Return the log messages that wait for the next batch, as batches of its schema. A caller that stores that batch
+    /// elsewhere stores them with it, and then calls [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let metadata = self.logs.iter().map(|log| log.metadata(&self.service.config.server_id, &self.request_id));
         metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
     }
 
-    /// The messages that wait are elsewhere.
+    /// Discard the waiting log messages, because they were stored elsewhere.
     pub fn forget_logs(&mut self) {
         self.logs.clear();
     }
@@ -164,7 +164,7 @@ impl Call {
         self.service.dress(response, &self.asked, Some(self.request_id.clone()))
     }
 
-    /// Answers a unary call.
+    /// Answer a unary call.
     pub fn reply(&mut self, result: &Batch) -> Result<Response> {
         let State::Called = self.state else { return Err(Misuse::Answered.into()) };
         let mut encoder = Encoder::new(&result.schema)?;
@@ -174,7 +174,7 @@ impl Call {
         Ok(self.respond(200))
     }
 
-    /// Answers with URLs.
+    /// Answer with URLs.
     pub fn reply_urls(&mut self, urls: &[UploadUrl]) -> Result<Response> {
         if self.kind != Kind::UploadUrls {
             return Err(Misuse::NoUrlCall.into());
@@ -182,7 +182,7 @@ impl Call {
         self.reply(&uploads::answer(urls))
     }
 
-    /// Answers with an error: `params` says that what the client sent is at fault, and not the method.
+    /// Answer with an error. `params` means that the client's input is at fault, not the method.
     pub fn fail(&mut self, params: bool, failure: &Failure) -> Result<Response> {
         let status = self.status(params, failure);
         match std::mem::replace(&mut self.state, State::Done) {
@@ -200,7 +200,8 @@ impl Call {
             }
             State::Open(open) => {
                 let Open { encoder, output, producer, .. } = *open;
-                // The package says 200 of a producer that fails after its beginning, as its batches are good.
+                // The reference package answers 200 for a producer that fails after its first batch, because its
+                // batches are valid.
                 let inline = producer && self.service.config.dialect == Dialect::V0_10;
                 self.end_with(encoder, &output, failure)?;
                 Ok(self.respond(if inline { 200 } else { status }))
@@ -225,8 +226,8 @@ impl Call {
         if params || theirs { 400 } else { 500 }
     }
 
-    /// Opens the answer of a stream, and writes its header. What a `producer` emits is written at once; what an exchange
-    /// emits goes with its token.
+    /// Open the answer of a stream, and write its header. Batches of a `producer` are written immediately; those of an
+    /// exchange are sent with the token.
     pub fn open(
         &mut self,
         output: &SchemaRef,
@@ -247,7 +248,7 @@ impl Call {
         Ok(())
     }
 
-    /// The next batch of the answer.
+    /// Add the next batch to the answer.
     pub fn emit(&mut self, batch: Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if !open.producer {
@@ -264,7 +265,7 @@ impl Call {
         open.encoder.batch(&batch, &mut self.out)
     }
 
-    /// Whether a producer may go on in this answer.
+    /// Return whether a producer may add more to this answer.
     pub fn room(&self) -> bool {
         let Config { dialect, fills, max_stream_response_bytes, .. } = &self.service.config;
         if *dialect == Dialect::V0_10 && !fills && max_stream_response_bytes.is_none() {
@@ -273,7 +274,7 @@ impl Call {
         (self.out.len() as u64) < max_stream_response_bytes.unwrap_or(Config::ANSWER)
     }
 
-    /// Ends the answer: with a state the client may go on. `now` is in seconds since the Unix epoch.
+    /// End the answer; with a state the client may continue the stream. `now` is in seconds since the Unix epoch.
     pub fn finish(&mut self, state: Option<Vec<u8>>, now: u64) -> Result<Response> {
         if let Some(state) = state {
             self.seal(state, now)?;
@@ -281,7 +282,7 @@ impl Call {
         self.close()
     }
 
-    /// Makes the token with which the client may go on; the batch of an exchange has it from here on.
+    /// Make the token with which the client may continue; from here on it is part of the batch of an exchange.
     pub fn seal(&mut self, state: Vec<u8>, now: u64) -> Result<()> {
         let State::Open(open) = &self.state else { return Err(Misuse::NoStream.into()) };
         let (name, value) = self.token(state, &open.output, &open.input, now)?;
@@ -293,12 +294,12 @@ impl Call {
         Ok(())
     }
 
-    /// Whether batches are written at once.
+    /// Return whether batches are written immediately.
     pub fn produces(&self) -> bool {
         matches!(&self.state, State::Open(open) if open.producer)
     }
 
-    /// The batch of an exchange, which goes with the end of the answer.
+    /// Return the batch of an exchange, which is sent with the end of the answer.
     pub fn held(&self) -> Option<&Batch> {
         match &self.state {
             State::Open(open) => open.held.as_ref(),
@@ -306,14 +307,14 @@ impl Call {
         }
     }
 
-    /// The batch of an exchange is elsewhere: a pointer goes in its place, and has the token as well.
+    /// Replace the batch of an exchange, which is stored elsewhere, by a pointer, which also carries the token.
     pub fn replace_held(&mut self, pointer: Batch) {
         if let State::Open(open) = &mut self.state {
             open.held = Some(pointer);
         }
     }
 
-    /// Ends the answer.
+    /// End the answer.
     pub fn close(&mut self) -> Result<Response> {
         let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
             return Err(Misuse::NoStream.into());
@@ -336,7 +337,7 @@ impl Call {
         Ok(self.respond(200))
     }
 
-    /// The key and the value of a token, as the dialect has them.
+    /// Return the key and the value of a token in the form of the dialect.
     fn token(
         &self,
         state: Vec<u8>,

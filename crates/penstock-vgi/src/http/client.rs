@@ -1,4 +1,4 @@
-//! A caller's bodies, and what an answer says.
+//! Request bodies of a client, and the content of responses.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 use crate::request;
 
-/// How much of an answer that is no Arrow an error shows.
+/// How many bytes of a response that is not Arrow an error message shows.
 const SHOWN: usize = 200;
 
-/// What a stream goes on with: opaque, and sent back under the key that it came with.
+/// The token of a stream: opaque, and sent back under the key with which it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamToken {
     name: &'static [u8],
@@ -25,7 +25,7 @@ pub struct StreamToken {
 }
 
 impl StreamToken {
-    /// Takes the token out of a batch's metadata, if there is one.
+    /// Take the token out of a batch's metadata, if there is one.
     pub fn take(metadata: &mut Metadata) -> Option<Self> {
         [key::STREAM_STATE, key::STREAM_STATE_B64]
             .into_iter()
@@ -33,14 +33,15 @@ impl StreamToken {
     }
 }
 
-/// The body that calls a method.
+/// Return the body that calls a method.
 pub fn request_body(method: &str, params: Batch, metadata: Metadata) -> Result<Output> {
     let mut out = Output::new();
     request::write(method, params, metadata, &mut out)?;
     Ok(out)
 }
 
-/// The body that goes on with a stream: an input, or the empty batch of a producer's tick; `cancel` ends it.
+/// Return the body that continues a stream: an input, or the empty batch of a producer's tick; `cancel` ends the
+/// stream.
 pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Result<Output> {
     batch.metadata.set(token.name, token.value.clone());
     if cancel {
@@ -52,32 +53,32 @@ pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Res
     Ok(out)
 }
 
-/// What an answer is to.
+/// The request that a response answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// A unary call, the beginning of a stream, or the tick of a producer.
+    /// A unary call, the start of a stream, or the tick of a producer.
     Call,
-    /// The beginning of a stream whose header comes first.
+    /// The start of a stream that begins with a header.
     Header,
-    /// An input: the batch with the token is the answer to it, also without rows.
+    /// An input: the batch with the token is its answer, even without rows.
     Input,
 }
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Debug, Default)]
 pub struct Answered {
     /// The header of a stream that was opened.
     pub header: Option<Batch>,
-    /// Messages, batches, and at most one failure, which is the last.
+    /// Log messages, batches, and at most one failure, which comes last.
     pub answers: VecDeque<Answer>,
-    /// What the stream goes on with.
+    /// The token with which the stream continues.
     pub token: Option<StreamToken>,
 }
 
 impl Answered {
-    /// An answer that is a failure.
+    /// Return a response that is a failure.
     fn failed(kind: &str, message: &str) -> Self {
-        // A failure that no server has written has no class before its text.
+        // A failure that no server has written has no class name before its text.
         let failure = Failure { message: message.to_owned(), traceback: String::new(), ..Failure::new(kind, message) };
         Self { answers: VecDeque::from([Answer::Failed(failure)]), ..Self::default() }
     }
@@ -99,7 +100,7 @@ impl Answered {
     }
 }
 
-/// Reads an answer.
+/// Read a response.
 pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result<Answered> {
     let status = response.status;
     if status == 401 {
@@ -137,7 +138,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
     Ok(answered)
 }
 
-/// The body as it was before it was coded; what came in one piece stays where it is.
+/// Return the decompressed body; a body in one piece is not copied.
 fn plain(response: &Response, limits: &Limits) -> Result<Buffer> {
     let bytes = match response.body.as_slice() {
         [whole] => whole.clone(),

@@ -1,4 +1,4 @@
-//! What a service over HTTP is made with, and what it is where nobody says otherwise.
+//! The configuration of a service over HTTP, and its defaults.
 
 use std::sync::Arc;
 
@@ -6,65 +6,66 @@ use crate::describe::Description;
 use crate::limits::Limits;
 use crate::protocol::Dialect;
 
-/// What a service over HTTP is made with.
+/// The configuration of a service over HTTP.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What names this server in answers: 12 hex digits.
+    /// The ID of this server in answers: 12 hex digits.
     pub server_id: String,
-    /// Whose rules it follows.
+    /// The dialect of the protocol.
     pub dialect: Dialect,
-    /// What `__describe__` answers, if it does.
+    /// The answer to `__describe__`, if the service has one.
     pub description: Option<Arc<Description>>,
-    /// What a batch may have.
+    /// The limits of batches.
     pub limits: Limits,
-    /// Where the IDs of requests that have none begin; random.
+    /// The random seed for the IDs of requests without one.
     pub seed: u64,
-    /// What stands before the methods' names: `/vgi`, or nothing.
+    /// The prefix of the paths: `/vgi`, or empty.
     pub prefix: String,
-    /// The key of tokens; a fleet shares one.
+    /// The key of tokens; all servers of a fleet share one.
     pub signing_key: Vec<u8>,
-    /// How many seconds a token is good for; 0 is for ever.
+    /// How many seconds a token is valid; 0 means no expiry.
     pub token_ttl: u64,
-    /// How many bytes a body may have, compressed or not; clients are told if it is there.
+    /// The most bytes of a body, compressed or not. If set, clients are told.
     pub max_request_bytes: Option<u64>,
-    /// How many bytes an answer of a producer has before it is cut.
+    /// The size after which the answer of a producer is cut off.
     pub max_stream_response_bytes: Option<u64>,
-    /// A producer fills its answers, also in dialect 0.10, because something limits them.
+    /// Whether a producer fills its answers in dialect 0.10 too, because some other limit ends them.
     pub fills: bool,
-    /// The level of zstd for clients that take it; `None` is never.
+    /// The zstd level for clients that accept it; `None` disables compression.
     pub compression_level: Option<i32>,
-    /// Pages of which origins may call; `*` is all of them.
+    /// The origins whose pages may call; `*` allows all.
     pub cors_origins: Vec<String>,
-    /// How many seconds a browser may keep that.
+    /// How many seconds a browser may cache that.
     pub cors_max_age: Option<u64>,
-    /// `GET PREFIX/health`.
+    /// Whether to serve `GET PREFIX/health`.
     pub health: bool,
-    /// `GET PREFIX`.
+    /// Whether to serve `GET PREFIX`.
     pub landing_page: bool,
-    /// `GET PREFIX/describe`, where the service is described.
+    /// Whether to serve `GET PREFIX/describe`, where the service is described.
     pub describe_page: bool,
-    /// A page says that there is nothing, instead of a line.
+    /// Whether a missing path is answered with a page instead of a line of text.
     pub not_found_page: bool,
-    /// Where the service's source is, for its pages.
+    /// The URL of the service's source code, for its pages.
     pub repo_url: Option<String>,
-    /// Pages are for callers who were let in.
+    /// Whether pages require authentication.
     pub guarded_pages: bool,
-    /// Paths, without the prefix, whose GET who serves answers.
+    /// Paths, without the prefix, whose GET the application answers.
     pub own_pages: Vec<String>,
-    /// `POST PREFIX/__upload_url__/init`: clients may ask where to put what is too large for a request.
+    /// Whether to serve `POST PREFIX/__upload_url__/init`, where clients get URLs for requests that are too large.
     pub upload_urls: bool,
-    /// How large what is put there may be; clients are told.
+    /// The most bytes of an upload. If set, clients are told.
     pub max_upload_bytes: Option<u64>,
 }
 
 impl Config {
-    /// A body without a limit of its own has this many bytes at most: 256 MiB.
+    /// The default limit of a body: 256 MiB.
     pub const BODY: u64 = 256 << 20;
-    /// An answer of a producer without a limit of its own is cut here: 64 MiB.
+    /// The default size after which the answer of a producer is cut off: 64 MiB.
     pub const ANSWER: u64 = 64 << 20;
 
-    /// A service of the specification's dialect at the root, with its pages for everybody, without CORS, compression, uploads and
-    /// limits of its own. A token is good for an hour, and the IDs of requests begin with the seed 1.
+    /// Make the configuration of a service in the specification's dialect at the root, with public pages and without
+    /// CORS, compression, uploads or additional limits. A token is valid for an hour, and the IDs of requests start
+    /// from seed 1.
     pub fn new(server_id: impl Into<String>, signing_key: impl Into<Vec<u8>>) -> Self {
         Self {
             server_id: server_id.into(),

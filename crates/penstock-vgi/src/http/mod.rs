@@ -1,4 +1,4 @@
-//! vgi-rpc over HTTP (section 10), without IO: a request in, an answer out.
+//! vgi-rpc over HTTP (section 10), without IO: it turns a request into a response.
 //!
 //! ```text
 //!  request ─▶ Service::begin ─┬─▶ Done: pages, health, capabilities, 404, 405, 413, 415
@@ -24,45 +24,45 @@ pub use config::Config;
 pub use service::{Begun, Pending, Service};
 pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};
 
-/// The content type of all requests and of all answers that are Arrow.
+/// The content type of all requests, and of all responses that are Arrow.
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
-/// Dialect 0.10: the answer is an error although its status is 200.
+/// Dialect 0.10: the response is an error although its status is 200.
 pub const RPC_ERROR: &str = "X-VGI-RPC-Error";
-/// The largest request body that a server takes.
+/// The largest request body that a server accepts.
 pub const MAX_REQUEST_BYTES: &str = "VGI-Max-Request-Bytes";
-/// Whether a server gives URLs to which requests may be put.
+/// Whether a server issues URLs for uploading requests.
 pub const UPLOAD_URLS: &str = "VGI-Upload-URL-Support";
-/// How large what is put there may be.
+/// The most bytes of an upload.
 pub const MAX_UPLOAD_BYTES: &str = "VGI-Max-Upload-Bytes";
-/// What correlates a request and its answer.
+/// The ID that correlates a request with its response.
 pub const REQUEST_ID: &str = "X-Request-ID";
 
-/// Header fields in the order of the wire; their names have no case.
+/// Headers in the order of the wire; their names are case-insensitive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// No fields.
+    /// Make an empty list.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The first value of a name.
+    /// Return the first value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Appends a field.
+    /// Append a field.
     pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.push((name.into(), value.into()));
     }
 
-    /// The fields.
+    /// Return the fields.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether a field that is a list has a word.
+    /// Return whether a header that is a list contains a word.
     fn lists(&self, name: &str, word: &str) -> bool {
         self.0.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).any(|(_, value)| {
             value.split(',').any(|each| {
@@ -79,7 +79,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// A request, as a web server hands it over.
+/// A request, as a web server passes it in.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// `POST`, ...
@@ -88,7 +88,7 @@ pub struct Request {
     pub path: String,
     /// Its fields.
     pub headers: Headers,
-    /// The body, or its beginning: one byte more than the limit says that it is too large.
+    /// The body or its beginning; one byte more than the limit means that it is too large.
     pub body: Vec<u8>,
 }
 
@@ -97,9 +97,9 @@ pub struct Request {
 pub struct Response {
     /// 200, ...
     pub status: u16,
-    /// Its fields, the length apart.
+    /// Its headers, without the length.
     pub headers: Headers,
-    /// The body in pieces, large ones as they lie in the arrays.
+    /// The body in pieces; large ones share the memory of the arrays.
     pub body: Vec<Buffer>,
 }
 
@@ -109,17 +109,17 @@ impl Response {
         Self { status, headers, body: vec![Buffer::from_vec(text.into())] }
     }
 
-    /// How many bytes the body has.
+    /// Return how many bytes the body has.
     pub fn len(&self) -> usize {
         self.body.iter().map(Buffer::len).sum()
     }
 
-    /// Whether there is no body.
+    /// Return whether there is no body.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The body in one piece.
+    /// Return the body as one piece.
     pub fn concat(&self) -> Vec<u8> {
         self.body.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
     }

@@ -1,4 +1,4 @@
-//! What people see who open a service in a browser.
+//! The pages of a service for people with a browser.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ fn page(status: u16, title: &str, body: &str) -> Response {
 }
 
 fn source(config: &Config) -> String {
-    // What is no web address is not made a link.
+    // Only a web address becomes a link.
     let web = config.repo_url.as_deref().filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     web.map_or_else(String::new, |url| format!("<p><a href=\"{}\">Source</a></p>\n", escape(url)))
 }
@@ -72,7 +72,7 @@ pub(super) fn describe(config: &Config, protocol: &Protocol) -> Response {
     page(200, protocol.name(), &body)
 }
 
-/// There is nothing at this path.
+/// Return the response for a path without content.
 pub(super) fn not_found(config: &Config, protocol: &str) -> Response {
     if !config.not_found_page {
         return Response::text(404, "text/plain; charset=utf-8", "there is nothing here\n");
@@ -82,7 +82,7 @@ pub(super) fn not_found(config: &Config, protocol: &str) -> Response {
     page(404, "404: there is nothing here", &body)
 }
 
-/// Dialect 0.10: the caller is not let in.
+/// Return the page for a caller without authorization, in dialect 0.10.
 pub(super) fn unauthorized(message: &str) -> Response {
     page(401, "401: unauthorized", &format!("<p>{}</p>\n", escape(message)))
 }

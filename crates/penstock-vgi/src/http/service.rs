@@ -1,4 +1,4 @@
-//! What a path is, and what is answered without a method.
+//! The meaning of paths, and the responses that need no method.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,14 +26,14 @@ use crate::protocol::{DESCRIBE, Dialect, MethodKind, Protocol};
 use crate::request::{self, Parsed, Rejected};
 use crate::token::{Identity, Refused, Signer, Token};
 
-/// Answers that are shorter are not worth compressing.
+/// Shorter responses are not worth compressing.
 const WORTH: usize = 1 << 10;
-/// IDs of requests that are longer, or not plain text, are replaced.
+/// Longer request IDs, and those that are not plain text, are replaced.
 const LONGEST_ID: usize = 128;
-/// How long a client may keep what a server is capable of, in seconds.
+/// How long a client may cache the server's capabilities, in seconds.
 const KEEP: &str = "public, max-age=300";
 
-/// A service: it is one for all requests, and has no state but a counter.
+/// A service. One value handles all requests, and its only state is a counter.
 pub struct Service {
     pub(super) protocol: Arc<Protocol>,
     pub(super) config: Config,
@@ -41,31 +41,31 @@ pub struct Service {
     requests: AtomicU64,
 }
 
-/// What becomes of a request.
+/// The result of beginning a request.
 pub enum Begun {
-    /// It is answered.
+    /// The request has its response.
     Done(Response),
-    /// It wants a method, once it is known who asks.
+    /// The request calls a method, once the caller is authenticated.
     Call(Box<Pending>),
 }
 
-/// A request for a method, of a caller who is not known yet.
+/// A request for a method, from a caller that is not authenticated yet.
 pub struct Pending {
     service: Arc<Service>,
     request: Request,
     method: String,
     kind: Kind,
     request_id: String,
-    /// What the body begins with, once somebody has looked.
+    /// The first batch of the body, once it was decoded.
     first: Option<std::result::Result<Batch, Refusal>>,
     page: Option<Page>,
 }
 
-/// What a GET gets in place of a method's answer.
+/// The page that a GET gets in place of a method's answer.
 enum Page {
-    /// It is there, for callers who are let in.
+    /// A page that is ready, for authenticated callers.
     Made(Response),
-    /// Who serves makes it.
+    /// A page that the application makes.
     Own,
 }
 
@@ -79,7 +79,7 @@ enum Route<'p> {
 }
 
 impl Service {
-    /// A service with its options.
+    /// Make a service from its configuration.
     pub fn new(protocol: Arc<Protocol>, config: Config) -> Result<Self> {
         let whole = config.prefix.is_empty() || (config.prefix.starts_with('/') && !config.prefix.ends_with('/'));
         if !whole {
@@ -89,12 +89,12 @@ impl Service {
         Ok(Self { protocol, config, signer, requests: AtomicU64::new(0) })
     }
 
-    /// How many bytes a body may have, compressed or not.
+    /// Return the most bytes of a body, compressed or not.
     pub fn max_body(&self) -> u64 {
         self.config.max_request_bytes.unwrap_or(Config::BODY)
     }
 
-    /// What a request wants.
+    /// Begin a request.
     pub fn begin(self: &Arc<Self>, request: Request) -> Begun {
         let given = request.headers.get(REQUEST_ID);
         let plain = |text: &&str| {
@@ -141,7 +141,7 @@ impl Service {
         Response::text(413, "text/plain; charset=utf-8", message)
     }
 
-    /// The page that waits until it is known who asks.
+    /// Return the page to serve after authentication, if there is one.
     fn page(&self, request: &Request) -> Option<Page> {
         let reads = matches!(request.method.as_str(), "GET" | "HEAD");
         if reads && self.config.own_pages.contains(&request.path) {
@@ -150,7 +150,7 @@ impl Service {
         let route = self.route(&request.path);
         let guarded = match route {
             Route::Landing | Route::Describe => reads,
-            // Who may not call is not told either what there is not.
+            // An unauthenticated caller does not learn which paths are missing either.
             Route::Nothing => request.method != "OPTIONS",
             Route::Method(..) | Route::Health | Route::Capabilities => false,
         };
@@ -188,7 +188,7 @@ impl Service {
         }
     }
 
-    /// Whether a content type is Arrow's. The package knows no parameters.
+    /// Return whether a content type is Arrow's. The reference package accepts no parameters.
     fn is_arrow(&self, given: Option<&str>) -> bool {
         let Some(given) = given else { return false };
         match self.config.dialect {
@@ -209,18 +209,18 @@ impl Service {
         id(self.config.seed, self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 
-    /// An error stream as an answer.
+    /// Return a response with an error stream.
     pub(super) fn failure(&self, status: u16, schema: &SchemaRef, failure: &Failure, request_id: &str) -> Response {
         let metadata = failure.metadata(&self.config.server_id, request_id);
         let mut out = Output::new();
         if ipc::stream(schema, [&Batch::empty(schema, metadata)], &mut out).is_err() {
-            // A schema that cannot be written was refused when the method was declared.
+            // A schema that cannot be encoded was rejected when the method was declared.
             return Response::text(500, "text/plain; charset=utf-8", failure.message.clone());
         }
         self.arrow(status, out)
     }
 
-    /// An answer of Arrow. The package has no 500: proxies throw such bodies away.
+    /// Return an Arrow response. The reference package never sends 500, because proxies discard such bodies.
     pub(super) fn arrow(&self, status: u16, mut out: Output) -> Response {
         let mut headers: Headers = [("Content-Type", ARROW)].into_iter().collect();
         let hidden = status == 500 && self.config.dialect == Dialect::V0_10;
@@ -230,7 +230,8 @@ impl Service {
         Response { status: if hidden { 200 } else { status }, headers, body: out.take() }
     }
 
-    /// What every answer has: its ID, what the server takes, what browsers ask for; zstd for who takes it.
+    /// Add what every response has: its ID, the server's capabilities, CORS headers, and zstd for clients that accept
+    /// it.
     pub(super) fn dress(&self, mut response: Response, request: &Request, request_id: Option<String>) -> Response {
         self.compress(&mut response, &request.headers);
         let request_id = request_id.filter(|given| !given.is_empty()).unwrap_or_else(|| self.next_id());
@@ -248,7 +249,7 @@ impl Service {
             response.headers.push("Allow", "GET, POST, OPTIONS");
             response.headers.push("Cache-Control", KEEP);
         }
-        // RFC 9110, 12.5.3: which codings a request to this server may have.
+        // RFC 9110, 12.5.3: the codings that a request to this server may have.
         response.headers.push("Accept-Encoding", "zstd");
         self.allow_origin(&mut response, request);
         response
@@ -264,7 +265,7 @@ impl Service {
             return;
         }
         let pieces: Vec<&[u8]> = response.body.iter().map(Buffer::as_slice).collect();
-        // What cannot be compressed goes as it is.
+        // If compression fails, the body is sent uncompressed.
         let Ok(Some(smaller)) = body::compress(&pieces, level) else { return };
         response.body = vec![smaller.into()];
         response.headers.push(if own { "X-VGI-Content-Encoding" } else { "Content-Encoding" }, "zstd");
@@ -296,22 +297,22 @@ impl Service {
 }
 
 impl Pending {
-    /// The request, for who looks at its caller.
+    /// Return the request, for authentication.
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Whether a page is asked for that who serves makes.
+    /// Return whether the request is for a page that the application makes.
     pub const fn wants_own_page(&self) -> bool {
         matches!(self.page, Some(Page::Own))
     }
 
-    /// Whether a page is asked for, and no method.
+    /// Return whether the request is for a page, not for a method.
     pub const fn wants_page(&self) -> bool {
         self.page.is_some()
     }
 
-    /// Takes the body, which may come after it is known who calls; the answer to one that is too large is the error.
+    /// Add the body, which may arrive after authentication. Fails with the response to a body that is too large.
     pub fn receive(mut self: Box<Self>, body: Vec<u8>) -> std::result::Result<Box<Self>, Response> {
         if body.len() as u64 > self.service.max_body() {
             return Err(self.too_large());
@@ -320,18 +321,18 @@ impl Pending {
         Ok(self)
     }
 
-    /// The answer to a body that is longer than it may be.
+    /// Return the response to a body that is too large.
     pub fn too_large(self) -> Response {
         let response = self.service.too_large();
         self.done(response)
     }
 
-    /// An answer that is no method's.
+    /// Return a response that does not come from a method.
     pub fn respond(self, response: Response) -> Response {
         self.done(response)
     }
 
-    /// The caller is not let in.
+    /// Return the response to a caller that is not authorized.
     pub fn unauthorized(self, message: &str, challenge: Option<&str>) -> Response {
         let mut response = match self.service.config.dialect {
             Dialect::Spec => Response::text(401, "text/plain; charset=utf-8", message),
@@ -343,7 +344,7 @@ impl Pending {
         self.done(response)
     }
 
-    /// Something is wrong that is no method's.
+    /// Return an error that does not come from a method.
     pub fn error(self, status: u16, message: &str) -> Response {
         self.done(Response::text(status, "text/plain; charset=utf-8", format!("{message}\n")))
     }
@@ -352,7 +353,7 @@ impl Pending {
         self.service.dress(response, &self.request, Some(self.request_id))
     }
 
-    /// The caller is known: the body is read. `now` is in seconds since the Unix epoch.
+    /// Decode the body for an authenticated caller. `now` is in seconds since the Unix epoch.
     pub fn accept(mut self, identity: Identity, now: u64) -> std::result::Result<Box<Call>, Response> {
         match self.page.take() {
             None => {}
@@ -399,8 +400,8 @@ impl Pending {
         }
     }
 
-    /// The pointer that the request is, if its values lie behind a URL: what is there is to be given to
-    /// [`resolved`](Self::resolved) before [`accept`](Self::accept). Who has no good token points at nothing.
+    /// Return the pointer in the request, if its values are behind a URL. Pass the fetched batch to
+    /// [`resolved`](Self::resolved) before [`accept`](Self::accept). A request without a valid token gets `None`.
     pub fn pointer(&mut self, identity: &Identity, now: u64) -> Option<&Batch> {
         let found = self.service.protocol.find(&self.method).is_some();
         if !found || self.first.is_some() {
@@ -412,17 +413,17 @@ impl Pending {
             batch.class() == Class::External
                 && (self.kind != Kind::Exchange || self.token(&mut batch, identity, now).is_ok())
         });
-        // What cannot be read is refused when the call is accepted.
+        // An invalid body is rejected when the call is accepted.
         let first = self.first.insert(first);
         first.as_ref().ok().filter(|_| pointer)
     }
 
-    /// What lies behind the pointer, with all that the pointer said of it.
+    /// Set the batch behind the pointer, with the pointer's metadata.
     pub fn resolved(&mut self, batch: Batch) {
         self.first = Some(Ok(batch));
     }
 
-    /// What lies behind the pointer cannot be had.
+    /// Return the response if the batch behind the pointer cannot be fetched.
     pub fn unresolved(self, failure: &Failure) -> Response {
         let response = self.service.failure(400, self.service.protocol.empty_schema(), failure, &self.request_id);
         self.done(response)
@@ -471,7 +472,7 @@ impl Pending {
         }
     }
 
-    /// The first batch of the body. Further ones are tolerated, as on a pipe.
+    /// Return the first batch of the body. Further batches are tolerated, as on a pipe.
     fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
         let refused =
             |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", &error.to_string()))) };
@@ -481,7 +482,7 @@ impl Pending {
         let bytes = match coding.map(str::trim) {
             None | Some("" | "identity") => bytes,
             Some("zstd") => body::inflate(&bytes, self.service.max_body()).map_err(|error| -> Refusal {
-                // Too large is too large, whether it is seen before or after.
+                // A body over the limit gets 413, whether that is noticed before or after decompression.
                 let status = if error.kind() == ErrorKind::Limit { 413 } else { 400 };
                 Box::new((status, None, Failure::new("ProtocolError", &error.to_string())))
             })?,
@@ -521,7 +522,7 @@ impl Pending {
         }
     }
 
-    /// Takes the token out of a batch, and verifies it.
+    /// Take the token out of a batch, and verify it.
     fn token(&self, batch: &mut Batch, identity: &Identity, now: u64) -> std::result::Result<Token, Refusal> {
         let service = &self.service;
         let refused = |message: &str| -> Refusal { Box::new((400, None, Failure::new("RuntimeError", message))) };
@@ -537,7 +538,7 @@ impl Pending {
         service.signer.open(&token, identity, now).map_err(|why| refused(why.message()))
     }
 
-    /// What a stream goes on with: its token says it, once it was verified.
+    /// Return the state of a stream from its verified token.
     fn resume(
         &self,
         index: usize,
@@ -580,13 +581,13 @@ impl Pending {
     }
 }
 
-/// A status, the schema of the error stream where it is not the empty one, and the error.
+/// A status, the schema of the error stream (`None`: the empty schema), and the error.
 type Refusal = Box<(u16, Option<SchemaRef>, Failure)>;
 
 enum Found {
     Call(Box<(request::Request, Option<Resumed>)>, Option<String>),
     Description,
-    /// So many URLs, and the ID of the request.
+    /// The number of URLs, and the ID of the request.
     Urls(usize, Option<String>),
 }
 

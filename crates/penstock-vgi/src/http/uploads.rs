@@ -1,4 +1,4 @@
-//! URLs to which a client puts what is too large for a request (section 10, "Upload URL generation").
+//! URLs to which a client uploads what is too large for a request (section 10, "Upload URL generation").
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,9 +13,9 @@ use crate::ipc::{Batch, Output};
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::request;
 
-/// The method that is asked for them.
+/// The method that issues them.
 pub const UPLOAD_URL: &str = "__upload_url__";
-/// How many a client may ask for at a time.
+/// The most URLs that a client may request in one call.
 const MOST: i64 = 100;
 
 static ANSWER: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -27,23 +27,23 @@ static ANSWER: LazyLock<SchemaRef> = LazyLock::new(|| {
     ]))
 });
 
-/// Two URLs of one object.
+/// The two URLs of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadUrl {
-    /// Where it is put.
+    /// The URL for uploading it.
     pub upload: String,
-    /// Where it is fetched.
+    /// The URL for fetching it.
     pub download: String,
-    /// Until when, in microseconds since the Unix epoch.
+    /// When they expire, in microseconds since the Unix epoch.
     pub expires_at: i64,
 }
 
-/// The schema of an answer.
+/// Return the schema of an answer.
 pub(super) fn schema() -> &'static SchemaRef {
     &ANSWER
 }
 
-/// How many a request asks for: too many and too few are the nearest number that is allowed.
+/// Return how many URLs a request wants, clamped to the allowed range.
 pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     if batch.metadata.get(key::METHOD) != Some(UPLOAD_URL.as_bytes()) {
         return Err(Failure::new("TypeError", "Method mismatch: expected '__upload_url__'"));
@@ -57,7 +57,7 @@ pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     Ok(usize::try_from(count.value(0).clamp(1, MOST)).unwrap_or(1))
 }
 
-/// The body that asks for them.
+/// Return the body that requests them.
 pub fn upload_request(count: i64) -> Result<Output> {
     let schema = Arc::new(Schema::new(vec![Field::new("count", DataType::Int64, false)]));
     let column: ArrayRef = Arc::new(Int64Array::from(vec![count]));
@@ -66,7 +66,7 @@ pub fn upload_request(count: i64) -> Result<Output> {
     Ok(out)
 }
 
-/// The answer, a row for each.
+/// Return the answer, with a row for each.
 pub(super) fn answer(urls: &[UploadUrl]) -> Batch {
     let text =
         |pick: fn(&UploadUrl) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(urls.iter().map(pick))) };
@@ -79,7 +79,7 @@ pub(super) fn answer(urls: &[UploadUrl]) -> Batch {
     Batch::new(Arc::clone(schema()), columns, urls.len())
 }
 
-/// What an answer gives.
+/// Read the URLs from an answer.
 pub fn read_upload_urls(batch: &Batch) -> Result<Vec<UploadUrl>> {
     let text =
         |name| batch.column(name).and_then(|column| column.as_string_opt::<i32>()).ok_or(Violation::UploadColumns);

@@ -8,52 +8,52 @@ use crate::error::{Misuse, Result};
 
 /// A record batch with its custom metadata.
 ///
-/// It is not a [`RecordBatch`], because peers send nulls in fields that their schema declares as not null; here the
-/// schema is what was declared, and the columns are what came.
+/// It is not a [`RecordBatch`], because peers send nulls in fields that their schema declares as not null. Here the
+/// schema is the declared one, and the columns are the received ones.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The schema of its stream.
     pub schema: SchemaRef,
     /// An array for each field.
     pub columns: Vec<ArrayRef>,
-    /// How many rows there are, also when there is no column.
+    /// How many rows there are, even if there is no column.
     pub rows: usize,
     /// The custom metadata.
     pub metadata: Metadata,
-    /// How many bytes its body has on the wire, if it came from there.
+    /// How many bytes its body had on the wire, if it was received.
     pub bytes: u64,
 }
 
 impl Batch {
-    /// A batch of ours.
+    /// Make a batch to send.
     pub fn new(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Self {
         Self { schema, columns, rows, metadata: Metadata::new(), bytes: 0 }
     }
 
-    /// No rows: what carries logs, errors, pointers and tokens.
+    /// Make a batch without rows: it carries logs, errors, pointers or tokens.
     pub fn empty(schema: &SchemaRef, metadata: Metadata) -> Self {
         let columns = schema.fields().iter().map(|field| arrow_array::new_empty_array(field.data_type())).collect();
         Self { metadata, ..Self::new(Arc::clone(schema), columns, 0) }
     }
 
-    /// The same batch with other metadata.
+    /// Return the batch with other metadata.
     #[must_use]
     pub fn with_metadata(self, metadata: Metadata) -> Self {
         Self { metadata, ..self }
     }
 
-    /// The column of a name.
+    /// Return the column of a name.
     pub fn column(&self, name: &str) -> Option<&ArrayRef> {
         self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
     }
 
-    /// How many bytes its columns need; of buffers that other rows lie in as well, this batch's part.
+    /// Return how many bytes its columns need; of buffers shared with other rows, only this batch's part.
     pub fn memory(&self) -> usize {
         let needed = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
         self.columns.iter().map(needed).sum()
     }
 
-    /// As Arrow has it. Fields that are declared as not null and have nulls become nullable.
+    /// Convert it for Arrow. Fields that are declared as not null but contain nulls become nullable.
     pub fn to_record_batch(&self) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         if let Ok(batch) = RecordBatch::try_new_with_options(Arc::clone(&self.schema), self.columns.clone(), &options) {

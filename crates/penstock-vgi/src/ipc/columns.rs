@@ -1,5 +1,5 @@
-//! The columns of a record batch, out of a body that is not trusted: every offset and length is checked here, before a
-//! slice of the body is taken. Nothing is copied, unless a buffer lies at an address that its type cannot have.
+//! The columns of a record batch, read from an untrusted body: every offset and length is checked here, before the body
+//! is sliced. Nothing is copied, unless a buffer is misaligned for its type.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::limits::Limits;
 /// The dictionaries of a stream, by their IDs.
 pub(super) type Dictionaries = HashMap<i64, ArrayRef>;
 
-/// Reads the columns of one batch.
+/// Read the columns of one batch.
 pub(super) fn read(
     batch: fb::RecordBatch<'_>,
     columns: &[Column],
@@ -64,7 +64,7 @@ struct ColumnReader<'a> {
 }
 
 impl ColumnReader<'_> {
-    /// The next buffer of the body.
+    /// Return the next buffer of the body.
     fn buffer(&mut self) -> Result<Buffer> {
         let place = self.buffers.next().ok_or(Malformed::FewBuffers)?;
         let outside = Malformed::BufferPlace;
@@ -77,7 +77,7 @@ impl ColumnReader<'_> {
         Ok(self.body.slice_with_length(offset, length))
     }
 
-    /// The next node: the length of an array, and its null count.
+    /// Return the next node: the length of an array, and its null count.
     fn node(&mut self) -> Result<(usize, usize)> {
         let node = self.nodes.next().ok_or(Malformed::FewNodes)?;
         let length = count(node.length(), self.limits)?;
@@ -85,7 +85,7 @@ impl ColumnReader<'_> {
         Ok((length, nulls.ok_or(Malformed::NullCount)?))
     }
 
-    /// A validity bitmap, where there is a null.
+    /// Return a validity bitmap if there are nulls.
     fn validity(&mut self, length: usize, nulls: usize) -> Result<Option<Buffer>> {
         let bitmap = self.buffer()?;
         if nulls == 0 {
@@ -140,12 +140,12 @@ impl ColumnReader<'_> {
             DataType::Dictionary(key, values) => {
                 let validity = self.validity(length, nulls)?;
                 let keys = whole(&self.buffer()?, length, key.primitive_width().unwrap_or(1))?;
-                // A dictionary may be left out when every value is null.
+                // A dictionary may be omitted if every value is null.
                 let of = column.dictionary.and_then(|id| self.dictionaries.get(&id)).cloned();
                 let of = of.unwrap_or_else(|| new_empty_array(values));
                 build(builder.null_bit_buffer(validity).add_buffer(keys).add_child_data(of.to_data()))
             }
-            // Everything else that `schema` lets in has one buffer of values of one width.
+            // Every other type that `schema` accepts has one buffer of fixed-width values.
             _ => {
                 let validity = self.validity(length, nulls)?;
                 let mut values = self.buffer()?;
@@ -171,7 +171,7 @@ impl ColumnReader<'_> {
         Ok(Arc::new(made.map_err(|error| Malformed::Array { reason: error.to_string() })?))
     }
 
-    /// The offsets of a list. Without values a writer may leave all of them out.
+    /// Return the offsets of a list. A writer may omit all of them if there are no values.
     fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer> {
         let large = matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary);
         let width = if large { size_of::<i64>() } else { size_of::<i32>() };
@@ -183,7 +183,7 @@ impl ColumnReader<'_> {
     }
 }
 
-/// So many values of one width: Arrow panics at half a value behind the last one.
+/// Return a buffer cut to `count` values of one width, because Arrow panics at a partial value after the last one.
 fn whole(buffer: &Buffer, count: usize, width: usize) -> Result<Buffer> {
     let bytes = count.checked_mul(width).filter(|bytes| *bytes <= buffer.len());
     let bytes = bytes.ok_or(Malformed::BufferLength)?;

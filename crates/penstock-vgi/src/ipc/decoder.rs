@@ -1,4 +1,4 @@
-//! Bytes of IPC streams in, schemas and batches out (section 2).
+//! Decodes bytes of IPC streams into schemas and batches (section 2).
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::Metadata;
 use crate::error::{Error, Malformed, Result};
 use crate::limits::Limits;
 
-/// Four bytes 0xFF, and four of the length of the head.
+/// Four bytes 0xFF, and four with the length of the head.
 const PREFIX: usize = 8;
 const CONTINUATION: [u8; 4] = [0xFF; 4];
-/// What is kept for heads and small bodies; a larger body is read into its own memory.
+/// The buffer for heads and small bodies; a larger body is read into separate memory.
 const ROOM: usize = 64 << 10;
 
-/// What a stream consists of.
+/// An item of a stream.
 #[derive(Debug, Clone)]
 pub enum Item {
     /// A stream begins.
@@ -34,11 +34,11 @@ pub enum Item {
     End,
 }
 
-/// Reads IPC streams that follow one another on one connection.
+/// Reads consecutive IPC streams on one connection.
 ///
-/// Bytes go into [`space`](Self::space), and [`advance`](Self::advance) says how many: the body of a large batch is
-/// received in the memory that its arrays will have, and that a later body gets once they have gone. Memory is taken only
-/// after a length has passed its limit.
+/// Bytes are read into [`space`](Self::space), and [`advance`](Self::advance) says how many. The body of a large batch
+/// is received in the memory that its arrays will use, and that memory is reused for a later body once the arrays are
+/// dropped. Memory is allocated only after a length has passed its limit.
 ///
 /// ```text
 /// ── prefix ──▶ head ──▶ body ──▶ (item) ── prefix ──▶ …
@@ -59,11 +59,11 @@ pub struct Decoder {
 enum State {
     /// Between two messages.
     Prefix,
-    /// So many bytes are the next message.
+    /// The next message has a head of so many bytes.
     Head(usize),
-    /// The head was read; its body is coming.
+    /// The head was read, and the body is being received.
     Body(Box<Message>),
-    /// An error was given; nothing can be read any more.
+    /// An error was returned; nothing can be read any more.
     Failed(Error),
 }
 
@@ -84,17 +84,17 @@ struct Stream {
 }
 
 impl Decoder {
-    /// Before the first stream.
+    /// Make a decoder before the first stream.
     pub fn new(limits: Limits) -> Self {
         Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
-    /// Whether nothing of a stream was read yet, or the last one has ended, and no bytes are waiting.
+    /// Return whether no stream has begun, or the last one has ended, and no bytes are buffered.
     pub fn is_between_streams(&self) -> bool {
         self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
     }
 
-    /// Where the next bytes go; it is never empty. They are the rest of a body, or else room for more than one message.
+    /// Return where to read the next bytes; never empty. It is the rest of a body, or space for more than one message.
     pub fn space(&mut self) -> &mut [u8] {
         let wanted = self.wanted();
         if let State::Body(message) = &mut self.state {
@@ -106,7 +106,7 @@ impl Decoder {
             self.room.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end.saturating_sub(self.start));
         }
-        // The length was checked when it was seen.
+        // The length was checked when it was read.
         let needed = self.end.saturating_add(wanted).max(ROOM);
         if self.room.len() < needed {
             self.room.resize(needed, 0);
@@ -114,8 +114,8 @@ impl Decoder {
         self.room.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// How many bytes must come before there is an item; at least 1. Who reads no more never reads into what follows a
-    /// stream.
+    /// Return how many bytes are missing until there is an item; at least 1. A caller that reads no more than this
+    /// never reads beyond the end of a stream.
     pub fn wanted(&self) -> usize {
         let have = self.end.saturating_sub(self.start);
         match &self.state {
@@ -127,7 +127,7 @@ impl Decoder {
         .max(1)
     }
 
-    /// So many bytes were put into [`space`](Self::space).
+    /// Record that so many bytes were put into [`space`](Self::space).
     pub fn advance(&mut self, count: usize) {
         if let State::Body(message) = &mut self.state {
             message.filled = message.filled.saturating_add(count).min(message.body.len());
@@ -136,7 +136,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes at once, for who has them already.
+    /// Decode bytes that the caller already has.
     pub fn push(&mut self, mut bytes: &[u8], items: &mut Vec<Item>) -> Result<()> {
         loop {
             while let Some(item) = self.poll_item()? {
@@ -154,7 +154,7 @@ impl Decoder {
         }
     }
 
-    /// No more bytes will come.
+    /// Handle the end of the bytes.
     pub fn handle_end(&self) -> Result<()> {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
@@ -163,7 +163,7 @@ impl Decoder {
         }
     }
 
-    /// The next item, if its bytes are there. After an error there is only that error.
+    /// Return the next item, if its bytes have arrived. After an error only that error is returned.
     pub fn poll_item(&mut self) -> Result<Option<Item>> {
         let polled = self.poll();
         if let Err(error) = &polled {
@@ -207,7 +207,7 @@ impl Decoder {
         }
     }
 
-    /// The place of so many bytes, if they are there.
+    /// Return the range of so many bytes, if they have arrived.
     fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
         let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
         Some(std::mem::replace(&mut self.start, end)..end)
@@ -225,7 +225,7 @@ impl Decoder {
         Ok(length as usize)
     }
 
-    /// A message, without the body but with the memory for it and with what has come of it.
+    /// Return a message with memory for its body, and with the part of the body that has arrived.
     fn message(&mut self, mut head: Vec<u8>) -> Result<Message> {
         let metadata = take_custom_metadata(&mut head, &self.limits)?;
         let length = parse(&head)?.bodyLength();
@@ -242,8 +242,8 @@ impl Decoder {
         Ok(Message { head, metadata, body, filled: here })
     }
 
-    /// Messages that lie whole in memory, up to the end of a stream or of the memory: their bodies stay where they are. Gives
-    /// how many bytes they have.
+    /// Decode messages that are complete in memory, up to the end of a stream or of the memory, without copying their
+    /// bodies. Return how many bytes they have.
     pub(super) fn in_place(&mut self, bytes: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
         let outside = || Malformed::MessageEnd;
         let mut at = 0_usize;

@@ -1,4 +1,4 @@
-//! Schemas and batches in, bytes of an IPC stream out (section 2).
+//! Encodes schemas and batches as the bytes of an IPC stream (section 2).
 
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
@@ -12,12 +12,12 @@ use crate::error::{Malformed, Misuse, Result};
 
 /// The end of a stream (appendix A).
 pub const END: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
-/// Buffers up to this size are put together, which costs less than a place of their own in a write.
+/// Smaller buffers are copied together, which costs less than a separate slice in a write.
 const SMALL: usize = 16 << 10;
-/// Heads are padded so that their bodies begin at a multiple of it.
+/// Heads are padded so that bodies begin at a multiple of this.
 const ALIGNMENT: usize = 8;
 
-/// Bytes to be written: pieces in order, large ones as they lie in the arrays.
+/// Bytes to write: pieces in order; large ones share the memory of the arrays.
 #[derive(Debug, Default)]
 pub struct Output {
     done: Vec<Buffer>,
@@ -26,22 +26,22 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing yet.
+    /// Make an empty output.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many bytes there are.
+    /// Return how many bytes there are.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Return whether there are no bytes.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Appends bytes.
+    /// Append bytes.
     pub fn bytes(&mut self, data: &[u8]) {
         self.small.extend_from_slice(data);
         self.length = self.length.saturating_add(data.len());
@@ -63,14 +63,14 @@ impl Output {
         }
     }
 
-    /// The pieces; nothing is left.
+    /// Take the pieces; the output is empty afterwards.
     pub fn take(&mut self) -> Vec<Buffer> {
         self.seal();
         self.length = 0;
         std::mem::take(&mut self.done)
     }
 
-    /// All bytes in one piece; nothing is left.
+    /// Take all bytes as one piece; the output is empty afterwards.
     pub fn concat(&mut self) -> Vec<u8> {
         if self.done.is_empty() {
             self.length = 0;
@@ -86,12 +86,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// A stream of batches of a schema. Nothing is written before the first batch or the end.
+    /// Begin a stream with batches of a schema. Nothing is written before the first batch or the end.
     pub fn new(schema: &Schema) -> Result<Self> {
         Ok(Self { stream: StreamEncoder::try_new(schema).map_err(unwritable)? })
     }
 
-    /// Appends a batch, before the first one the schema, and the dictionaries that it needs.
+    /// Append a batch, preceded by the schema if it is the first, and by the dictionaries that it needs.
     pub fn batch(&mut self, batch: &Batch, out: &mut Output) -> Result<()> {
         let parts = self.stream.encode(&batch.to_record_batch()?).map_err(unwritable)?;
         let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
@@ -121,14 +121,14 @@ impl Encoder {
         Ok(())
     }
 
-    /// Ends the stream; without a batch there is its schema at least.
+    /// End the stream; without a batch this also writes the schema.
     pub fn finish(self, out: &mut Output) -> Result<()> {
         self.stream.finish().map_err(unwritable)?.iter().for_each(|part| out.bytes(part));
         Ok(())
     }
 }
 
-/// A whole stream.
+/// Write a complete stream.
 pub fn stream<'a>(schema: &Schema, batches: impl IntoIterator<Item = &'a Batch>, out: &mut Output) -> Result<()> {
     let mut encoder = Encoder::new(schema)?;
     batches.into_iter().try_for_each(|batch| encoder.batch(batch, out))?;
@@ -144,7 +144,7 @@ fn head_length(prefix: &[u8]) -> Result<usize> {
     Ok(u32::from_le_bytes(*length.ok_or(Malformed::MessageLength)?) as usize)
 }
 
-/// A head behind its prefix, padded.
+/// Write a head after its prefix, padded.
 fn head(bytes: &[u8], out: &mut Output) {
     let padding = bytes.len().wrapping_neg() % ALIGNMENT;
     let length = u32::try_from(bytes.len().saturating_add(padding)).unwrap_or(u32::MAX);
@@ -154,7 +154,7 @@ fn head(bytes: &[u8], out: &mut Output) {
     out.bytes([0; ALIGNMENT].get(..padding).unwrap_or_default());
 }
 
-/// The message anew, with custom metadata: values may be any bytes, which Arrow's own types do not allow.
+/// Rebuild the message with custom metadata, whose values may be any bytes; Arrow's types do not allow that.
 fn with_metadata(message: fb::Message<'_>, batch: fb::RecordBatch<'_>, metadata: &Metadata) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let pairs: Vec<_> = metadata

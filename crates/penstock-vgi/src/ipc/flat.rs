@@ -1,7 +1,7 @@
-//! The custom metadata of a message, read by ourselves.
+//! A parser for the custom metadata of a message.
 //!
-//! The stock reader wants UTF-8 there, and drops it; a state token is any bytes. So it is read here, by bounds-checked
-//! access alone, and taken out of the table. What is left goes to the stock verifier.
+//! The stock reader requires UTF-8 there and discards the metadata, but a state token is arbitrary bytes. So it is read
+//! here, by bounds-checked access only, and removed from the table. The rest goes to the stock verifier.
 
 use penstock_wire::Reader;
 
@@ -9,13 +9,14 @@ use crate::Metadata;
 use crate::error::{Malformed, Result};
 use crate::limits::Limits;
 
-/// Where `Message.custom_metadata` stands in a vtable: two bytes for each of two sizes and four fields before it.
+/// The position of `Message.custom_metadata` in a vtable: two bytes each for the two sizes and the four fields before
+/// it.
 const CUSTOM_METADATA: usize = 4 + 2 * 4;
-/// Where the key and the value stand in the vtable of a `KeyValue`.
+/// The positions of key and value in the vtable of a `KeyValue`.
 const KEY: usize = 4;
 const VALUE: usize = 6;
 
-/// Reads the custom metadata of a flatbuffer `Message`, and removes it there.
+/// Read the custom metadata of a flatbuffer `Message`, and remove it from the message.
 pub(super) fn take_custom_metadata(message: &mut [u8], limits: &Limits) -> Result<Metadata> {
     let table = indirect(message, 0)?;
     let Some(vector) = field(message, table, CUSTOM_METADATA)? else { return Ok(Metadata::new()) };
@@ -36,7 +37,7 @@ fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
         let pair = indirect(message, vector.saturating_add(4).saturating_add(index.saturating_mul(4)))?;
         let key = string(message, pair, KEY)?;
         let value = string(message, pair, VALUE)?;
-        // Pairs may share one string: what counts is what they take once they are apart.
+        // Pairs may share one string, so the limit applies to their size once they are copied.
         bytes = bytes.saturating_add(key.len() as u64).saturating_add(value.len() as u64);
         limits.metadata().check(bytes)?;
         metadata.push(key, value);
@@ -44,7 +45,7 @@ fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// A string of a table; one that is left out is empty.
+/// Return a string of a table; a missing one is empty.
 fn string(message: &[u8], table: usize, slot: usize) -> Result<&[u8]> {
     let Some(at) = field(message, table, slot)? else { return Ok(&[]) };
     let at = indirect(message, at)?;
@@ -52,7 +53,7 @@ fn string(message: &[u8], table: usize, slot: usize) -> Result<&[u8]> {
     Ok(reader_at(message, at.saturating_add(4))?.take(length)?)
 }
 
-/// Where a field of a table is, if it is there.
+/// Return the position of a field in a table, if it is present.
 fn field(message: &[u8], table: usize, slot: usize) -> Result<Option<usize>> {
     let vtable = vtable(message, table)?;
     let length = usize::from(u16_at(message, vtable)?);
@@ -68,7 +69,7 @@ fn vtable(message: &[u8], table: usize) -> Result<usize> {
     usize::try_from((table as i64).saturating_sub(back)).map_err(|_| Malformed::Table.into())
 }
 
-/// Where the offset at `at` leads.
+/// Return the target of the offset at `at`.
 fn indirect(message: &[u8], at: usize) -> Result<usize> {
     Ok(at.saturating_add(u32_at(message, at)? as usize))
 }

@@ -1,4 +1,4 @@
-//! Arrow IPC streams with custom metadata for each batch, in and out (section 2).
+//! Arrow IPC streams with custom metadata for each batch: decoder and encoder (section 2).
 
 mod batch;
 mod columns;

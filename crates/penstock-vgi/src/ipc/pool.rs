@@ -1,25 +1,25 @@
-//! Memory for the bodies of large messages, used again once the last array in it has gone. Fresh memory costs a page
-//! fault for every 4 KiB, which is about as much as copying the bytes.
+//! Memory for the bodies of large messages, reused once its last array is dropped. Fresh memory costs a page fault for
+//! every 4 KiB, which takes about as long as copying the bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow_buffer::Buffer;
 
-/// Bodies from here on are kept; for smaller ones the allocator has memory at hand.
+/// The smallest body that is kept; for smaller ones the allocator has memory at hand.
 const LEAST: usize = 64 << 10;
-/// So much memory waits at most, and so many pieces: a stream has the last answer, the next one, and what it is made of.
+/// The most bytes and pieces that are kept: a stream uses the last answer, the next one, and its source.
 const KEPT: usize = 64 << 20;
 const PIECES: usize = 4;
-/// Where bodies begin: what Arrow recommends.
+/// The alignment of bodies, as Arrow recommends.
 const ALIGNMENT: usize = 64;
 
-/// The pieces that wait. Those that are out when it goes are not kept.
+/// The pieces that are free. Pieces in use when the pool is dropped are not kept.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// The memory of one body. All of it was written before, be it with zeros.
+/// The memory of one body. All of it is initialised, at least with zeros.
 #[derive(Debug)]
 pub(super) struct Body {
     memory: Vec<u8>,
@@ -29,18 +29,18 @@ pub(super) struct Body {
 }
 
 impl Pool {
-    /// Memory for a body of a length that was checked.
+    /// Take memory for a body whose length was checked.
     pub(super) fn take(&self, length: usize) -> Body {
         let needed = length.saturating_add(ALIGNMENT);
         let kept = if length < LEAST { None } else { take_fitting(&mut lock(&self.idle), needed) };
         let memory = kept.unwrap_or_else(|| vec![0; needed]);
         let home = if length < LEAST { Weak::new() } else { Arc::downgrade(&self.idle) };
-        // Both are far from the end of memory: `length` bytes fit behind any start below the alignment.
+        // Neither sum can overflow: `length` bytes fit after any start below the alignment.
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Body { memory, start, length, home }
     }
 
-    /// How many bytes wait.
+    /// Return how many bytes are free.
     #[cfg(test)]
     fn idle(&self) -> usize {
         lock(&self.idle).iter().map(Vec::len).sum()
@@ -48,18 +48,18 @@ impl Pool {
 }
 
 impl Body {
-    /// How many bytes the body has.
+    /// Return how many bytes the body has.
     pub(super) const fn len(&self) -> usize {
         self.length
     }
 
-    /// What is behind the first `filled` bytes.
+    /// Return the part after the first `filled` bytes.
     pub(super) fn rest(&mut self, filled: usize) -> &mut [u8] {
         let end = self.start.saturating_add(self.length);
         self.memory.get_mut(self.start.saturating_add(filled)..end).unwrap_or_default()
     }
 
-    /// As arrays have it: the memory goes back when the last of them goes.
+    /// Convert it for arrays: the memory returns to the pool when the last of them is dropped.
     pub(super) fn into_buffer(self) -> Buffer {
         Buffer::from(bytes::Bytes::from_owner(self))
     }
@@ -76,14 +76,14 @@ impl Drop for Body {
         let Some(home) = self.home.upgrade() else { return };
         let mut idle = lock(&home);
         idle.push(std::mem::take(&mut self.memory));
-        // The oldest go first: sizes that are not asked for any more do not stay.
+        // The oldest pieces are dropped first, so that sizes no longer in use do not stay.
         while idle.len() > PIECES || idle.iter().map(Vec::len).sum::<usize>() > KEPT {
             idle.remove(0);
         }
     }
 }
 
-/// The smallest piece that is large enough, unless more than half of it would lie idle.
+/// Take the smallest piece that is large enough, unless more than half of it would be unused.
 fn take_fitting(idle: &mut Vec<Vec<u8>>, needed: usize) -> Option<Vec<u8>> {
     let fits = |piece: &Vec<u8>| piece.len() >= needed && piece.len() / 2 <= needed;
     let found = idle.iter().enumerate().filter(|(_, piece)| fits(piece)).min_by_key(|(_, piece)| piece.len());

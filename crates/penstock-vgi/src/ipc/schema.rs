@@ -1,4 +1,4 @@
-//! A schema message, read without trust: the stock conversion panics on what it does not know.
+//! Reads an untrusted schema message: the stock conversion panics on unknown input.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, Tim
 
 use crate::error::{Malformed, Result};
 
-/// How deep types may nest: beyond it is no data but an attack on the stack.
+/// The deepest nesting of types: anything deeper is an attack on the stack, not data.
 pub(crate) const DEEPEST: usize = 32;
 
-/// A schema, and with it what reading its batches needs.
+/// A schema, with what is needed to read its batches.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) schema: SchemaRef,
     pub(super) columns: Vec<Column>,
 }
 
-/// A field as batches are read by it. Everything in its type is nullable: peers declare fields as not null and send
-/// nulls in them, and who gets the batch decides what that means.
+/// A field in the form in which batches are read. Everything in its type is nullable, because peers send nulls in
+/// fields that they declare as not null; the receiver of the batch decides what that means.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -43,7 +43,7 @@ impl Layout {
         Ok(Self { schema: Arc::new(Schema::new_with_metadata(fields, metadata)), columns })
     }
 
-    /// The column whose values a dictionary batch holds.
+    /// Return the column whose values a dictionary batch holds.
     pub(super) fn dictionary(&self, id: i64) -> Option<&Column> {
         fn find(columns: &[Column], id: i64) -> Option<&Column> {
             columns.iter().find_map(|column| {
@@ -90,7 +90,7 @@ fn read_field(field: fb::Field<'_>, depth: usize) -> Result<(Field, Column)> {
     Ok((read, Column { name, data_type: relaxed, dictionary: id, children }))
 }
 
-/// The entries of a map, whose keys are never null.
+/// Restore the keys of a map's entries, which are never null.
 fn with_keys(entries: &mut Column) {
     if let DataType::Struct(fields) = &entries.data_type {
         let mut fields: Vec<Arc<Field>> = fields.iter().cloned().collect();
@@ -101,13 +101,13 @@ fn with_keys(entries: &mut Column) {
     }
 }
 
-/// A child as the relaxed type has it. The entries of a map stay as the type demands them.
+/// Return a child as the relaxed type has it. The entries of a map keep the form that the type requires.
 fn nullable(child: &Column, parent: &DataType) -> Field {
     Field::new(child.name.clone(), child.data_type.clone(), !matches!(parent, DataType::Map(..)))
 }
 
 fn index_type(int: Option<fb::Int<'_>>, name: &str) -> Result<DataType> {
-    // Left out it is a signed integer of 32 bits.
+    // If omitted, it is a signed integer of 32 bits.
     let Some(int) = int else { return Ok(DataType::Int32) };
     let (bits, field) = (int.bitWidth(), || name.to_owned());
     integer(bits, int.is_signed()).ok_or_else(|| Malformed::KeyWidth { field: field(), bits }.into())

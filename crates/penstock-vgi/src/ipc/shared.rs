@@ -1,5 +1,5 @@
-//! Batches as they lie in shared memory (section 11): a whole stream, or without schema and end if there are
-//! dictionaries. They are read in place, as are the bodies of HTTP.
+//! The form of batches in shared memory (section 11): messages without schema and end, or a complete stream if there
+//! are dictionaries. They are read in place, as are the bodies of HTTP.
 
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, SchemaRef};
@@ -11,12 +11,12 @@ use crate::Metadata;
 use crate::error::{Malformed, Misuse, Result, Violation};
 use crate::limits::Limits;
 
-/// Whether a field at the top is a dictionary: that decides the form.
+/// Return whether a top-level field is a dictionary, which decides the form.
 fn has_dictionary(schema: &SchemaRef) -> bool {
     schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
 }
 
-/// The bytes of a schema message, as `pa.Schema.serialize()` has them.
+/// Return the bytes of a schema message, as `pa.Schema.serialize()` writes them.
 pub fn write_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     let mut out = Output::new();
     Encoder::new(schema)?.finish(&mut out)?;
@@ -25,7 +25,7 @@ pub fn write_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A batch as it is put into shared memory. Its metadata stays on the pointer.
+/// Write a batch in its form for shared memory. Its metadata stays on the pointer.
 pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     let plain = batch.clone().with_metadata(Metadata::new());
     if !has_dictionary(&batch.schema) {
@@ -40,9 +40,9 @@ pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The batch that lies in shared memory; its arrays point there.
+/// Read a batch in shared memory; its arrays point there.
 pub fn read_shared(bytes: Buffer, schema: &SchemaRef) -> Result<Batch> {
-    // Its messages lie whole in memory: the segment is their limit.
+    // The messages are complete in memory, so the segment is their limit.
     let mut decoder = Decoder::new(Limits::default());
     let mut items = Vec::new();
     if has_dictionary(schema) {
@@ -61,7 +61,7 @@ pub fn read_shared(bytes: Buffer, schema: &SchemaRef) -> Result<Batch> {
     Ok(batch)
 }
 
-/// A schema message.
+/// Read a schema message.
 pub fn read_schema(bytes: &[u8], limits: &Limits) -> Result<SchemaRef> {
     let mut items = Vec::new();
     Decoder::new(limits.clone()).push(bytes, &mut items)?;
@@ -71,7 +71,7 @@ pub fn read_schema(bytes: &[u8], limits: &Limits) -> Result<SchemaRef> {
     }
 }
 
-/// All streams that lie one behind the other in memory, whose batches point there; each of them must have its end.
+/// Read all consecutive streams in memory, whose batches point there; each stream must have its end.
 pub fn read_streams(bytes: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut at = 0_usize;

@@ -130,7 +130,7 @@ fn one_byte_changed_anywhere_never_panics() {
         for change in [0x01, 0x80, 0xFF] {
             let mut wrong = bytes.clone();
             wrong[at] ^= change;
-            // Some changes are other values, some are errors.
+            // Some changes result in other values, some in errors.
             drop(decode(&wrong, wrong.len()));
         }
     }

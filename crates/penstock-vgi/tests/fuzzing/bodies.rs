@@ -13,12 +13,12 @@ use penstock_vgi::{
     ServerConfig, Signer,
 };
 
-/// Small, so that arbitrary bytes reach them.
+/// Return limits so small that arbitrary bytes reach them.
 fn limits() -> Limits {
     Limits { body: 1 << 20, head: 1 << 16, metadata: 1 << 12, pairs: 32, rows: 1 << 16, dictionaries: 1 << 16 }
 }
 
-/// IPC streams: the same items and the same error however they are cut.
+/// Decode IPC streams: the same items and the same error, however they are cut.
 pub fn vgi_ipc(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     assert_eq!(decode(bytes, bytes.len()), decode(bytes, usize::from(*cut)), "items depend on cuts");
@@ -42,7 +42,7 @@ fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<ErrorKind>) {
     (seen.collect(), failed)
 }
 
-/// The header of a segment: what is accepted is written again as it was, and stays within its segment.
+/// Read the header of a segment: a valid one is written back unchanged, and stays within its segment.
 pub fn vgi_shm_header(input: &[u8]) {
     let size = HEADER.saturating_add(4096);
     if let Ok(mut table) = Table::read(input, size) {
@@ -54,7 +54,7 @@ pub fn vgi_shm_header(input: &[u8]) {
     }
 }
 
-/// What was fetched for a pointer: read or refused, within its limit, and never a pointer again.
+/// Open what was fetched for a pointer: it is read or rejected, within its limit, and never another pointer.
 pub fn vgi_external(input: &[u8]) {
     let (Some(protocol), Some((choice, bytes))) = (protocol(), input.split_first()) else { return };
     let schema = protocol.method(usize::from(*choice) % 3).map(|method| Arc::clone(&method.params));
@@ -69,8 +69,8 @@ pub fn vgi_external(input: &[u8]) {
     }
 }
 
-/// State tokens: whatever is no token of ours is refused, and what is signed with our key and read is written again as
-/// it was.
+/// Open state tokens: anything that is not our token is rejected, and a token signed with our key is written back
+/// unchanged.
 pub fn vgi_token(input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else { return };
     let dialect = if choice & 1 == 0 { Dialect::Spec } else { Dialect::V0_10 };
@@ -82,7 +82,7 @@ pub fn vgi_token(input: &[u8]) {
     }
 }
 
-/// A connection to a server whose methods all fail, and one to a client that has called: neither panics.
+/// Feed a connection to a server whose methods all fail, and one to a client that has called: neither may panic.
 pub fn vgi_connection(input: &[u8]) {
     let Some(protocol) = protocol() else { return };
     let config = ServerConfig { server_id: "fuzz".into(), description: None, limits: limits(), seed: 1 };
@@ -114,7 +114,7 @@ pub fn vgi_connection(input: &[u8]) {
     }
 }
 
-/// A body that a server gets, and one that a caller gets: neither panics, and every request has an answer.
+/// Feed a body to a server and to a client: neither may panic, and every request gets a response.
 pub fn vgi_http(input: &[u8]) {
     let (Some(protocol), Some((choice, body))) = (protocol(), input.split_first()) else { return };
     let config = Config {
@@ -134,7 +134,7 @@ pub fn vgi_http(input: &[u8]) {
     }
     let path = path.copied().unwrap_or_default().to_owned();
     let answer = Response { status: 200, headers: headers.clone(), body: vec![body.to_vec().into()] };
-    // What a caller gets is read or refused.
+    // A client's response is read or rejected.
     drop(read_answer(&answer, if choice & 8 == 0 { Asked::Header } else { Asked::Input }, &limits()));
     let request = Request { method: "POST".into(), path, headers, body: body.to_vec() };
     let status = match service.begin(request) {

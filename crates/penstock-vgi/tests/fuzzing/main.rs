@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, on inputs that are nearly right.
+//! The bodies of the fuzz targets, on inputs that are nearly valid.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 

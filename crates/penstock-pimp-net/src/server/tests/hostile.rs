@@ -1,4 +1,4 @@
-//! Callers that are slow, gone, too many, or mean no good.
+//! Callers that are slow, disconnected, too many, or malicious.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -73,7 +73,7 @@ fn a_body_beyond_its_limit_is_refused_although_it_does_not_say_its_length() {
             let written = write!(stream, "{:x}\r\n", piece.len())
                 .and_then(|()| stream.write_all(&piece))
                 .and_then(|()| stream.write_all(b"\r\n"));
-            // It is not read to its end.
+            // The server does not read the body to its end.
             if written.is_err() {
                 break;
             }

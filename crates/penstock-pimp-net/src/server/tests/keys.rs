@@ -1,4 +1,4 @@
-//! Who guesses keys, and keys that are signed tokens.
+//! Guessed keys, and keys that are signed tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn who_guesses_keys_by_making_the_job_again_has_to_wait_as_well() {
     assert_eq!(make("2001:db8:0:1::1", "writer"), 200);
 }
 
-/// A JWT (HS256) of a job.
+/// Return a JWT (HS256) of a job.
 pub(super) fn token(secret: &[u8], id: JobId, claims: &str) -> String {
     let pad = |with: u8| {
         let mut block = [with; 64];
@@ -75,18 +75,18 @@ fn a_token_counts_until_it_expires_and_a_newer_one_takes_its_place() {
         let key = format!("Authorization: Bearer {key}");
         server.ask("POST", &format!("/pimp/{id}/chunks"), &[&key, JSON], body.as_bytes()).status
     };
-    // None of these makes a job.
+    // None of these creates a job.
     for (claims, status) in [(at(-1.0), 401), (at(3_000.0), 401), (format!("{},\"nbf\":4e9", at(60.0)), 401)] {
         assert_eq!(write(id(1), 0, &sign(id(1), &claims)), status, "{claims}");
     }
     assert_eq!(write(id(1), 0, &token(b"other", id(1), &at(60.0))), 404);
     assert_eq!(write(id(1), 0, &sign(id(2), &at(60.0))), 401);
-    // A short one makes it, and a longer one takes its place.
+    // A token of short validity creates the job, and one of longer validity replaces it.
     let (short, long) = (sign(id(1), &at(60.0)), sign(id(1), &at(120.0)));
     assert_eq!((write(id(1), 0, &short), write(id(1), 1, &short)), (201, 201));
     assert_eq!((write(id(1), 1, &long), write(id(1), 2, &short)), (200, 401), "the newer one counts from now on");
     assert_eq!((write(id(1), 2, &long), write(id(1), 3, &sign(id(1), &at(90.0)))), (201, 401));
-    // It ends with its time, while the job lives on.
+    // The token expires while the job continues.
     let brief = sign(id(2), &at(0.5));
     assert_eq!(write(id(2), 0, &brief), 201);
     while write(id(2), 0, &brief) != 401 {
@@ -95,7 +95,7 @@ fn a_token_counts_until_it_expires_and_a_newer_one_takes_its_place() {
     let status = server.get(&format!("/pimp/{}/status", id(2)), &[]);
     assert_eq!(status.json()["state"], json!("ACTIVE"));
     assert_eq!(write(id(2), 1, &sign(id(2), &at(60.0))), 201);
-    // What was taken over with a key of another kind is no token's any more.
+    // After a takeover with an ordinary key, tokens are no longer accepted.
     let bearer = format!("Authorization: Bearer {long}");
     let taken = server.ask("PUT", &format!("/pimp/{}", id(1)), &[&bearer, "If-Match: *"], br#"{"writeKey":"new"}"#);
     assert_eq!((taken.status, write(id(1), 3, &sign(id(1), &at(200.0)))), (200, 401));

@@ -1,4 +1,4 @@
-//! Stores that are slow, fail, or lose something: nobody is told what is not so.
+//! Stores that are slow, fail, or lose something: responses must not claim anything untrue.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -20,7 +20,7 @@ use super::{
 use crate::{Change, Usage};
 use penstock_io::runtime::{block_on, spawn};
 
-/// A store in memory that counts commits, lets so many through, and loses chunks when it is told to.
+/// A store in memory that counts commits, lets a number of them through, and loses chunks on demand.
 #[derive(Debug)]
 struct Odd {
     memory: MemoryStore,
@@ -178,7 +178,7 @@ fn health_says_that_the_buffer_ends_while_requests_still_run() {
     let mut slow = TcpStream::connect(server.buffer.address()).expect("connected");
     let head = format!("POST /pimp/{}/chunks HTTP/1.1\r\nHost: x\r\n{WRITER}\r\n{JSON}", id(1));
     write!(slow, "{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len()).expect("written");
-    // Its head was read before: connections are accepted in their order.
+    // The head was read by then, because connections are accepted in order.
     assert_eq!(server.get(&format!("/pimp/{}", id(1)), &[]).status, 200);
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| server.buffer.close(GRACE));

@@ -1,4 +1,4 @@
-//! Buffers that share a Redis. Without a redis-server nothing of it is tested, and it is said so.
+//! Buffers that share a Redis. Without a redis-server these tests are skipped, and say so.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{JSON, Server, Service, ServiceConfig, WRITER, ask, chunk, id, metadata, service};
 use crate::{Change, RedisStore, Store};
 
-/// A Redis of the test's own, behind a socket in its folder.
+/// A Redis for one test, with a socket in its folder.
 struct Redis {
     folder: TempDir,
     child: Child,
@@ -66,7 +66,7 @@ impl Redis {
         Arc::new(RedisStore::open(&self.url()).expect("it answers"))
     }
 
-    /// What somebody else tells it.
+    /// Send a command from another client.
     fn tell(&self, command: &[&str]) {
         let client = ::redis::Client::open(self.url()).expect("valid");
         let mut connection = client.get_connection().expect("it answers");
@@ -111,7 +111,7 @@ fn two_buffers_over_one_redis_are_one_buffer() {
     }
     assert_eq!(one.write(id, &[metadata(id, "\"identity\"")]).status, 201);
     assert_eq!(waiting.join().expect("asked").expect("answered").indices(), [0]);
-    // At the same job at once: no write may undo another one's.
+    // Both buffers write the same job at the same time: no write may undo another.
     std::thread::scope(|scope| {
         for (number, server) in [&one, &other, &one, &other].into_iter().enumerate() {
             scope.spawn(move || {
@@ -150,7 +150,7 @@ fn what_expires_goes_from_redis_by_itself() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(expired);
-    // By its own clock, which may be some milliseconds behind.
+    // Redis uses its own clock, which may be some milliseconds late.
     while !block_on(store.read(id(1), vec![0], u64::MAX)).expect("runs").expect("readable").is_empty() {
         std::thread::yield_now();
     }
@@ -199,7 +199,7 @@ fn what_was_deleted_is_made_by_no_token_at_any_buffer() {
     let store = redis.store();
     assert!(block_on(store.load(id(1))).expect("runs").expect("readable").is_some_and(|job| job.is_deleted()));
     assert_eq!(block_on(store.read(id(1), vec![0], u64::MAX)).expect("runs").expect("readable").len(), 0);
-    // Who says with which keys may make it again.
+    // Anyone may create it again with keys of their choice.
     assert_eq!(other.ask("PUT", &job, &[WRITER, JSON], b"").status, 201);
     assert_eq!(one.get(&job, &[]).status, 200);
 }

@@ -1,4 +1,4 @@
-//! Who reads or writes slowly costs little memory, and keeps nobody waiting.
+//! Clients that read or write slowly cost little memory, and delay no other client.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn asking(server: &Server, request: &str) -> TcpStream {
     stream
 }
 
-/// A completed job with so many chunks of 256 KiB.
+/// Return a completed job with so many chunks of 256 KiB.
 fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
     server.create(id);
     let mut chunks = vec![metadata(id, "\"identity\"")];
@@ -38,7 +38,7 @@ fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
     chunks
 }
 
-/// Waits until all that answers held is free again.
+/// Wait until the memory of all responses is free again.
 fn is_free(server: &Server, all: u64) {
     while server.service.answers.free() < all {
         std::thread::yield_now();
@@ -65,7 +65,7 @@ fn answers_that_nobody_reads_hold_a_piece_each_and_others_are_answered() {
         let poll = server.get(&job, &[]);
         assert_eq!((poll.status, &poll.json()["nextIndex"]), (200, &json!(65)));
         assert_eq!(poll.json()["chunks"], Value::from(chunks));
-        // One piece is in the connection, and one may wait behind it.
+        // One piece is in the connection, and one may wait after it.
         assert!(all - server.service.answers.free() <= slow.len() as u64 * 3 * VALUE as u64);
         drop(slow);
         is_free(&server, all);
@@ -75,7 +75,7 @@ fn answers_that_nobody_reads_hold_a_piece_each_and_others_are_answered() {
 #[test]
 fn an_answer_that_is_not_taken_is_given_up() {
     let service = service(Arc::new(MemoryStore::new()));
-    // With a place for one caller, the next one is served when the first was cut.
+    // With room for one connection, the next client is served once the first was cut off.
     let serving = Serving { stall: Duration::from_millis(200), connections: 1, ..SERVING };
     let free = ([127, 0, 0, 1], 0).into();
     let buffer = Buffer::serve(&service, free, None, None, serving).expect("bound");
@@ -173,7 +173,7 @@ fn bodies_that_do_not_come_keep_no_other_write_waiting() {
     let mut slow: Vec<TcpStream> =
         requests.iter().flat_map(|request| (0..100).map(|_| asking(&server, request))).collect();
     assert_eq!(server.write(id(2), &[metadata(id(2), "\"identity\"")]).status, 201);
-    // None of them has been given up meanwhile: the write did not wait for that.
+    // None of them has been abandoned meanwhile: the write did not wait for that.
     for stream in &mut slow {
         stream.set_nonblocking(true).expect("settable");
         assert_eq!(stream.read(&mut [0]).expect_err("no answer yet").kind(), ErrorKind::WouldBlock);

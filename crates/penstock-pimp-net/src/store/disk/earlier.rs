@@ -1,12 +1,12 @@
-//! Segments of the format before this one, which are read until nothing in them counts.
+//! Segments of the previous format, which are read until nothing in them is needed.
 //!
 //! ```text
 //! segment  "PIMPLOG2"  number (8)  bytes of the segment before it (8)  CRC-32 of these (4)  records
 //! record   length of the body (4)  synced (8)  job ID (16)  CRC-32 of these (4)  body  CRC-32 of the body (4)
 //! ```
 //!
-//! A record without a body was a seal. No payload can look like a record: a body was shorter than 2^29 bytes, so its length begins
-//! with a byte below 32, which JSON, as records of jobs and envelopes are, does not hold.
+//! A record without a body was a seal. No payload can look like a record: a body was shorter than 2^29 bytes, so its
+//! length begins with a byte below 32, and JSON, which job records and envelopes are, contains no such byte.
 
 use penstock_log::{Earlier, Framing, Head, Length};
 
@@ -22,11 +22,11 @@ pub(super) fn is_begun(start: &[u8]) -> bool {
     start.len() < HEADER && start.iter().zip(MAGIC).all(|(byte, expected)| byte == expected)
 }
 
-/// Return how to read the segment of this number that begins with these bytes, if it is one.
+/// Return how to read the segment with this number that begins with these bytes, if it has the previous format.
 pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
     let (fields, sum) = start.first_chunk::<HEADER>()?.split_last_chunk::<4>()?;
     let (magic, numbers) = fields.split_first_chunk::<8>()?;
-    // Where only the name is damaged, the checksum is still that of the right one.
+    // Where only the magic is damaged, the checksum still matches the correct one.
     let is_right = sum_of(&[MAGIC, numbers]) == *sum;
     let (found, before) = numbers.split_first_chunk::<8>()?;
     let (found, before) = match (magic == MAGIC, is_right) {

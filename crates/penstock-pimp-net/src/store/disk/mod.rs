@@ -1,8 +1,8 @@
-//! Jobs in a folder: a log of segments that are only appended to, and whole segments that go.
+//! Jobs in a folder: a log of segments that are only appended to, and that are deleted as a whole.
 //!
-//! A change is one record, so it is there as a whole or not at all, wherever the process dies. Changes that wait while the
-//! disk is busy are written and synced together. Where chunks lie is kept in memory; a restart reads the segments. Since jobs
-//! live for minutes, most segments die as a whole; what is left of the others is written anew by the sweep.
+//! A change is one record, so it is stored completely or not at all, wherever the process dies. Changes that wait while
+//! the disk is busy are written and synced together. The positions of chunks are kept in memory; a restart reads the
+//! segments. Jobs live for minutes, so most segments die as a whole; the sweep rewrites the rest of the others.
 
 mod earlier;
 mod recent;
@@ -33,10 +33,10 @@ use crate::client::now;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";
-/// Chunks with so little between them are read at once.
+/// Chunks with a smaller gap between them are read together.
 const BETWEEN: u64 = 256;
 
-/// A store in a folder, which one process has at a time.
+/// A store in a folder, which one process may open at a time.
 pub struct DiskStore {
     shared: Arc<Shared>,
     commit: GroupCommit<Pending>,
@@ -49,14 +49,14 @@ impl fmt::Debug for DiskStore {
 }
 
 impl DiskStore {
-    /// Takes a folder, which is made if need be, and reads what it holds.
+    /// Open a folder, creating it if necessary, and read its contents.
     ///
-    /// Fails where another process has it, or a segment is of another format.
+    /// Fails where another process has the folder open, or a segment has an unknown format.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::with_segments(folder, writer::SEGMENT)
     }
 
-    /// The same, with segments that end after so many bytes.
+    /// Open a folder like [`open`](Self::open), with segments that end after so many bytes.
     pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, folder).map_err(|error| Error::file("cannot make", folder, error))?;
@@ -71,7 +71,7 @@ impl DiskStore {
         Ok(Self { shared, commit })
     }
 
-    /// Hands something to the writer, which answers when it is durable.
+    /// Pass work to the writer, which answers when it is durable.
     fn hand_over<T: Send + 'static>(
         &self,
         pending: Pending,
@@ -91,7 +91,7 @@ impl Store for DiskStore {
 
     fn commit(&self, id: JobId, change: Change) -> BoxFuture<'_, Result<bool>> {
         let until = change.job.as_ref().map(Job::forgotten_at);
-        // What is deleted must stay deleted as long as an older record of it could come back.
+        // A deleted job must stay deleted as long as an older record of it could reappear.
         let until = until.or_else(|| self.shared.state().job(id).map(Job::forgotten_at));
         let Some(until) = until else { return Box::pin(ready(Ok(true))) };
         match record::encode(id, until, change) {
@@ -137,7 +137,7 @@ impl Store for DiskStore {
     }
 }
 
-/// Reads chunks, those that lie together at once.
+/// Read chunks, adjacent ones together.
 fn read(found: &[(Arc<dyn DiskFile>, Place)]) -> io::Result<Vec<Bytes>> {
     let mut chunks = Vec::with_capacity(found.len());
     let mut rest = found;

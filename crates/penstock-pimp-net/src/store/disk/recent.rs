@@ -1,4 +1,4 @@
-//! Chunks that were written just now: who polls wants these, and they need not be read from the disk.
+//! A cache of the newest chunks: polls want these, and they need not be read from the disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -7,20 +7,20 @@ use penstock_pimp::JobId;
 
 use crate::store::up_to;
 
-/// Bytes that are kept.
+/// The size of the cache in bytes.
 const MOST: usize = 64 << 20;
 
 /// The newest chunks, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     chunks: HashMap<JobId, BTreeMap<u32, Bytes>>,
-    // Oldest first. What is not there any more was deleted.
+    // Oldest first. Entries that are missing in `chunks` were deleted.
     order: VecDeque<(JobId, u32)>,
     bytes: usize,
 }
 
 impl Recent {
-    /// Takes chunks that count from now on; the oldest go.
+    /// Add chunks that were just stored; the oldest ones are evicted.
     pub(super) fn add(&mut self, id: JobId, chunks: Vec<(u32, Bytes)>) {
         for (index, chunk) in chunks {
             self.bytes += chunk.len();
@@ -41,7 +41,8 @@ impl Recent {
         }
     }
 
-    /// The first of these chunks, up to one that is not there; the store's rule says how many.
+    /// Return the first of these chunks, up to one that is missing or to the limit of
+    /// [`Store::read`](crate::Store::read).
     pub(super) fn read(&self, id: JobId, indices: &[u32], most: u64) -> Vec<Bytes> {
         let Some(chunks) = self.chunks.get(&id) else { return Vec::new() };
         let found: Vec<&Bytes> = indices.iter().map_while(|index| chunks.get(index)).collect();
@@ -49,14 +50,14 @@ impl Recent {
         found.into_iter().take(count).cloned().collect()
     }
 
-    /// A job is gone, or its chunks are.
+    /// Remove the chunks of a job.
     pub(super) fn forget(&mut self, id: JobId) {
         for chunk in self.chunks.remove(&id).into_iter().flat_map(BTreeMap::into_values) {
             self.bytes = self.bytes.saturating_sub(chunk.len());
         }
     }
 
-    /// Forgets the jobs of which this is not true.
+    /// Remove the jobs for which the predicate is false.
     pub(super) fn retain(&mut self, lives: impl Fn(JobId) -> bool) {
         let gone: Vec<JobId> = self.chunks.keys().copied().filter(|id| !lives(*id)).collect();
         for id in gone {

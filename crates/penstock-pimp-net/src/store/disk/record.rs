@@ -1,4 +1,4 @@
-//! The records of the log, and what they say of jobs.
+//! The records of the log, and their meaning.
 //!
 //! ```text
 //! label  job ID (16)
@@ -6,8 +6,8 @@
 //!        count (4)  { index (4)  length (4)  envelope } × count
 //! ```
 //!
-//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch. The ID stands there twice,
-//! so that one of the two says whose record is broken.
+//! Integers are big-endian; `until` is when the job is forgotten, in milliseconds since the Unix epoch. The ID is
+//! stored twice, so that one copy still identifies the job if the other is damaged.
 
 use bytes::Bytes;
 use penstock_log::{Format, Label, Record};
@@ -21,7 +21,7 @@ const CHUNK: usize = 8;
 /// Bytes of a body without a job's record and chunks.
 const FIXED: usize = 32;
 
-/// The log of a store whose segments end after so many bytes.
+/// Return the format of a store's log, with segments that end after so many bytes.
 pub(super) const fn format(segment: u64) -> Format {
     Format { kind: *b"pimp   3", suffix: ".chunks", what: "a PIMP store", segment }
 }
@@ -30,13 +30,13 @@ pub(super) const fn format(segment: u64) -> Format {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) index: u32,
-    /// Where it begins.
+    /// Where its envelope begins.
     pub(super) offset: u64,
     pub(super) length: u32,
     pub(super) sum: u32,
 }
 
-/// What a record says of a job.
+/// A record's update of a job.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) id: JobId,
@@ -45,11 +45,11 @@ pub(super) struct Update {
     pub(super) chunks: Vec<Chunk>,
 }
 
-/// A change, as it is written.
+/// A change in its encoded form.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) update: Update,
-    /// All of the body but the envelopes.
+    /// The whole body except the envelopes.
     fields: Vec<u8>,
     /// The envelopes, each with its index.
     pub(super) envelopes: Vec<(u32, Bytes)>,
@@ -58,7 +58,7 @@ pub(super) struct Encoded {
 /// The longest body: the log's records are shorter than 2 GiB.
 const MAX_BODY: u64 = i32::MAX as u64;
 
-/// Four bytes of a length, of a change or of a part of it.
+/// Return a length as four bytes, for a change or a part of it.
 fn length_of(bytes: usize) -> penstock_pimp::Result<u32> {
     Limit::new("the length of a change", MAX_BODY).check(bytes as u64)?;
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
@@ -90,7 +90,7 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
 }
 
 impl Encoded {
-    /// Return the bytes of its body.
+    /// Return the length of its body.
     pub(super) fn length(&self) -> usize {
         self.fields.len() + self.envelopes.iter().map(|(_, envelope)| envelope.len()).sum::<usize>()
     }
@@ -102,7 +102,7 @@ impl Record for Encoded {
     }
 
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
-        // Before the first envelope stand all other fields, too.
+        // The first envelope is preceded by all other fields as well.
         let first = self.fields.len() - CHUNK * self.envelopes.len().saturating_sub(1);
         let (fields, mut rest) = self.fields.split_at_checked(first).unwrap_or((&self.fields, &[]));
         parts.push(fields);
@@ -122,7 +122,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// Read a body; `None` where another version has written it.
+/// Parse a body; `None` if another version has written it.
 pub(super) fn read_body(body: &[u8]) -> Option<Update> {
     let mut rest = body;
     let id = JobId::from_bytes(*take::<16>(&mut rest)?).ok()?;

@@ -1,9 +1,9 @@
-//! A start: what the log holds of jobs, and which of them have lost something.
+//! Recovery at the start: the jobs in the log, and which of them have lost something.
 //!
-//! The log says what is damaged; whose it was is known here. A record whose head is damaged is read all the same; where its body is
-//! damaged its head says whose it was. Else every job may have lost one that had not ended and has no record behind. A job that has
-//! lost a record, and has no newer one, or that has a chunk of which nothing says where it lies,
-//! [is lost](penstock_pimp::Job::set_lost).
+//! The log reports what is damaged; this module finds the jobs concerned. A record with a damaged head is still read. A
+//! record with a damaged body is identified by its head. Otherwise any job may have lost a record, unless it had ended
+//! or has a later record. A job that has lost a record and has no newer one, or that has a chunk without a known
+//! position, [is lost](penstock_pimp::Job::set_lost).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::earlier;
 use super::record::{Update, read_body};
 use super::state::State;
 
-/// Bytes of the shortest record: what is shorter holds none.
+/// The length of the shortest record: a shorter gap contains none.
 const SHORTEST: u64 = 64;
 
-/// What is heard of the log, oldest first.
+/// Collects the contents of the log, oldest first.
 #[derive(Default)]
 pub(super) struct Recovery {
     state: State,
@@ -56,13 +56,14 @@ impl Replay for Recovery {
 }
 
 impl Recovery {
-    /// A record is whole: whatever its job has lost before, it says how the job is now.
+    /// Apply a whole record: whatever its job has lost before, this record has its current state.
     fn take(&mut self, segment: u64, offset: u64, update: Update) {
         self.lost.remove(&update.id);
         self.state.apply(segment, offset, update, Vec::new());
     }
 
-    /// Something is lost, and nothing says whose it was. Chunks may be missing below a final one, and have come later.
+    /// Mark the jobs that a hole without an owner may concern. Chunks before a final one may be missing, as they may
+    /// have come later than it.
     fn suspect(&mut self) {
         let open = self.state.jobs.iter().filter(|(_, entry)| {
             let job = entry.job.as_ref().filter(|job| !job.is_deleted());
@@ -71,7 +72,7 @@ impl Recovery {
         self.lost.extend(open.map(|(id, _)| *id));
     }
 
-    /// Return what the log holds; `now` is in milliseconds since the Unix epoch.
+    /// Return the state in the log; `now` is in milliseconds since the Unix epoch.
     pub(super) fn end(self, now: u64) -> State {
         let Self { mut state, mut lost } = self;
         state.forget_strangers();

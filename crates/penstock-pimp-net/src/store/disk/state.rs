@@ -1,4 +1,4 @@
-//! What the segments hold, and where.
+//! The contents of the segments, and their positions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use penstock_pimp::{Job, JobId};
 use super::recent::Recent;
 use super::record::{Chunk, Update};
 
-/// Where a chunk lies.
+/// The position of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segment: u64,
@@ -26,10 +26,10 @@ impl Place {
     }
 }
 
-/// A job that was told to this store, and not yet forgotten.
+/// A job that was stored here and is not forgotten yet.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None`: it was deleted, which must be known as long as older records of it may lie about.
+    /// `None`: the job was deleted, which must be remembered as long as older records of it may exist.
     pub(super) job: Option<Job>,
     pub(super) until: u64,
     /// The segment of its newest record.
@@ -37,24 +37,24 @@ pub(super) struct Entry {
     pub(super) chunks: BTreeMap<u32, Place>,
 }
 
-/// What counts in a segment of the log.
+/// The live contents of a segment.
 #[derive(Debug)]
 pub(super) struct Segment {
     file: Arc<dyn DiskFile>,
-    /// Bytes of chunks that count.
+    /// Bytes of live chunks.
     pub(super) live: u64,
     /// Jobs whose newest record is here.
     pub(super) records: u64,
 }
 
 impl Segment {
-    /// Nothing in it counts any more, so a restart without it is the same.
+    /// Return whether nothing in it is live, so that a restart without it has the same result.
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0 && self.records == 0
     }
 }
 
-/// Everything that is known about the log.
+/// The complete state of the log in memory.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) jobs: HashMap<JobId, Entry>,
@@ -63,7 +63,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Chunks of a job that was deleted and made again may have been found without the record of its end.
+    /// Remove chunks that their jobs do not have. A job that was deleted and created again may have such chunks, if the
+    /// record of its deletion is missing.
     pub(super) fn forget_strangers(&mut self) {
         let Self { jobs, segments, .. } = self;
         for entry in jobs.values_mut() {
@@ -78,12 +79,12 @@ impl State {
         }
     }
 
-    /// A segment is there, and nothing in it counts yet.
+    /// Add a segment, in which nothing is live yet.
     pub(super) fn add_segment(&mut self, number: u64, file: &Arc<dyn DiskFile>) {
         self.segments.entry(number).or_insert_with(|| Segment { file: Arc::clone(file), live: 0, records: 0 });
     }
 
-    /// A record whose body is at this place of the log counts from now on; `recent` stays in memory.
+    /// Apply a record whose body is at this position of the log; `recent` stays in memory.
     pub(super) fn apply(&mut self, segment: u64, at: u64, update: Update, recent: Vec<(u32, Bytes)>) {
         let Update { id, until, job, chunks } = update;
         let fresh = || Entry { job: None, until, record: segment, chunks: BTreeMap::new() };
@@ -128,7 +129,7 @@ impl State {
         }
     }
 
-    /// Drops the chunks of what has expired, and what is to be forgotten.
+    /// Drop the chunks of expired jobs, and the jobs that are to be forgotten.
     pub(super) fn expire(&mut self, now: u64) {
         for (id, mut entry) in std::mem::take(&mut self.jobs) {
             if entry.job.as_ref().is_some_and(|job| now >= job.expires_at()) {
@@ -149,7 +150,8 @@ impl State {
         self.jobs.get(&id).and_then(|entry| entry.job.as_ref())
     }
 
-    /// Where chunks lie, up to one that is not there, and the files, which stay readable although they be removed.
+    /// Return the positions of chunks, up to one that is missing, and their files, which stay readable even if they are
+    /// removed.
     pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<dyn DiskFile>, Place)> {
         let Some(entry) = self.jobs.get(&id) else { return Vec::new() };
         let place = |index| {
@@ -164,7 +166,7 @@ impl State {
         self.jobs.values().filter(|entry| entry.job.is_some()).count()
     }
 
-    /// Return the bytes of chunks that count.
+    /// Return the bytes of live chunks.
     pub(super) fn live(&self) -> u64 {
         self.segments.values().map(|segment| segment.live).sum()
     }

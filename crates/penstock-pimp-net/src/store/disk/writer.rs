@@ -1,4 +1,4 @@
-//! What appends to the log, on a thread of its own.
+//! The writer, which appends to the log on a separate thread.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -17,32 +17,32 @@ use super::record::{self, Encoded};
 use super::state::State;
 use crate::{Change, Error, Result, Usage};
 
-/// Bytes after which a new segment begins, where the caller does not say otherwise.
+/// The default size after which a new segment begins.
 pub(super) const SEGMENT: u64 = 64 << 20;
-/// A segment that has fewer dead bytes is left alone until all of it is dead.
+/// A segment with fewer dead bytes is kept until all of it is dead.
 const WORTH: u64 = 1 << 20;
 /// Bytes of a seal.
 const SEAL: usize = 32;
-/// Where a log that failed is tried again, and the most bytes that it is tried with.
+/// The file for testing a log that failed, and the most bytes that are written to it.
 const TRIAL: &str = ".trial";
 const TRIED: usize = 1 << 20;
 
-/// What waits for the writer.
+/// Work for the writer.
 pub(super) enum Pending {
     /// A change.
     Record(Box<Encoded>, oneshot::Sender<Result<()>>),
-    /// What has expired by then is to go.
+    /// Delete what has expired by this time.
     Sweep(u64, oneshot::Sender<Result<()>>),
 }
 
-/// What could not be written.
+/// The last write failed.
 struct Failing {
     why: String,
-    /// Bytes of the longest such write: that a shorter one fits says nothing of it.
+    /// The size of the longest such write: a successful shorter one proves nothing about it.
     bytes: usize,
 }
 
-/// What the writer shares with those who read.
+/// State that the writer shares with readers.
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
     state: Mutex<State>,
@@ -66,7 +66,7 @@ impl Shared {
         locked(&self.state)
     }
 
-    /// Return why nothing can be written, where the last write failed.
+    /// Return why nothing can be written, if the last write failed.
     pub(super) fn failing(&self) -> Option<String> {
         locked(&self.failing).as_ref().map(|failing| failing.why.clone())
     }
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// A write of so many bytes has failed.
+    /// Record that a write of so many bytes has failed.
     fn failed(&self, bytes: usize, error: io::Error) -> Error {
         let message = "cannot write to the store";
         tracing::error!(%error, folder = %self.folder.display(), bytes, message);
@@ -92,7 +92,7 @@ impl Shared {
         error
     }
 
-    /// A write of so many bytes was taken.
+    /// Record that a write of so many bytes has succeeded.
     fn taken(&self, bytes: usize) {
         let mut failing = locked(&self.failing);
         if failing.as_ref().is_some_and(|failing| bytes >= failing.bytes.min(TRIED)) {
@@ -102,7 +102,7 @@ impl Shared {
     }
 }
 
-/// The log's end.
+/// The writer's side of the log.
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) disk: Arc<dyn Disk>,
@@ -131,7 +131,7 @@ impl penstock_log::Writer for Writer {
                 }
                 Pending::Sweep(now, done) => {
                     self.commit(std::mem::take(&mut records), std::mem::take(&mut waiting));
-                    // A caller that has gone hears nothing, here and below.
+                    // An error means that the caller stopped waiting, here and below.
                     let _ = done.send(self.sweep(now));
                 }
             }
@@ -141,7 +141,7 @@ impl penstock_log::Writer for Writer {
 }
 
 impl Writer {
-    /// Write changes together, and tell who waits for them.
+    /// Write changes together, and answer their callers.
     fn commit(&mut self, records: Vec<Encoded>, waiting: Vec<oneshot::Sender<Result<()>>>) {
         let result = self.append(records, true);
         for done in waiting {
@@ -149,7 +149,7 @@ impl Writer {
         }
     }
 
-    /// Append records durably; what they say counts from then on. Chunks that `are_new` stay in memory.
+    /// Append records durably, then apply them. Chunks that `are_new` stay in memory.
     fn append(&mut self, records: Vec<Encoded>, are_new: bool) -> Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -166,12 +166,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Try a log that failed: a client that sends no more requests to a buffer that is not healthy must learn that it is again.
+    /// Test a log that failed. Clients may send nothing to an unhealthy buffer, so it must discover by itself that it
+    /// can write again.
     fn try_again(&self) {
         let failing = locked(&self.shared.failing).as_ref().map(|failing| failing.bytes.min(TRIED));
         let Some(bytes) = failing else { return };
         let (folder, path) = (self.shared.folder.display(), self.shared.folder.join(TRIAL));
-        // A process that died may have left one.
+        // A process that died may have left a trial file.
         let _ = self.disk.remove(&path);
         let written = self.disk.create(&path).and_then(|file| {
             file.append(&mut [IoSlice::new(&vec![0; bytes])])?;
@@ -184,16 +185,16 @@ impl Writer {
         }
     }
 
-    /// Delete what has expired, and give its room back: segments of which nothing counts go, and of those that are mostly dead
-    /// the rest is written anew.
+    /// Delete what has expired, and free its space: segments without live content are removed, and those that are
+    /// mostly dead are rewritten first.
     fn sweep(&mut self, now: u64) -> Result<()> {
         if let Err(error) = self.log.seal() {
-            // On a full disk, what has expired goes all the same.
+            // Even on a full disk, expired jobs must be deleted.
             self.shared.failed(SEAL, error);
         }
         self.shared.state().expire(now);
         let (empty, worth) = self.choose();
-        // Those of which nothing counts need no room, so they go though the rest cannot be written anew.
+        // Segments without live content need no space, so they are removed even if the others cannot be rewritten.
         self.remove(empty);
         self.try_again();
         self.rescue(&worth)?;
@@ -201,7 +202,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Return the segments of which nothing counts, and those of which little does.
+    /// Return the segments without live content, and those with little.
     fn choose(&mut self) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
         let open = self.log.open_segment();
@@ -227,13 +228,13 @@ impl Writer {
         (empty, worth)
     }
 
-    /// Remove segments of which nothing counts any more.
+    /// Remove segments without live content.
     fn remove(&mut self, victims: BTreeSet<u64>) {
         self.shared.state().segments.retain(|number, _| !victims.contains(number));
         self.log.remove(victims);
     }
 
-    /// Write anew what counts of these segments, a job at a time.
+    /// Rewrite the live content of these segments, one job at a time.
     fn rescue(&mut self, victims: &BTreeSet<u64>) -> Result<()> {
         let concerned: Vec<JobId> = {
             let state = self.shared.state();
@@ -253,7 +254,7 @@ impl Writer {
             let envelopes = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
             let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(envelopes).collect();
             let change = Change { was: job.clone(), job, chunks };
-            // They are not asked for more than before.
+            // Not kept in the cache: they are not polled more often than before.
             self.append(vec![record::encode(id, until, change).map_err(Error::Protocol)?], false)?;
         }
         Ok(())

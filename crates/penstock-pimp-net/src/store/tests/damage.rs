@@ -1,8 +1,8 @@
-//! What breaks on the disk, is given up, or cannot be written: the store says so, and keeps the rest.
+//! Damage on the disk, abandoned segments, and failed writes: the store reports them, and keeps the rest.
 
 use super::*;
 
-/// Breaks a byte of a file, so far before its end.
+/// Damage a byte of a file, so far before its end.
 fn break_at(path: &Path, before_end: usize) {
     let mut bytes = fs::read(path).expect("readable");
     let at = bytes.len() - before_end;
@@ -119,7 +119,7 @@ fn a_job_that_has_its_final_chunk_may_lose_one_below_it() {
     commit(&store, id(1), change(&mut job, id(1), 2..3, 30));
     sweep(&store, 0);
     drop(store);
-    // Its head and its body: nothing says any more whose it is.
+    // With both head and body damaged, nothing identifies the job.
     let length = on_disk(folder.path()) as usize;
     for at in [record + 5, record + 6, length - SEAL - 20] {
         break_at(&segments(folder.path())[0], length - at);
@@ -144,7 +144,7 @@ fn a_store_that_cannot_be_written_to_says_why_until_it_can() {
         sweep(&store, 0);
     }
     fs::rename(&away, &folder).expect("moved");
-    // Nobody has to send anything.
+    // The sweep tests the store without any request.
     sweep(&store, 0);
     assert_eq!(store.failing(), None);
     assert_eq!(segments(&folder).len() + 1, fs::read_dir(&folder).expect("readable").count(), "and what locks it");

@@ -1,4 +1,4 @@
-//! Stores of the format before this one: they are read, and go on in this one.
+//! Stores in the previous format: they are read, and continue in the current one.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn sealed(fields: &[&[u8]]) -> Vec<u8> {
     [fields.as_slice(), &crc32fast::hash(&fields).to_be_bytes()].concat()
 }
 
-/// The same segment as the version before would have written it, where each record was synced alone.
+/// Return the segment as the previous version would have written it, with each record synced alone.
 pub(super) fn in_earlier_format(segment: &[u8]) -> Vec<u8> {
     let mut out = sealed(&[b"PIMPLOG2", &segment[24..40]]);
     let mut at = super::HEADER;
@@ -45,7 +45,7 @@ fn a_store_of_the_format_before_is_read_and_goes_on_in_this_one() {
     sweep(&store, 0);
     drop(store);
     let old = in_earlier_format(&fs::read(&segments(folder.path())[0]).expect("readable"));
-    // With the seal behind it, and without, as a process leaves it that was killed.
+    // With a seal at the end, and without one, as a killed process leaves it.
     for (length, is_ended) in [(old.len(), true), (old.len() - SEAL, false)] {
         let image = image(&[&old[..length]]);
         let store = DiskStore::open(image.path()).expect("readable");
@@ -60,7 +60,7 @@ fn a_store_of_the_format_before_is_read_and_goes_on_in_this_one() {
         assert!(is_whole(&store, id(1), &grown) && is_whole(&store, id(2), &second));
         assert_eq!(store.usage().damaged, 0);
         drop(store);
-        // The new segment says where the old one ends.
+        // The header of the new segment states where the old one ends.
         let mut cut = fs::read(&files[0]).expect("readable");
         cut.truncate(length - SEAL - 20);
         fs::write(&files[0], cut).expect("writable");

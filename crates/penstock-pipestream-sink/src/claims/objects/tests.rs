@@ -16,7 +16,7 @@ fn session(byte: u8) -> SessionId {
     SessionId::new([byte; 16])
 }
 
-/// A prefix in a store in memory, and one in a store that keeps files.
+/// Return a prefix in a store in memory, and one in a store that keeps files.
 fn places() -> (Vec<Place>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] =
@@ -42,7 +42,7 @@ fn status(claims: &Arc<Claims>, id: u64) -> Option<Status> {
     block_on(claims.query(id)).unwrap().unwrap().found.map(|found| found.status)
 }
 
-/// Ends the process of a server, as far as the store sees it.
+/// End the process of a server, as far as the store sees it.
 fn end(claims: Arc<Claims>) {
     block_on(port::ClaimChecks::close(claims)).unwrap();
 }
@@ -62,7 +62,7 @@ fn what_was_redeemed_is_refused_after_a_restart() {
         claims.void(gone);
         end(claims);
         let claims = server(&place);
-        // Nothing is known of the session that has redeemed it, so it is over.
+        // The session that has redeemed it is unknown, so it is over.
         assert_eq!(
             [open, redeemed, settled, gone].map(|id| status(&claims, id)),
             [Some(Status::Deferred), Some(Status::Failed), Some(Status::Complete), None]
@@ -88,7 +88,7 @@ fn two_servers_of_a_sink_redeem_a_claim_check_once_between_them() {
             let answers: Vec<bool> =
                 block_on(futures_util::future::join_all(servers.iter().enumerate().map(both))).unwrap();
             assert_eq!(answers.iter().filter(|answer| **answer).count(), 1, "claim check {index}: {answers:?}");
-            // The server that lost knows that it is taken.
+            // The server that lost knows that it is redeemed.
             let (winner, by) = if answers[0] { (0, session(10)) } else { (1, session(11)) };
             assert_eq!(status(&servers[1 - winner], id), Some(Status::Processing));
             servers[winner].settle(id, by, Status::Complete);
@@ -123,7 +123,7 @@ fn a_redemption_counts_though_its_server_was_killed_before_it_had_written_so() {
     assert_eq!((redeem(&running, id, 8), redeem(&server(&place), id, 8)), (REFUSED, REFUSED));
 }
 
-/// The line of an entity for which a claim check was redeemed.
+/// Return the line of an entity for which a claim check was redeemed.
 fn line(entity: u32, id: u64) -> String {
     let claim = format!("{id:016x}");
     format!(
@@ -149,7 +149,7 @@ fn what_the_list_of_the_session_says_that_redeemed_stands() {
     }
     end(claims);
     put(&place, &format!("{}/entities.jsonl", session(5)), format!("{}{{\"closed\":1}}\n", line(1, ids[0])));
-    // This one may still be going on.
+    // This one may still continue.
     put(&place, &format!(".open/{}/0000000000-0000000000.jsonl", session(6)), String::new());
     let claims = server(&place);
     assert_eq!(
@@ -172,7 +172,7 @@ fn what_a_session_says_whose_id_was_used_before_stands_as_well() {
         put(&place, &format!("{}/entities.jsonl", session(by)), closed.clone());
     }
     put(&place, &format!("{}.1/entities.jsonl", session(5)), format!("{}{closed}", line(1, ids[0])));
-    // These two are still going on; one has come as far as its entity.
+    // These two still continue; the list of one contains its entity.
     put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(6)), String::new());
     put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(7)), line(1, ids[3]));
     let claims = server(&place);

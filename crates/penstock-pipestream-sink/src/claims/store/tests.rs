@@ -26,12 +26,12 @@ fn code<T: std::fmt::Debug>(outcome: Result<T>) -> Option<ErrorCode> {
     outcome.unwrap_err().code()
 }
 
-/// The store again, after its process has ended.
+/// Return the store again, after its process has ended.
 fn reopened(claims: std::sync::Arc<Claims>, folder: &Path) -> std::sync::Arc<Claims> {
     drop(claims);
     let since = Instant::now();
     loop {
-        // The thread gives the folder back when it has written all.
+        // The thread releases the folder when it has written everything.
         match Claims::open(folder) {
             Ok(claims) => return claims,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),
@@ -121,7 +121,7 @@ fn a_file_about_what_is_forgotten_is_started_anew() {
             ids
         };
         ids.into_iter().for_each(|id| claims.void(id));
-        // It answers when all before it is written.
+        // It answers when everything before it is written.
         block(claims.query(kept)).unwrap();
     }
     block(claims.query(kept)).unwrap();
@@ -134,7 +134,7 @@ fn a_file_about_what_is_forgotten_is_started_anew() {
     assert!(claims.page((0, 0), usize::MAX).iter().any(|row| row.check.id == kept && row.details.reason == "part 7"));
 }
 
-/// The line of an entity for which a claim check was redeemed.
+/// Return the line of an entity for which a claim check was redeemed.
 fn line(status: &str, claim: u64) -> String {
     format!(
         "{{\"scope\":0,\"entity\":1,\"parent\":null,\"layer\":0,\"content_type\":\"a/b\",\"bytes\":0,\"sha256\":\"\",\
@@ -153,12 +153,12 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     drop(claims);
     let list = sink.path().join(session(9).to_string());
     fs::create_dir(&list).unwrap();
-    // One that nobody has redeemed is not settled by whoever names it.
+    // A claim check that is not redeemed is not settled by an entity that names it.
     let lines = [line("FAILED", done), line("COMPLETE", done), line("COMPLETE", open), line("COMPLETE", lost)].concat();
     fs::write(list.join("entities.jsonl"), &lines[..lines.len() - 9]).unwrap();
     let since = Instant::now();
     let claims = loop {
-        // The thread of the first one gives the folder back when it has written all.
+        // The thread of the first one releases the folder when it has written everything.
         let claims = Claims::beside(sink.path());
         if port::ClaimChecks::count(&*claims) == 3 {
             break claims;
@@ -167,7 +167,7 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     };
     let status = |id| block(claims.query(id)).unwrap().found.unwrap().status;
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Processing, Status::Deferred]);
-    // The session that had redeemed it may go on with the next process.
+    // The session that had redeemed it may continue in the next process.
     for (goes_on, expected) in [(true, Status::Processing), (false, Status::Processing)] {
         claims.fail_left(&|by| goes_on && by == session(9));
         assert_eq!(status(lost), expected, "what is left is settled once");

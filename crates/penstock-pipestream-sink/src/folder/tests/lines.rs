@@ -1,4 +1,4 @@
-//! Lines that a disk refuses, or may have lost: what is said of them, and what becomes of their session.
+//! Lines that a disk refuses, or may have lost: how they are reported, and how their session ends.
 
 use super::*;
 use crate::folder::stored::Stored;
@@ -64,7 +64,7 @@ impl Alone {
     }
 }
 
-/// A switch, and a fault of the list at one step while it is on.
+/// Return a switch, and a fault of the list at one step while it is on.
 fn list_fails_at(
     step: Step,
 ) -> (Arc<AtomicBool>, impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + Clone + 'static) {
@@ -90,7 +90,7 @@ fn nothing_is_complete_behind_lines_that_could_not_be_made_durable() {
     let told = alone.told();
     assert!(told[0].starts_with("Fail") && told[1].starts_with("Abort"), "{told:?}");
     assert!(told[1].contains("entities.jsonl cannot be made durable"), "{told:?}");
-    // A sync that succeeds says nothing of what an earlier one has lost.
+    // A sync that succeeds does not show what an earlier one has lost.
     broken.store(false, Ordering::SeqCst);
     alone.store(3);
     assert!(!block(alone.session.flush()));
@@ -106,7 +106,7 @@ fn a_flush_tells_whether_the_failed_lines_are_written() {
     assert!(!block(alone.session.flush()));
     assert_eq!(alone.list(), "");
     broken.store(false, Ordering::SeqCst);
-    // They are tried again.
+    // They are retried.
     assert!(block(alone.session.flush()));
     assert!(alone.list().contains("\"status\":\"FAILED\""), "{}", alone.list());
 }
@@ -149,7 +149,7 @@ fn a_session_whose_list_could_not_be_made_durable_ends_and_its_client_hears_why(
     let session = disk.connect();
     disk.set(true);
     let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; 10]))).unwrap();
-    // It may never hear of its end.
+    // It may not be notified of its end.
     if let Ok(resolution) = block(session.wait_resolved(ticket.key)) {
         assert_eq!(resolution.status, Status::Failed);
     }
@@ -162,7 +162,7 @@ fn a_session_whose_list_could_not_be_made_durable_ends_and_its_client_hears_why(
     assert!(disk.log(&session).iter().all(|line| line.get("closed").is_none()));
 }
 
-/// A server that keeps its sessions on disk.
+/// Return a server that stores its sessions on disk.
 fn serve(dir: &Path, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + Clone + 'static) -> Server {
     let since = Instant::now();
     loop {
@@ -173,7 +173,7 @@ fn serve(dir: &Path, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync
         options.session.survives = Some(Duration::from_millis(200));
         let faults = Faults::new(fault.clone());
         let sink = FolderSink::with_faults(&dir.join("sink"), None, References::keep(), faults).unwrap();
-        // What was dropped may still hold the lock.
+        // The dropped server may still hold the lock.
         match Server::bind(options, sink) {
             Ok(server) => return server,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),

@@ -8,7 +8,7 @@ use penstock_pipestream_net::port::{Attempt, Details, SessionControl};
 
 use crate::sync::lock;
 
-/// What a sink has told a session without a driver.
+/// The notifications of a sink to a session without a driver.
 #[derive(Debug, Default)]
 pub(in crate::folder) struct Told(pub(super) Mutex<Vec<String>>);
 

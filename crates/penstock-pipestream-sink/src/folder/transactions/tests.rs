@@ -14,7 +14,7 @@ const PAST: &str = "99999999999999999999999999999999";
 const COMMITTED: Option<ErrorCode> = Some(ErrorCode::Other(0x43));
 const NOT_YOURS: Option<ErrorCode> = Some(ErrorCode::Other(0x44));
 
-/// A sink with sessions whose lists have a line each.
+/// Return a sink with sessions whose lists have a line each.
 fn sink(sessions: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for session in sessions {
@@ -68,7 +68,7 @@ fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
     }
     records.commit(&of, &names(&[ONE]), false).unwrap();
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
-    // Said again, it is the same; with others it is refused, and what comes now is too late.
+    // A repeated commit is the same; one with other sessions is refused, and a session that arrives now is too late.
     records.commit(&of, &names(&[ONE, ONE]), true).unwrap();
     for others in [&[TWO][..], &[ONE, TWO], &[LATE]] {
         assert_eq!(code(records.commit(&of, &names(others), false)), COMMITTED, "{others:?}");
@@ -102,7 +102,8 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     assert!(!records.name_folder("k").exists());
 }
 
-/// A second server of the same folder, which does something when the first one comes to a step for the first time.
+/// Return a second server of the same folder, which does something when the first one reaches a step for the first
+/// time.
 fn interrupted(
     dir: &Path,
     at: impl Fn(Step, &Path) -> bool + Send + Sync + 'static,
@@ -125,7 +126,7 @@ fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_say
     for session in [ONE, TWO] {
         records.prepare(&of, session).unwrap();
     }
-    // It looks for markers, then the abort does what it does, then its record is there.
+    // It looks for markers, then the abort runs, then its record exists.
     let abort = |records: &Records| records.abort(&mine("k"), Some(&names(&[ONE]))).unwrap();
     let committing = interrupted(dir.path(), |step, path| step == Step::Rename && path.ends_with(RECORD), abort);
     for _ in 0..2 {
@@ -218,7 +219,7 @@ fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
     assert_eq!(seen(dir.path()), names(&[ONE]));
     records.commit(&anyones("k"), &names(&[ONE]), false).unwrap();
     assert_eq!(code(records.commit(&anyones("k"), &names(&[LATE]), false)), COMMITTED);
-    // Whether these rows are the ones that it has, nothing tells.
+    // It cannot be determined whether these rows are the ones that it has.
     records.prepare(&mine("k"), LATE).unwrap();
     assert_eq!(code(records.commit(&mine("k"), &names(&[LATE]), false)), NOT_YOURS);
     assert_eq!(last_line(dir.path(), LATE), OPEN);
@@ -237,7 +238,7 @@ fn a_session_whose_id_was_used_before_is_committed_by_its_id() {
     assert_eq!(seen_by_list(dir.path()), [again]);
 }
 
-/// The sessions that readers see, whether or not they have a journal.
+/// Return the sessions that readers see, whether or not they have a journal.
 fn seen(dir: &Path) -> Vec<String> {
     let store: Arc<dyn Store> = Arc::new(FolderStore::open(dir).unwrap());
     let listed = seen_by_list(dir);
@@ -273,7 +274,7 @@ fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them
     let journal = Journal::new(Arc::new(FolderStore::open(dir.path()).unwrap())).unwrap();
     assert!(dying.commit(&mine("k"), &names(&[ONE, TWO]), false).is_err());
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), OPEN.into()));
-    // One of no transaction does not wait for them, however often somebody looks.
+    // A session without a transaction does not wait for them, however often it is looked at.
     let mut log = OpenOptions::new().append(true).open(dir.path().join(LATE).join(LOG)).unwrap();
     log.write_all(READABLE.as_bytes()).and_then(|()| log.write_all(b"\n")).unwrap();
     for _ in 0..2 {
@@ -281,7 +282,7 @@ fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them
     }
     records(dir.path()).redo().unwrap();
     assert_eq!((followed(&journal), seen(dir.path())), (names(&[ONE, TWO, LATE]), names(&[ONE, TWO, LATE])));
-    // Nor is it of any matter to readers that the record, or one of the sessions, is removed later.
+    // The later removal of the record, or of one of the sessions, does not affect readers either.
     fs::remove_dir_all(dir.path().join(TWO)).unwrap();
     assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
     fs::remove_dir_all(records(dir.path()).name_folder("k")).unwrap();
@@ -314,13 +315,13 @@ fn a_damaged_record_is_its_transaction_s_trouble_alone_and_is_named() {
     records.prepare(&mine("k"), ONE).unwrap();
     records.commit(&mine("k"), &names(&[ONE]), false).unwrap();
     fs::write(records.folder(&mine("k")).join(RECORD), "{\"transaction\":").unwrap();
-    // A server was killed behind the record of another one, which the next has to finish.
+    // A server was killed after the record of another one, which the next server has to finish.
     records.prepare(&mine("l"), TWO).unwrap();
     let record = Record::new(&mine("l"), names(&[TWO]));
     assert!(records.write_record(&records.folder(&mine("l")), &record).unwrap());
     records.redo().unwrap();
     assert_eq!(last_line(dir.path(), TWO), READABLE);
-    // Readers of all must not miss rows without knowing it.
+    // Readers of everything must not miss rows without an error.
     let error = closed_sessions(&FolderStore::open(dir.path()).unwrap()).unwrap_err().to_string();
     assert!(error.contains("committed.json is damaged: ") && error.contains("remove it"), "{error}");
     let refused = code(records.commit(&mine("k"), &names(&[ONE]), false));
@@ -351,9 +352,9 @@ fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
     }
     records.prepare(&anyones(&batch(107)), ONE).unwrap();
     records.commit(&anyones(&batch(107)), &names(&[ONE]), false).unwrap();
-    // A marker that came beside a record: its session is to be closed first.
+    // A marker that appeared next to a record: its session is to be closed first.
     fs::write(records.name_folder(&batch(0)).join(TWO), "").unwrap();
-    // No owner's commit ends another's record.
+    // No owner's commit removes another's record.
     commit(&records, &mine(&batch(9)));
     commit(&records, &mine(&batch(10)));
     records.prune(SystemTime::now()).unwrap();
@@ -443,8 +444,8 @@ fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
     }
 }
 
-/// Prepares and commits on a disk that is dead after so many steps, starts anew, then commits again; looks at the
-/// sink after either. Gives how many steps there were.
+/// Prepare and commit on a disk that is dead after so many steps, start again, then commit again; look at the sink
+/// after each. Return how many steps there were.
 fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     let dir = sink(&[ONE, TWO, LATE]);
     let taken = Arc::new(AtomicUsize::new(0));
@@ -454,7 +455,7 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
         Faults::new(move |step, path| {
             let taken = count.fetch_add(1, Ordering::SeqCst);
             if taken == last && step == Step::Append {
-                // Half a line is what a dying disk leaves behind.
+                // A dying disk leaves half a line.
                 let mut log = OpenOptions::new().append(true).open(path)?;
                 log.write_all(b"{\"clo")?;
             }
@@ -474,7 +475,7 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
             alive.prepare(&mine("k"), session).unwrap();
         }
     }
-    // What is not committed may have half a line for its end only if the record is there.
+    // A session that is not committed may end with half a line only if the record exists.
     look(dir.path());
     alive.commit(&mine("k"), &names(&[ONE, TWO]), false).unwrap();
     look(dir.path());

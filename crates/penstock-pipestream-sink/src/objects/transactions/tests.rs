@@ -16,7 +16,7 @@ fn of(key: &str, owner: Owner) -> Transaction {
     Transaction { key: key.into(), owner }
 }
 
-/// Sessions that have ended, and a commit of them.
+/// Prepare sessions that have ended, for a commit.
 async fn prepare_all(place: &Place, of: &Transaction, sessions: &[&str]) {
     for session in sessions {
         prepare(place, of, session).await.unwrap();
@@ -40,7 +40,7 @@ async fn commit_all(place: &Place, keys: &[String]) {
     }
 }
 
-/// Which of these transactions have a record.
+/// Return which of these transactions have a record.
 async fn kept<'a>(place: &Place, keys: &'a [String]) -> Vec<&'a str> {
     let mut kept = Vec::new();
     for key in keys {
@@ -73,7 +73,7 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
     let keys = [format!("spark/{}", "ab".repeat(16)), format!("spark/{QUERY}/0"), "spark/nightly".into()];
     penstock_io::runtime::block_on(async {
         commit_all(&place, &keys).await;
-        // Each start looks from anywhere on; so many of them see everything.
+        // Each start begins at a random position; so many of them handle everything.
         for (later, left) in [(FINISHED / 2, 3), (FINISHED * 2, 2)] {
             for _ in 0..100 {
                 redo(&place, SystemTime::now() + later).await.unwrap();
@@ -129,7 +129,7 @@ fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
     .unwrap();
 }
 
-/// What a session's list was closed with; `None` while it is in pieces.
+/// Return the code with which a session's list was closed; `None` while it is in pieces.
 async fn end(place: &Place, session: &str) -> Option<u64> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(list) => encode::code_of(&list.bytes().await.unwrap()),
@@ -138,7 +138,7 @@ async fn end(place: &Place, session: &str) -> Option<u64> {
     }
 }
 
-/// Sessions that have ended, with their lists in pieces.
+/// Prepare sessions that have ended, with their lists in pieces.
 async fn prepare_with_lists(place: &Place, of: &Transaction) {
     for session in [SESSION, OTHER] {
         let piece = place.path(&format!("{}/{session}/0000000000-0000000000.jsonl", list::OPEN));
@@ -159,13 +159,13 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
     penstock_io::runtime::block_on(async {
         let place = Place::of(Arc::new(InMemory::new()), "sink");
         prepare_with_lists(&place, &of).await;
-        // An abort whose server was killed right behind its decision.
+        // An abort whose server was killed immediately after its decision.
         let own = place.path(&folder(&of));
         let given_up = Decision::GivenUp { given_up: vec![SESSION.to_owned()] };
         assert!(Decisions::default().decide(&place, &own, &given_up).await.unwrap());
         assert!(!Decisions::default().decide(&place, &own, &given_up).await.unwrap(), "there is one");
         assert_eq!(code(&place, &commit).await, Some(ErrorCode::Other(0x43)));
-        // Each start looks from anywhere on.
+        // Each start begins at a random position.
         for _ in 0..100 {
             redo(&place, SystemTime::now()).await.unwrap();
         }
@@ -187,7 +187,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
     .unwrap();
 }
 
-/// A server's view of a store: each request takes a while, another one for each server.
+/// Return a server's view of a store: each request takes some time, different for each server.
 fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> Place {
     let mut wait = || Duration::from_micros(random.u64(0..2_000));
     let config = ThrottleConfig {
@@ -228,7 +228,7 @@ fn however_aborts_and_commits_of_many_servers_cross_a_commit_has_all_of_its_sess
                 assert_eq!(code.is_none(), committed, "seed {seed}: {codes:?} {ends:?}");
             }
             outcomes[usize::from(committed)] += 1;
-            // Whoever comes later hears the same.
+            // A later caller gets the same answer.
             assert_eq!(code(&place, &orders[0]).await.is_none(), committed, "seed {seed}");
         })
         .unwrap();

@@ -17,7 +17,7 @@ use crate::status::Status;
 
 const SESSION: SessionId = SessionId::new([0xAB; 16]);
 
-/// Every error is made into its message, and has its kind and the registry's code.
+/// Check that every error has its message, its kind and the registry's code.
 fn check<const N: usize>(kind: ErrorKind, table: [(ErrorCode, Error, &str); N]) {
     for (code, error, message) in table {
         assert_eq!((error.kind(), error.code(), error.message().as_str()), (kind, code, message));

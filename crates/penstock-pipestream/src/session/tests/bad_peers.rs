@@ -1,4 +1,4 @@
-//! Each rule that a peer can break, with the code that the decisions name.
+//! Each rule that a peer can break, with the code that the decisions specify.
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn dehydrate_another(peer: &mut Peer) -> Result<()> {
     peer.status(Status::Dehydrating, 0, 2)
 }
 
-/// Decisions 10 and 14: nothing that is still to come can bind these.
+/// Decisions 10 and 14: no later frame can bind these.
 #[test]
 fn a_scope_that_no_parent_can_have_closes_at_once() {
     let pending: Case = |peer| peer.status_at(Status::Pending, 2, 1, 1);
@@ -140,7 +140,7 @@ fn a_scope_that_no_parent_can_have_closes_at_once() {
             before(&mut peer).expect(rule);
             expect_at(&mut peer, ErrorCode::ScopeInvalid, rule, case);
         }
-        // A header that overtakes its PENDING is judged when that has come.
+        // A header that overtakes its PENDING is checked when the PENDING has arrived.
         let mut peer = Peer::server(true, 4);
         before(&mut peer).expect(rule);
         assert_eq!(peer.open(6, &child_header(2, 1, 1)), Ok(Admission::Held), "{rule}");
@@ -220,7 +220,7 @@ fn a_parent_whose_stream_is_reset_before_its_dehydrating_came_still_has_its_scop
     for step in rest {
         step(&mut peer).expect("legal");
     }
-    // Its header has come, so its children are taken though it has failed.
+    // Its header has arrived, so its children are accepted although it has failed.
     let mut leaf = child_header(4, 1, 1);
     leaf.metadata.insert("pipestream.parent-scope".to_owned(), "2".to_owned());
     let Ok(Admission::Accepted(leaf)) = peer.open(10, &leaf) else { panic!("not accepted") };
@@ -402,7 +402,7 @@ fn only_the_entity_fails_by_a_bad_header() {
     }
 }
 
-/// A client whose one entity is announced, and dehydrated if asked.
+/// Return a client with one announced entity, dehydrated if requested.
 fn client(dehydrated: bool) -> (Peer, Ticket) {
     let mut peer = Peer::new(Role::Client, true, 4);
     let ticket = peer.session.announce(peer.now, None, dehydrated).expect("allowed").expect("window");
@@ -486,7 +486,7 @@ fn what_a_peer_makes_us_keep_is_bounded() {
     });
 }
 
-/// A server with stricter limits, and the statuses that it has sent of entities in the client's root scope.
+/// Return a server with stricter limits, and the statuses that it has sent for entities in the client's root scope.
 fn stricter(change: impl FnOnce(&mut SessionConfig)) -> Peer {
     let now = start();
     let mut strict = config(true, 1_000);

@@ -1,4 +1,4 @@
-//! Questions about claim checks, and their answers.
+//! Queries about claim checks, and their answers.
 
 use super::resilience::{name, named_server, refused};
 use super::*;

@@ -201,7 +201,7 @@ fn scopes_are_used_again_after_wrapping() {
     }
 }
 
-/// Headers of a client that seals them with a key which the server does not have.
+/// Seal a header with a key that the server does not have.
 fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
     let keys =
         HeaderKeys::parse(&"5a".repeat(32)).expect("a key").for_session(SessionId::new([1; 16])).expect("derived");
@@ -210,11 +210,11 @@ fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
 
 #[test]
 fn headers_that_are_not_opened_fail_their_entities_and_leave_the_session_as_it_is() {
-    // In the clear where a key is needed, and sealed with another key; more children than the window holds.
+    // Unencrypted where a key is required, and sealed with another key; more children than the window holds.
     for hidden in [sealed_for_nobody, refused] {
         let mut pair = Pair::new(true, 4);
         let root = pair.announce(None, true);
-        // The header before DEHYDRATING, as a stream may come.
+        // The header arrives before DEHYDRATING, as streams may.
         let head = hidden(&header(&pair.client, &root, 0));
         assert_eq!(pair.open_with(&head), Admission::Held);
         pair.drive();

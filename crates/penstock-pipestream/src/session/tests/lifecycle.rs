@@ -37,7 +37,7 @@ fn an_entity_is_announced_received_and_completed_with_the_cursor() {
 fn a_stream_that_overtakes_its_pending_waits_for_it() {
     let mut pair = Pair::new(true, 100);
     let ticket = pair.announce(None, false);
-    // The header is there before the control bytes are carried over.
+    // The header arrives before the control bytes are delivered.
     let header = header(&pair.client, &ticket, 5);
     assert_eq!(pair.server.handle_header(pair.now, 2, &header), Ok(Admission::Held));
     pair.drive();
@@ -116,7 +116,7 @@ fn the_receivers_first_terminal_status_stands_when_statuses_cross() {
     pair.drive();
     assert_eq!(pair.outcome(ticket.key), Some(Status::Complete));
     assert_eq!(pair.server.counters().late_statuses, 1);
-    // And a late stream of it is stopped and dropped.
+    // A late stream of it is stopped and dropped, too.
     assert_eq!(pair.open(&ticket, 0), Admission::Stopped(ErrorCode::NoError));
 }
 

@@ -1,9 +1,9 @@
-//! Sessions in memory, under a clock of the test's own, as dialogues.
+//! Sessions in memory, under the test's clock, as dialogues.
 //!
-//! [`Pair`] is both ends and what lies between: control bytes in order, entity streams as headers. [`Peer`] is one
-//! end against frames written by hand, for what a well-behaved end never sends.
+//! [`Pair`] is both ends and the connection: control bytes in order, entity streams as headers. [`Peer`] is one end
+//! with hand-written frames, for what a well-behaved end never sends.
 
-// A test picks the one variant it is about.
+// A test matches only the variant that it is about.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod bad_peers;
@@ -40,7 +40,7 @@ pub(super) fn config(layer1: bool, window: u32) -> SessionConfig {
     config
 }
 
-/// A header as a sender makes it, for a payload of zeros.
+/// Return a header as a sender makes it, for a payload of zeros.
 pub(super) fn header(session: &Session, ticket: &Ticket, length: u64) -> EntityHeader {
     let mut header = plain_header(0, 0, length);
     session.bind_header(ticket, &mut header);
@@ -116,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// Carries control bytes both ways until nothing moves.
+    /// Carry control bytes both ways until nothing moves.
     pub(super) fn drive(&mut self) {
         loop {
             self.client_events.extend(drain(&mut self.client));
@@ -164,7 +164,7 @@ impl Pair {
         self.client.announce(self.now, parent, dehydrate).expect("allowed").expect("window")
     }
 
-    /// The client opens an entity's stream; only the header matters here.
+    /// Return the client opens an entity's stream; only the header matters here.
     pub(super) fn open(&mut self, ticket: &Ticket, length: u64) -> Admission {
         let header = header(&self.client, ticket, length);
         self.open_with(&header)
@@ -178,7 +178,7 @@ impl Pair {
         admission
     }
 
-    /// Opens an entity's stream where the server takes it at once.
+    /// Open an entity's stream, which the server accepts immediately.
     pub(super) fn open_plain(&mut self, ticket: &Ticket) -> EntityKey {
         self.drive();
         match self.open(ticket, 0) {
@@ -187,7 +187,7 @@ impl Pair {
         }
     }
 
-    /// Sends an entity and has the server complete it.
+    /// Send an entity and have the server complete it.
     pub(super) fn deliver(&mut self, ticket: &Ticket) {
         self.drive();
         let admission = self.open(ticket, 0);
@@ -196,7 +196,7 @@ impl Pair {
         self.drive();
     }
 
-    /// What became of an entity of the client's, by the client's own events.
+    /// Return the status of one of the client's entities, by the client's own events.
     pub(super) fn outcome(&self, key: EntityKey) -> Option<Status> {
         self.client_events.iter().find_map(|event| match event {
             Event::Resolved { key: resolved, status, owned: true, .. } if *resolved == key => Some(*status),
@@ -224,14 +224,14 @@ impl Pair {
     }
 }
 
-/// One end, and a peer that can write any frame.
+/// One end, and a peer that can send any frame.
 pub(super) struct Peer {
     pub(super) now: Now,
     pub(super) session: Session,
 }
 
 impl Peer {
-    /// A server that has negotiated with a client.
+    /// Make a server that has negotiated with a client.
     pub(super) fn server(layer1: bool, window: u32) -> Self {
         Self::new(Role::Server, layer1, window)
     }
@@ -279,7 +279,7 @@ impl Peer {
         self.session.handle_header(self.now, stream, header)
     }
 
-    /// The frames that the session has sent since the last call.
+    /// Return the frames that the session has sent since the last call.
     pub(super) fn heard(&mut self) -> Vec<Frame> {
         let mut decoder = FrameDecoder::new();
         let mut frames = Vec::new();
@@ -295,7 +295,7 @@ impl Peer {
     }
 }
 
-/// A dehydrated entity's header.
+/// Return a dehydrated entity's header.
 pub(super) fn parent_header(scope_id: u32, entity_id: u32, child_scope: &str) -> EntityHeader {
     let mut header = plain_header(scope_id, entity_id, 0);
     header.metadata.insert("pipestream.dehydrated".to_owned(), "1".to_owned());

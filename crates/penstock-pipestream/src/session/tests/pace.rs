@@ -1,4 +1,4 @@
-//! Stream 0 at fixed intervals: what a tap between the ends would see.
+//! Stream 0 at fixed intervals: what an observer between the ends would see.
 
 use super::resilience::{config2, name, point};
 use super::*;
@@ -70,7 +70,7 @@ impl Tap {
         }
     }
 
-    /// Lets time pass, as a driver would: each end is called when it asks to be.
+    /// Let time pass as a driver would: each end is called when it asks to be.
     fn run(&mut self, by: Duration) {
         let end = later(self.pair.now, by);
         loop {
@@ -97,7 +97,7 @@ fn a_busy_session_and_an_idle_one_write_the_same_sizes_at_the_same_times() {
             sent.push(busy.pair.announce(None, false));
         }
         busy.run(Duration::from_millis(37));
-        // All that was announced before the last tick is known by now.
+        // Everything announced before the last tick has arrived by now.
         for ticket in sent.drain(..sent.len() / 2).collect::<Vec<_>>() {
             if let Admission::Accepted(accepted) = busy.pair.open(&ticket, 0) {
                 busy.pair.server.complete(busy.pair.now, accepted.key);

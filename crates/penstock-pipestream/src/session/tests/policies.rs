@@ -1,4 +1,4 @@
-//! Retries, policies and time-outs as dialogues.
+//! Retries, policies and timeouts as dialogues.
 
 use super::resilience::{SECOND, policy, with_mode};
 use super::*;
@@ -82,13 +82,13 @@ fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
     let mut pair = Pair::resilient();
     let (parent, children) = pair.parent(&policy(FailureAction::Retry), 2);
     let key = pair.open_plain(&children[0]);
-    // Both speak before either hears the other.
+    // Both fail the entity before either receives the other's frame.
     pair.server.fail(pair.now, key, reason(ErrorCode::IntegrityError));
     pair.client.fail(pair.now, children[0].key, reason(ErrorCode::InternalError));
     pair.drive();
     assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
     assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Abandoned));
-    // After the failure was heard nothing can cross, and FAILED says what happened.
+    // After the failure was received nothing can cross, so FAILED is sent.
     let key = pair.open_plain(&children[1]);
     pair.fail_at_server(key);
     pair.client.fail(pair.now, children[1].key, reason(ErrorCode::InternalError));
@@ -228,7 +228,7 @@ fn what_takes_too_long_goes_by_on_timeout() {
                 assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1)
             }
             FailureAction::Retry => {
-                // Nobody sends it again: then it is over.
+                // It is not retried in time, so it ends.
                 pair.wait(SECOND * 6);
                 assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
             }

@@ -1,7 +1,7 @@
 //! The bytes of records, which outlive the program that wrote them.
 //!
-//! `records.txt` was written by penstock 0.1.0: what both ends of [`dialogue`] store, and a snapshot of each end after its
-//! restart. Another encoding must read these records and write the same ones.
+//! `records.txt` was written by penstock 0.1.0: what both ends of [`dialogue`] store, and a snapshot of each end after
+//! its restart. Any other encoder must read these records and write the same ones.
 
 use super::resilience::{SECOND, name, point, policy};
 use super::survival::stored;
@@ -11,7 +11,7 @@ use crate::{ChunkInfo, ClaimResponse, FoundClaim, Layer2Frame, SessionFrame};
 
 const RECORDS: &str = include_str!("records.txt");
 
-/// The records of this kind in the file.
+/// Return the records of this kind in the file.
 fn golden(kind: &str) -> Vec<Vec<u8>> {
     let lines = RECORDS.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name == kind);
     lines.map(|(_, digits)| bytes(digits)).collect()
@@ -22,7 +22,7 @@ fn bytes(digits: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
 }
 
-/// Both ends are told each thing that a record has a number for, but for what ends a session.
+/// Give both ends every input that has a number in records, except those that end a session.
 fn dialogue() -> Pair {
     let now = start();
     let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
@@ -78,7 +78,7 @@ fn dialogue() -> Pair {
 }
 
 impl Pair {
-    /// Questions about claim checks, some of which are answered.
+    /// Ask about claim checks; some of the queries are answered.
     fn ask(&mut self) {
         let check = ClaimCheck { claim_id: Some(7), entity_id: Some(3), ..ClaimCheck::default() };
         let found = |file| Some(FoundClaim { check: check.clone(), status: Status::Deferred, file });
@@ -106,7 +106,7 @@ impl Pair {
         self.drive();
     }
 
-    /// An entity of three chunks, of which one has come and one is coming.
+    /// Send an entity of three chunks, of which one has arrived and one is arriving.
     fn send_in_chunks(&mut self) {
         let ticket = self.announce(None, false);
         self.drive();
@@ -119,7 +119,7 @@ impl Pair {
         assert_eq!(self.server.chunk_finished(self.now, ticket.key, 2, 500), ChunkProgress::Waiting);
     }
 
-    /// A header that overtakes its announcement and is held, and a peer that says what it has taken.
+    /// Send a header that overtakes its announcement and is held, and acknowledge frames.
     fn overtake(&mut self, parent: EntityKey) {
         let child = self.announce(Some(parent), false);
         let header = header(&self.client, &child, 3);
@@ -133,7 +133,7 @@ impl Pair {
     }
 }
 
-/// A snapshot of the session that these records give, which is suspended.
+/// Return a snapshot of the session restored from these records, which is suspended.
 fn restarted(role: Role, records: &[Vec<u8>], now: Now) -> Vec<u8> {
     let records = records.iter().map(Vec::as_slice);
     let mut session = Session::restore(role, stored(Some(name())), records, now, |_| false).expect("records").session;

@@ -1,4 +1,4 @@
-//! Layer 2 as dialogues: what its tests share, and the session's name and policy.
+//! Layer 2 as dialogues: what the tests share, and the session's name and policy.
 
 use super::*;
 use crate::error::{Early, Error, Violation};
@@ -30,7 +30,7 @@ impl Pair {
         pair
     }
 
-    /// A session with a policy.
+    /// Make a session with a policy.
     pub(super) fn governed(policy: CompletionPolicy) -> Self {
         let now = start();
         let mut config = config2(Some(name()));
@@ -43,7 +43,7 @@ impl Pair {
         pair
     }
 
-    /// A parent under a policy, its stream delivered, and its children.
+    /// Announce a parent under a policy and deliver its stream; return it with its children.
     pub(super) fn parent(&mut self, policy: &CompletionPolicy, children: usize) -> (Ticket, Vec<Ticket>) {
         let parent = self
             .client
@@ -82,7 +82,7 @@ impl Pair {
         self.client_events.iter().rev().find_map(token).expect("a token")
     }
 
-    /// What became of a parent by its policy, the same at both ends.
+    /// Return the outcome of a parent under its policy, the same at both ends.
     pub(super) fn resolution(&self) -> ResolutionState {
         let state = |events: &[Event]| {
             events.iter().rev().find_map(|event| match event {
@@ -115,7 +115,7 @@ pub(super) fn point() -> StoppingPoint {
     }
 }
 
-/// A server that speaks layer 2, and a peer that writes frames by hand.
+/// Return a server with layer 2, and a peer with hand-written frames.
 pub(super) fn server() -> Peer {
     let now = start();
     let session = Session::new(Role::Server, config2(None), now).expect("server");

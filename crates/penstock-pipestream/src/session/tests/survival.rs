@@ -1,4 +1,4 @@
-//! Sessions that outlive their connections: what is said again, and what is not.
+//! Sessions that outlive their connections: what is repeated, and what is not.
 
 use bytes::Bytes;
 use penstock_wire::hex;
@@ -25,7 +25,7 @@ fn restored(role: Role, records: &[Bytes], now: Now) -> Result<Restored> {
     Session::restore(role, stored(None), records.iter().map(|record| record.as_ref()), now, |_| false)
 }
 
-/// A server that stores its session, with a client that says frames.
+/// Return a server that stores its session, with a hand-written client.
 fn recorded() -> (Peer, Vec<Bytes>) {
     let now = start();
     let mut peer = Peer { now, session: Session::new(Role::Server, stored(None), now).expect("server") };
@@ -69,7 +69,7 @@ impl Pair {
         assert_eq!(self.client.poll_transmit(99), None);
     }
 
-    /// What a server's driver does with a new connection.
+    /// Do what a server's driver does with a new connection.
     pub(super) fn reconnect(&mut self) {
         self.client.reconnect(self.now).expect("suspended");
         let mut fresh = Session::new(Role::Server, surviving(None), self.now).expect("server");
@@ -110,7 +110,7 @@ fn what_a_lost_connection_has_eaten_is_said_again_and_only_what_is_open_is_sent_
     let unheard = pair.announce(None, false);
     pair.drive();
     let key = pair.open_plain(&unheard);
-    // The verdict is on its way when the connection is lost, and so is an announcement.
+    // The decision is in flight when the connection is lost, and so is an announcement.
     pair.server.complete(pair.now, key);
     let late = pair.announce(None, false);
     pair.cut();
@@ -153,13 +153,13 @@ fn a_parent_goes_on_wherever_the_connection_was_lost() {
     pair.cut();
     pair.reconnect();
     assert_eq!(pair.sent_again(), [parent, children[0], children[1]]);
-    // The parent's own bytes are there.
+    // The parent's own bytes have arrived.
     assert_eq!(pair.open(&parent, 0), Admission::Stopped(ErrorCode::NoError));
     let first = pair.open_plain(&children[0]);
     pair.server.fail(pair.now, first, reason(ErrorCode::IntegrityError));
     pair.cut();
     pair.reconnect();
-    // Its failure was heard after all: it waits to be sent again.
+    // Its failure was received after all: it waits for a retry.
     assert_eq!(pair.sent_again()[3..], [parent, children[1]]);
     assert_eq!(pair.client_saw(|event| matches!(event, Layer2Event::AttemptFailed { owned: true, .. })), 1);
     pair.client.retry(pair.now, children[0].key).expect("failed");
@@ -240,7 +240,7 @@ fn a_peer_that_acknowledges_nothing_stops_us_and_then_the_connection() {
 
 #[test]
 fn a_session_that_cannot_go_on_says_why() {
-    // Not where one end cannot.
+    // Not if one end cannot resume.
     let now = start();
     let client = Session::new(Role::Client, surviving(Some(name())), now).expect("client");
     let server = Session::new(Role::Server, config2(None), now).expect("server");
@@ -260,7 +260,7 @@ fn a_session_that_cannot_go_on_says_why() {
     let outcome = pair.client.handle_control(now, bytes.freeze());
     refused(outcome, Violation::Capabilities);
 
-    // Not where it is not known, nor where it has forgotten.
+    // Not if the session is unknown, nor if the peer has forgotten it.
     let returning = |received, sent| {
         let mut fresh = Peer { now, session: Session::new(Role::Server, surviving(None), now).expect("server") };
         fresh.say(&Frame::Capabilities(surviving(None).capabilities)).expect("capabilities");
@@ -307,13 +307,13 @@ fn a_record_comes_before_what_it_is_about() {
     records.push(peer.record().expect("inputs"));
     assert_eq!(peer.session.poll_record(), None);
     assert_eq!(peer.heard().len(), 1);
-    // Nothing acknowledged is lost, whether or not it was heard.
+    // Nothing that was acknowledged is lost, whether or not the acknowledgement arrived.
     let after = restored(Role::Server, &records, later(peer.now, SECOND)).expect("restored").session;
     assert_eq!((after.open_received(), after.counters().completed, after.id()), (0, 1, Some(name())));
     assert!(after.is_suspended() && after.survival.kept_bytes() == 16);
 }
 
-/// A session that has just got its name: version 1, snapshot 1, server 1, its beginning, its age 0, its state.
+/// A session that has just received its name: version 1, snapshot 1, server 1, its beginning, its age 0, its state.
 const SNAPSHOT: &str = concat!(
     "0201018080f9c0c1c482030001010207feffffff0f640101010001000000000000000000000000000000000300000000",
     "000000000000000000000000010000000100000000000000000000000000000000000000000000000000000000000000",
@@ -324,7 +324,7 @@ const SNAPSHOT: &str = concat!(
 #[test]
 fn the_bytes_of_records_are_these() {
     let (mut peer, records) = recorded();
-    // Another layout of the state is another version.
+    // Another layout of the state requires another version.
     assert_eq!(hex::encode(&records[0]), SNAPSHOT);
     peer.now = later(peer.now, Duration::from_nanos(300));
     peer.status(Status::Pending, 0, 1).expect("announced");
@@ -353,11 +353,11 @@ fn records_that_cannot_be_are_refused() {
     for length in 0..records[0].len() {
         assert!(restored(Role::Server, &[records[0].slice(..length)], start()).is_err(), "{length}");
     }
-    // The whole bytes of an input, and no other number of them.
+    // All bytes of an input, and no other number of them.
     for length in 3..inputs.len() {
         assert!(restored(Role::Server, &[records[0].clone(), inputs.slice(..length)], start()).is_err(), "{length}");
     }
-    // Twice the same announcement.
+    // The same announcement twice.
     assert!(restored(Role::Server, &[records[0].clone(), inputs.clone(), inputs], start()).is_err());
     assert!(restored(Role::Client, &records, start()).is_err());
     let other = stored(Some(crate::SessionId::new([9; 16])));
@@ -365,7 +365,7 @@ fn records_that_cannot_be_are_refused() {
     assert!(Session::restore(Role::Server, surviving(None), [records[0].as_ref()], start(), |_| true).is_err());
 }
 
-/// The store's checksums find what is broken; what they do not find is refused, or is a session.
+/// The store's checksums detect damage; records that pass them are rejected, or restore a session.
 #[test]
 fn bytes_that_were_changed_make_nothing_panic() {
     let now = start();
@@ -446,7 +446,7 @@ fn what_waits_for_an_answer_is_told_again_after_a_restart() {
     go_on_after_a_restart(pair, sent, [children[0], children[1], open], [parent, other]);
 }
 
-/// What had waited begins anew, the failed one is sent again, the claim check is issued, and all of it ends.
+/// The waiting entity starts over, the failed one is retried, the claim check is issued, and all of it ends.
 fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3], parents: [Ticket; 2]) {
     pair.reconnect();
     let token = pair.token();
@@ -501,7 +501,7 @@ fn a_child_whose_dehydrating_is_still_to_come_is_not_timed() {
     assert!(pair.server_outcome(child.key).is_none() && pair.server.open_received() == 2);
     pair.reconnect();
     pair.wait(60 * SECOND);
-    // Now it is, and both ends know that it has children.
+    // Now it does, and both ends know that it has children.
     pair.end(&child);
     pair.end(&parent);
     assert_eq!((pair.client.open_owned(), pair.server.open_received()), (0, 0));

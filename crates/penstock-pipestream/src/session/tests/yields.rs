@@ -89,7 +89,7 @@ fn a_state_that_has_changed_begins_anew_and_the_token_is_used_up() {
     assert_eq!(pair.outcome(ticket.key), Some(Status::Complete));
 }
 
-/// What the validation of the last token at the client says; its HMAC stands behind the message.
+/// Return the validation in the last token at the client; its HMAC follows the message.
 fn validation(pair: &Pair) -> StoppingPointValidation {
     let token = pair.token();
     let message = token.slice(..token.len() - 32);
@@ -108,7 +108,7 @@ fn a_stopping_point_names_the_last_checkpoint_of_its_scope_else_of_the_session()
     pair.server.complete(pair.now, key);
     pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
     pair.drive();
-    // It is not satisfied while an entity that it covers is open, so the one before it is still the last.
+    // It is not satisfied while an entity that it covers is open, so the previous one is still the last.
     let (parent, children) = pair.parent(&policy(FailureAction::Fail), 2);
     let open = pair.open_plain(&children[0]);
     pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
@@ -182,7 +182,7 @@ fn a_parent_that_waits_says_how_many_of_its_children_are_complete() {
     pair.drive();
     let counts = |point: &StoppingPointValidation| (point.children_complete, point.children_total);
     assert_eq!(counts(&validation(&pair)), (Some(1), Some(3)));
-    // Its children go on meanwhile.
+    // Its children continue meanwhile.
     pair.deliver(&children[1]);
     pair.client.resume(parent.key, &pair.token()).expect("open");
     pair.drive();

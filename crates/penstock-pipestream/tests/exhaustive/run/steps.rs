@@ -1,4 +1,4 @@
-//! What may happen next, and what then does.
+//! The possible steps, and their effects.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ impl Run {
 
     fn due(&self) -> Option<Instant> {
         [self.client.poll_timeout(), self.server.poll_timeout()].into_iter().flatten().min().filter(|at| {
-            // Not the manifest's own limit, which is far away.
+            // The manifest's own limit, which is far away, is excluded.
             *at < self.now.instant + Duration::from_secs(100_000)
         })
     }
@@ -192,7 +192,7 @@ impl Run {
         self.fresh = Some(session(Role::Server, self.now));
     }
 
-    /// The server's driver finds the session that a new connection goes on with.
+    /// Find the session that a new connection resumes, as the server's driver does.
     fn greet(&mut self) {
         let Some(fresh) = &mut self.fresh else { return };
         let returns = std::iter::from_fn(|| fresh.poll_event())
@@ -203,7 +203,7 @@ impl Run {
         }
     }
 
-    /// What the server makes of an entity that it receives.
+    /// Decide about an entity that the server receives.
     fn judge(&mut self, step: Step) {
         let now = self.now;
         match step {

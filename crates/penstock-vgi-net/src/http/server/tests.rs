@@ -6,7 +6,7 @@ use penstock_vgi::Protocol;
 use super::*;
 use penstock_io::runtime::block_on;
 
-/// A service without methods.
+/// Return a service without methods.
 fn service(change: impl FnOnce(&mut core::Config)) -> Arc<Service> {
     let mut config = core::Config::new("0123456789ab", [7; 32]);
     change(&mut config);
@@ -26,7 +26,7 @@ fn connect(listener: &HttpListener) -> TcpStream {
 
 #[test]
 fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
-    // Its pages are calls too.
+    // With guarded pages, its pages are calls too.
     let (service, peer) = (service(|config| config.guarded_pages = true), SocketAddr::from(([192, 0, 2, 1], 9)));
     let (bodies, counters) = (MemoryBudget::new(1 << 10, 1 << 10), Arc::default());
     let queue = Queue::new(CALLS);
@@ -42,7 +42,7 @@ fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
         let asked: Vec<_> = (0..1_025).map(|_| shared.ask(pending(), Progress::Whole, peer, "", None)).collect();
         let mut refused = Vec::new();
         for (nth, ask) in asked.into_iter().enumerate() {
-            // Whoever waits is dropped here, and what it asks stays in the queue.
+            // The waiting future is dropped here, and its call stays in the queue.
             if let Ok(answer) = tokio::time::timeout(Duration::ZERO, ask).await {
                 refused.push((nth, answer.expect_err("nobody answers").status()));
             }
@@ -63,7 +63,7 @@ fn a_body_whose_client_has_left_keeps_its_room_until_its_call_is_answered() {
     client.write_all(&[head.as_bytes(), &body].concat()).expect("written");
     let waiting = listener.next_call().expect("a call");
     drop(client);
-    // Waits until the connection is over, with all that it held.
+    // Wait until the connection has ended, with all that it held.
     listener.close().expect("closed");
     let (pending, _, judge) = waiting.into_parts();
     assert_eq!(pending.request().body.len(), length);
@@ -110,7 +110,7 @@ fn requests_that_never_come_to_a_thread_are_counted_as_refused() {
     let asked = ask(&format!("OPTIONS /a/b/c HTTP/1.1\r\n{ends}\r\n"), b"");
     assert!(asked.starts_with("HTTP/1.1 404 ") && counters.refusals() == 5, "{asked}");
     assert!(ask("\0\u{1} this is no HTTP\r\n\r\n", b"").starts_with("HTTP/1.1 400 "));
-    // Waits until the connection is over: its client sees the end a moment before it is counted.
+    // Wait until the connection has ended: its client sees the end a moment before it is counted.
     listener.close().expect("closed");
     assert_eq!(counters.refusals(), 6);
     counters.admission().late();
