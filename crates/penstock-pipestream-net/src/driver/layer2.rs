@@ -23,8 +23,6 @@ const HEADERS: usize = 64 << 20;
 /// What the driver keeps for layer 2.
 #[derive(Debug, Default)]
 pub(super) struct Layer2 {
-    /// How often entities have failed that may come again, ours and the peer's.
-    pub(super) failures: FastMap<EntityKey, u32>,
     /// How often what has come of a received entity was void: it had failed, or its connection was lost.
     pub(super) voids: FastMap<EntityKey, u32>,
     /// Parents of ours whose children may be sent again.
@@ -69,11 +67,6 @@ impl Kept {
 }
 
 impl Layer2 {
-    /// How often an entity has failed that may come again.
-    pub(super) fn failures(&self, key: EntityKey) -> u32 {
-        if self.failures.is_empty() { 0 } else { self.failures.get(&key).copied().unwrap_or_default() }
-    }
-
     /// The number of the attempt at a received entity that counts.
     pub(super) fn present(&self, key: EntityKey) -> u32 {
         if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }

@@ -87,10 +87,14 @@ impl Inbound {
         }
     }
 
+    /// Return how many attempts at it have failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
+    }
+
     /// Which of its attempts is the present one, or, while it is set aside, was the last.
     fn attempt(&self) -> u32 {
-        let failures = self.layer2.as_ref().map_or(0, |layer2| layer2.failures);
-        if self.payload == Payload::SetAside { failures } else { failures + 1 }
+        if self.payload == Payload::SetAside { self.failures() } else { self.failures() + 1 }
     }
 }
 
@@ -118,7 +122,7 @@ impl Session {
             .and_then(|parent| self.inbound(parent))
             .is_some_and(|parent| parent.payload == Payload::Failed);
         let again = !last && !entity.dehydrated && entity.payload != Payload::SetAside && !parent_failed;
-        policy.fate(code, entity.layer2.as_ref().map_or(0, |layer2| layer2.failures), again)
+        policy.fate(code, entity.failures(), again)
     }
 
     /// Whether a failure is not the last word; then the entity has been set aside until its owner says RETRYING.

@@ -227,6 +227,8 @@ pub struct Accepted {
     pub parent: Option<EntityKey>,
     /// The chunk that this stream carries.
     pub chunk: Option<AcceptedChunk>,
+    /// How many attempts at it have failed before this one (layer 2).
+    pub failures: u32,
 }
 
 /// The place of a chunk's stream in the whole payload (decision 15).
@@ -303,8 +305,10 @@ pub enum Event {
         parent_id: u32,
         /// The terminal status.
         status: Status,
-        /// Why, where the status is not COMPLETE and somebody said why.
+        /// Why, where the status is not COMPLETE and one of both ends said why.
         reason: Option<Reason>,
+        /// How many attempts at it had failed before, each of which could be repeated (layer 2).
+        failures: u32,
         /// Whether we sent the entity.
         owned: bool,
     },
