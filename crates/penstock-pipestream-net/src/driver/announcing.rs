@@ -1,12 +1,28 @@
 //! Announcements of ours: those that wait for the peer, and those that are being sent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use penstock_pipestream::EntityKey;
+use penstock_pipestream::{EntityKey, ErrorCode};
+use tokio::sync::oneshot;
 
 use crate::command::SendRequest;
 use crate::outgoing::Outgoing;
-use crate::pump::Small;
+use crate::pump::{Pump, Small};
+
+/// Entities of ours, from the call that sends them to the end of their streams.
+#[derive(Default)]
+pub(super) struct Sending {
+    /// Those that cannot be announced yet.
+    pub(super) waiting: Waiting,
+    /// Those that have just been announced.
+    pub(super) announcing: Vec<Announced>,
+    /// Those whose streams wait for their announcement to be written, and up to where that is.
+    pub(super) announced: VecDeque<(u64, Vec<Announced>)>,
+    /// The small ones that are being sent.
+    pub(super) pump: Pump,
+    /// The large ones without a terminal status, and what stops their streams.
+    pub(super) outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
+}
 
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
 /// children never wait after other entities: those may be waiting for them.

@@ -16,6 +16,7 @@ use crate::draft::{CLAIM, Delivery, EntityDraft, claim_id};
 use crate::driver::Driver;
 use crate::driver::layer2::{KEPT, Kept};
 use crate::driver::road::Road;
+use crate::driver::stage::Stage;
 use crate::port::SinkEvent;
 use crate::types::{Attempt, Issued, Resumed};
 
@@ -93,9 +94,8 @@ impl Driver {
         !layer2.settling.is_empty() && layer2.settling.contains_key(&key)
     }
     /// Handle the end of an entity of ours. Return how often it had failed before, and the receiver's claim check.
-    pub(super) fn forget_sent(&mut self, key: EntityKey) -> (u32, Option<u64>) {
+    pub(super) fn forget_sent(&mut self, key: EntityKey) -> Option<u64> {
         let layer2 = &mut self.layer2;
-        let failures = if layer2.failures.is_empty() { None } else { layer2.failures.remove(&key) };
         let claim = if layer2.deferred.is_empty() { None } else { layer2.deferred.remove(&key) };
         if !layer2.resuming.is_empty() {
             for reply in layer2.resuming.remove(&key).into_iter().flatten() {
@@ -111,7 +111,7 @@ impl Driver {
                 self.retry_waiting();
             }
         }
-        (failures.unwrap_or_default(), claim)
+        claim
     }
     /// Handle the end of a received entity. Return how often it had failed before, its claim check, and its header if
     /// that was kept.
@@ -119,9 +119,8 @@ impl Driver {
         &mut self,
         key: EntityKey,
         status: Status,
-    ) -> (u32, Option<Issued>, Option<Arc<EntityHeader>>) {
+    ) -> (Option<Issued>, Option<Arc<EntityHeader>>) {
         let layer2 = &mut self.layer2;
-        let failures = if layer2.failures.is_empty() { None } else { layer2.failures.remove(&key) };
         if !layer2.voids.is_empty() {
             layer2.voids.remove(&key);
         }
@@ -135,16 +134,15 @@ impl Driver {
         {
             self.link.entity.claims.settle(claim, by, status);
         }
-        (failures.unwrap_or_default(), claim, header)
+        (claim, header)
     }
     pub(super) fn handle_layer2(&mut self, event: &Layer2Event) {
         match event {
             Layer2Event::Named(name) => self.handle_named(*name),
-            Layer2Event::AttemptFailed { key, failures, reason, owned: true } => {
-                self.attempt_of_ours_failed(*key, *failures, reason);
+            Layer2Event::AttemptFailed { key, reason, owned: true, .. } => {
+                self.attempt_of_ours_failed(*key, reason);
             }
-            Layer2Event::AttemptFailed { key, failures, owned: false, .. } => {
-                self.layer2.failures.insert(*key, *failures);
+            Layer2Event::AttemptFailed { key, owned: false, .. } => {
                 self.layer2.void(*key);
                 self.layer2.waiting.remove(key);
                 self.streams.let_go(*key);
@@ -155,7 +153,7 @@ impl Driver {
             Layer2Event::Reconnected => {
                 tracing::info!(session = %self.link.shared.id(), "both ends have said what the other had missed");
                 // A client's session of an earlier process already has what it needs.
-                self.opening |= !self.open;
+                self.stage.identify();
             }
             Layer2Event::ResumeAnswered { key, refused } => {
                 if let Some(reply) = self.layer2.resuming.get_mut(key).and_then(VecDeque::pop_front) {
@@ -189,7 +187,7 @@ impl Driver {
         self.layer2.defers |= self.session.root_policy().is_some_and(defers);
         if !self.register(name) {
             // It has no list, and no answer other than this one.
-            self.mute = true;
+            self.stage = Stage::Mute;
             let message = "this server has a session of that ID, which has not ended".to_owned();
             self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
             return;
@@ -197,19 +195,18 @@ impl Driver {
         match self.link.shared.role {
             Role::Server => {
                 self.link.shared.set_name(name);
-                self.opening = true;
+                self.stage.identify();
             }
             Role::Client if self.durable.is_some() && !self.session.survives() => {
                 let message = "a session with a state folder needs a server that lets sessions survive".to_owned();
                 self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
             }
-            Role::Client => self.opening |= !self.begins_at_once(),
+            Role::Client => self.stage.identify(),
         }
     }
-    pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) {
-        self.layer2.failures.insert(key, failures);
+    pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, reason: &Reason) {
         self.stop_outgoing(key, reason.code);
-        if self.durable.as_mut().is_some_and(|durable| durable.failed(key, failures, reason)) {
+        if self.durable.as_mut().is_some_and(|durable| durable.failed(key, reason)) {
             return;
         }
         let again = self.layer2.keeps(key) && self.session.retry(now(), key).is_ok();

@@ -14,6 +14,7 @@ use crate::command::{Arrival, CheckpointAnswer, Command, Reply, SendRequest, Ver
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
 use crate::driver::announcing::Announced;
+use crate::driver::stage::Root;
 use crate::outgoing::{self, Outgoing};
 use crate::payload::Payload;
 use crate::pump::Small;
@@ -21,7 +22,7 @@ use crate::pump::Small;
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
         let now = now();
-        self.heard = now.instant;
+        self.silence.broken(now.instant);
         // Where the session refuses what the peer did, it closes by itself; its events contain the reason.
         match command {
             Command::Control(send, receive) => self.control.open(send, receive),
@@ -131,12 +132,12 @@ impl Driver {
     }
 
     fn handle_send(&mut self, now: Now, request: SendRequest) {
-        if self.closing_root {
+        if self.root == Root::CloseWaits {
             request.answer.fail(Error::misuse("the session is being closed: nothing more can be announced".into()));
-        } else if self.waiting.has(request.draft.parent) {
-            self.waiting.push(request);
+        } else if self.sending.waiting.has(request.draft.parent) {
+            self.sending.waiting.push(request);
         } else if let Some(request) = self.announce(now, request) {
-            self.waiting.push(request);
+            self.sending.waiting.push(request);
         }
     }
 
@@ -223,7 +224,7 @@ impl Driver {
             Err(error) => return self.unsealed(ticket, &error, answer),
         };
         // Its PENDING is not among the control bytes yet.
-        self.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
+        self.sending.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
             Some(bytes) => {
                 let head = match sealer.map(|sealer| sealer.seal(&header)) {
                     Some(Ok(sealed)) => sealed.into_bytes(),
@@ -234,7 +235,7 @@ impl Driver {
             }
             None => {
                 let (stop, reset) = oneshot::channel();
-                self.outgoing.insert(ticket.key, stop);
+                self.sending.outgoing.insert(ticket.key, stop);
                 let outgoing = Outgoing { ticket, header, sealer, payload, chunk_size, dehydrated, reset, answer };
                 Announced::Large(Box::new(outgoing))
             }
@@ -253,8 +254,8 @@ impl Driver {
 
     /// Record that all announcements so far are written with the control bytes up to `position`.
     pub(super) fn announcements_end_at(&mut self, position: u64) {
-        if !self.announcing.is_empty() {
-            self.announced.push_back((position, std::mem::take(&mut self.announcing)));
+        if !self.sending.announcing.is_empty() {
+            self.sending.announced.push_back((position, std::mem::take(&mut self.sending.announcing)));
         }
     }
 
@@ -262,10 +263,10 @@ impl Driver {
     /// before its PENDING could block the PENDING, and so its own reception, forever.
     pub(super) fn send_announced(&mut self) {
         let written = self.control.written();
-        while let Some((_, entities)) = self.announced.pop_front_if(|(end, _)| *end <= written) {
+        while let Some((_, entities)) = self.sending.announced.pop_front_if(|(end, _)| *end <= written) {
             for entity in entities {
                 match entity {
-                    Announced::Small(small) => self.pump.push(small, &self.link.entity),
+                    Announced::Small(small) => self.sending.pump.push(small, &self.link.entity),
                     Announced::Large(outgoing) => {
                         tokio::spawn(outgoing::send(*outgoing, Arc::clone(&self.link)));
                     }
@@ -276,13 +277,13 @@ impl Driver {
 
     /// Stop an entity of ours that was resolved before it was sent, or while it is being sent.
     pub(super) fn stop_outgoing(&mut self, key: EntityKey, code: ErrorCode) {
-        if let Some(stop) = self.outgoing.remove(&key) {
+        if let Some(stop) = self.sending.outgoing.remove(&key) {
             // It may already have been sent completely.
             let _ = stop.send(code);
             return;
         }
-        self.pump.stop(key, code, &self.link.entity);
-        for batch in self.announced.iter_mut().map(|(_, batch)| batch).chain([&mut self.announcing]) {
+        self.sending.pump.stop(key, code, &self.link.entity);
+        for batch in self.sending.announced.iter_mut().map(|(_, batch)| batch).chain([&mut self.sending.announcing]) {
             batch.retain_mut(|entity| match entity {
                 Announced::Small(small) if small.ticket.key == key => {
                     small.answered(&self.link.entity);
@@ -295,8 +296,8 @@ impl Driver {
 
     /// Answer the callers that wait for the tickets of announced entities, because the connection is lost.
     pub(super) fn answer_announced(&mut self) {
-        let announced = std::mem::take(&mut self.announced).into_iter().flat_map(|(_, batch)| batch);
-        for entity in announced.chain(std::mem::take(&mut self.announcing)) {
+        let announced = std::mem::take(&mut self.sending.announced).into_iter().flat_map(|(_, batch)| batch);
+        for entity in announced.chain(std::mem::take(&mut self.sending.announcing)) {
             let (ticket, answer) = match entity {
                 Announced::Small(small) => (small.ticket, small.answer),
                 Announced::Large(outgoing) => (outgoing.ticket, outgoing.answer),
@@ -310,7 +311,7 @@ impl Driver {
     /// Retry the announcements that wait, now that there is room again, children before roots.
     pub(super) fn retry_waiting(&mut self) {
         let now = now();
-        for (parent, mut requests) in std::mem::take(&mut self.waiting.0).into_iter().rev() {
+        for (parent, mut requests) in std::mem::take(&mut self.sending.waiting.0).into_iter().rev() {
             while let Some(request) = requests.pop_front() {
                 if let Some(request) = self.announce(now, request) {
                     requests.push_front(request);
@@ -318,7 +319,7 @@ impl Driver {
                 }
             }
             if !requests.is_empty() {
-                self.waiting.0.insert(parent, requests);
+                self.sending.waiting.0.insert(parent, requests);
             }
         }
     }

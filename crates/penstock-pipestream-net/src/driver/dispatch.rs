@@ -6,6 +6,8 @@ use crate::clock::now;
 use crate::command::{Arrival, CheckpointAnswer};
 use crate::counters::Counters;
 use crate::driver::Driver;
+use crate::driver::opening::Place;
+use crate::driver::stage::{Life, Stage};
 use crate::driver::streams::names;
 use crate::events::LogEvent;
 use crate::incoming::{Admitted, Body, Untaken};
@@ -51,7 +53,7 @@ impl Driver {
             && let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT)
         {
             match transmit {
-                Transmit::Control(bytes) if self.mute => drop(bytes),
+                Transmit::Control(bytes) if self.stage.is_mute() => drop(bytes),
                 Transmit::Control(bytes) => self.control.push(bytes),
                 Transmit::StopStream { stream, code } => self.streams.stop(stream, code),
                 Transmit::Close { code, message } => self.closing = Some(Reason { code, message }),
@@ -88,25 +90,26 @@ impl Driver {
     /// Open the sink, if the session has just got its ID. Return whether there is more to be polled.
     async fn open(&mut self) -> bool {
         let shared = &self.link.shared;
-        let opened = match std::mem::take(&mut self.opening).then_some(self.agreement).flatten() {
-            Some(agreement) => {
+        let opened = match (&self.stage, self.session.agreement()) {
+            (Stage::Identified, Some(agreement)) => {
                 tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "a session begins");
                 self.open_sink(agreement.layer).await.map(|()| Some(agreement))
             }
             // A session that ends before it has begun has its list too, under its connection's name.
-            None if self.session.end().is_some() && !self.mute => self.open_sink(0).await.map(|()| None),
-            None => Ok(None),
+            (Stage::Negotiating { .. } | Stage::Identified | Stage::Open, _) if self.session.end().is_some() => {
+                self.open_sink(0).await.map(|()| None)
+            }
+            (Stage::Negotiating { .. } | Stage::Identified | Stage::Open | Stage::Mute, _) => Ok(None),
         };
         match opened {
             Ok(Some(agreement)) => {
-                self.open = true;
-                self.agree_by = None;
+                self.stage = Stage::Open;
                 self.link.shared.phase.send_replace(Phase::Open(agreement));
                 false
             }
             Ok(None) => false,
             Err(error) => {
-                self.mute = true;
+                self.stage = Stage::Mute;
                 tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
                 let (code, message) = if let Error::Protocol(error) = &error {
                     (error.code(), error.message())
@@ -121,7 +124,13 @@ impl Driver {
     }
 
     async fn open_sink(&mut self, layer: u8) -> Result<()> {
-        let Some(opening) = self.sink.take() else { return Ok(()) };
+        let opening = match std::mem::replace(&mut self.place, Place::Absent) {
+            Place::Closed(opening) => opening,
+            other @ (Place::Absent | Place::Open(_)) => {
+                self.place = other;
+                return Ok(());
+            }
+        };
         let shared = &self.link.shared;
         let types = Some(Arc::clone(&opening.defer_types));
         let session = NewSession {
@@ -131,7 +140,7 @@ impl Driver {
             certificate: certificate(&self.link.connection),
         };
         let OpenSession { sink, done } = opening.open(session).await?;
-        self.sink_done = Some(done);
+        self.place = Place::Open(done);
         if let (Some(durable), Some(place)) = (&mut self.durable, sink.place()) {
             durable.note_sink_place(place);
         }
@@ -143,10 +152,10 @@ impl Driver {
     /// Handle an entity that may be received; return how many attempts at it have failed.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
         let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
-        let layer2 = self.agreement.is_some_and(|agreement| agreement.layer == 2);
+        let layer2 = self.session.agreement().is_some_and(|agreement| agreement.layer == 2);
         let redeems = layer2 && self.note_admitted(key, header);
         let attempt = Attempt { key, number };
-        let failures = self.layer2.failures(key);
+        let failures = accepted.failures;
         self.batches.sink(SinkEvent::Admitted { attempt, failures, header: Arc::clone(header), dehydrated, redeems });
         number
     }
@@ -172,16 +181,17 @@ impl Driver {
         }
         match &event {
             Event::Agreed(agreement) => {
-                self.agreement = Some(*agreement);
-                match (agreement.layer, self.name) {
+                match (agreement.layer, self.naming.own) {
                     (2, Some(name)) => {
                         self.link.shared.set_name(name);
                         // The server's SESSION states whether the session survives its connection.
-                        self.opening = self.begins_at_once();
+                        if self.begins_at_once() {
+                            self.stage.identify();
+                        }
                     }
                     // A client chooses the session's name.
                     (2, None) => {}
-                    (_, _) => self.opening = true,
+                    (_, _) => self.stage.identify(),
                 }
             }
             Event::Admitted { stream, accepted } => {
@@ -194,11 +204,11 @@ impl Driver {
                 self.batches.whole |= key.is_none();
                 self.batches.sink(SinkEvent::Gathered { key: *key, outcome: *outcome });
             }
-            Event::Resolved { key, status, reason, owned: true, .. } => {
-                self.resolved_owned(*key, *status, reason.clone());
+            Event::Resolved { key, status, reason, failures, owned: true, .. } => {
+                self.resolved_owned(*key, *status, reason.clone(), *failures);
             }
-            Event::Resolved { key, parent_id, status, reason, owned: false } => {
-                self.resolved_received(*key, *parent_id, *status, reason.clone());
+            Event::Resolved { key, parent_id, status, reason, failures, owned: false } => {
+                self.resolved_received(*key, *parent_id, *status, reason.clone(), *failures);
             }
             Event::Released { scope, parent, depth, digest } => {
                 self.released(Released { scope: *scope, parent: *parent, depth: *depth, digest: digest.clone() });
@@ -213,7 +223,7 @@ impl Driver {
             Event::Closed { reason, .. } => {
                 self.link.shared.counters.ended(reason.code);
                 self.batches.sink(SinkEvent::Closed(reason.code));
-                self.end = Some(reason.clone());
+                self.life = Life::Ended(reason.clone());
             }
             Event::Checkpoint { ours: false, .. }
             | Event::Status { .. }
@@ -238,24 +248,30 @@ impl Driver {
     }
 
     /// Handle the end of an entity of ours: stop the streams that may still be sending it.
-    fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>) {
+    fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>, failures: u32) {
         if status == Status::Complete {
-            self.outgoing.remove(&key);
+            self.sending.outgoing.remove(&key);
         } else {
             let code = reason.as_ref().map_or(ErrorCode::InternalError, |reason| reason.code);
             self.stop_outgoing(key, code);
         }
-        let (failures, claim) = self.forget_sent(key);
-        let attempts = failures.saturating_add(1);
-        let resolution = Resolution { status, reason, attempts, claim };
+        let claim = self.forget_sent(key);
+        let resolution = Resolution { status, reason, attempts: failures.saturating_add(1), claim };
         if let Some(durable) = &mut self.durable {
             durable.note_ended(key, &resolution);
         }
         self.batches.resolved.push((key, resolution));
     }
 
-    fn resolved_received(&mut self, key: EntityKey, parent_id: u32, status: Status, reason: Option<Reason>) {
-        let (failures, claim, mut header) = self.forget_received(key, status);
+    fn resolved_received(
+        &mut self,
+        key: EntityKey,
+        parent_id: u32,
+        status: Status,
+        reason: Option<Reason>,
+        failures: u32,
+    ) {
+        let (claim, mut header) = self.forget_received(key, status);
         self.batches.roots += u64::from(parent_id == 0);
         if status == Status::Complete {
             self.batches.completed += 1;
@@ -309,13 +325,13 @@ impl Driver {
             }
             Some(_) => {}
             // An entity that ends before SESSION has its line when the sink is open.
-            None if self.sink.is_some() => {}
+            None if matches!(self.place, Place::Closed(_)) => {}
             None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log
             && !batches.log.is_empty()
             // Before the session has its ID, its lines could not be found.
-            && (self.open || self.session.end().is_some())
+            && (self.stage.is_open() || self.session.end().is_some())
         {
             log.write(shared.id(), std::mem::take(&mut batches.log)).await;
         }

@@ -35,7 +35,7 @@ pub(super) enum Unattached {
     /// It is to be sent.
     Wanted,
     /// Its attempt has failed: it is to be sent again or given up.
-    Failed(u32, Reason),
+    Failed(Reason),
 }
 
 impl Durable {
@@ -78,8 +78,8 @@ impl Durable {
     }
 
     /// An attempt has failed; whether its payload is yet to be brought.
-    pub(super) fn failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) -> bool {
-        let failed = || Unattached::Failed(failures, reason.clone());
+    pub(super) fn failed(&mut self, key: EntityKey, reason: &Reason) -> bool {
+        let failed = || Unattached::Failed(reason.clone());
         self.unattached.get_mut(&key).map(|unattached| *unattached = failed()).is_some()
     }
 

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_pipestream::{ErrorCode, Now, Reason, Role, ScopeKey};
+use penstock_pipestream::{Now, Reason, Role, ScopeKey};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::now;
 use crate::command::closed;
 use crate::driver::Driver;
 use crate::driver::durable::Durable;
-use crate::driver::opening::wait_for_sink;
+use crate::driver::opening::{Place, wait_for_sink};
+use crate::driver::stage::Root;
 use crate::events::LogEvent;
 use crate::transport::quic_code;
 use crate::types::Released;
@@ -24,11 +25,11 @@ impl Driver {
     /// record that nothing more follows.
     pub(super) fn close(&mut self, now: Now) {
         let tells = self.link.shared.role == Role::Client && self.session.survives();
-        if !tells || self.root_released {
+        if !tells || self.root == Root::Released {
             self.session.close(now);
             return;
         }
-        self.closing_root = true;
+        self.root = Root::CloseWaits;
         if !self.session.root_ended()
             && let Err(error) = self.session.end_root(now)
         {
@@ -39,8 +40,7 @@ impl Driver {
 
     /// Continue the close: our root scope has been ended, and all of it is terminal at both ends.
     pub(super) fn root_is_released(&mut self) {
-        self.root_released = true;
-        if std::mem::take(&mut self.closing_root) {
+        if std::mem::replace(&mut self.root, Root::Released) == Root::CloseWaits {
             self.session.close(now());
         }
     }
@@ -61,13 +61,12 @@ impl Driver {
     }
 
     /// End the session: notify the peer, then the sink, then everything that waits.
-    pub(super) async fn finish(mut self) {
-        let reason = self.end.take().unwrap_or(Reason { code: ErrorCode::InternalError, message: String::new() });
+    pub(super) async fn finish(mut self, reason: Reason) {
         self.road.close();
         if let Some(closing) = self.closing.take() {
             self.close_connection(&closing).await;
         }
-        for request in self.waiting.take() {
+        for request in self.sending.waiting.take() {
             request.answer.fail(closed(&reason));
         }
         let session = self.session.counters();
@@ -76,13 +75,12 @@ impl Driver {
             (session.announced, session.received, session.completed, session.failed);
         tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "the session has ended");
         let log = self.link.log.clone();
-        let sink_done = self.sink_done.take();
         self.fail_redeemed();
-        let durable = self.durable.take();
+        let (place, durable) = (std::mem::replace(&mut self.place, Place::Absent), self.durable.take());
         // Commands, held streams and the sink's session are dropped with the driver, which wakes the tasks that wait
         // for them.
         drop(self);
-        let is_listed = wait_for_sink(sink_done, &shared).await;
+        let is_listed = wait_for_sink(place, &shared).await;
         match durable {
             Some(durable) if is_listed => durable.remove(shared.id()).await,
             // The next process closes the list, if the disk permits it.

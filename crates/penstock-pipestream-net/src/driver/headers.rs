@@ -63,7 +63,7 @@ impl Driver {
     /// Return the session's ID, once both ends know it.
     fn key_id(&self) -> Option<SessionId> {
         let shared = &self.link.shared;
-        let below = || self.agreement.filter(|agreement| agreement.layer < 2);
+        let below = || self.session.agreement().filter(|agreement| agreement.layer < 2);
         shared.layer2().or_else(|| below().and_then(|_| SessionId::parse(shared.id()).ok()))
     }
 
@@ -72,7 +72,7 @@ impl Driver {
     }
 
     fn hold(&mut self, now: Now, early: Early) {
-        if let Err(error) = self.sealing.hold(early, self.held_limit) {
+        if let Err(error) = self.sealing.hold(early) {
             self.sealing.forget_early();
             // The session closes by itself.
             let _ = self.session.handle_header_error(now, error);

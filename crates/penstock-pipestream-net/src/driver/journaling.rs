@@ -15,8 +15,9 @@ use crate::counters::Counters;
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
 use crate::driver::durable::{Durable, Unattached};
-use crate::driver::opening::wait_for_sink;
+use crate::driver::opening::{Place, wait_for_sink};
 use crate::driver::road::Road;
+use crate::driver::stage::Root;
 use crate::journal::Waiting;
 use crate::port::SinkEvent;
 use crate::transport::{GOES_ON, certificate, quic_code};
@@ -30,7 +31,7 @@ impl Driver {
         let end = self.session.end().map(|reason| reason.code);
         let snapshot = end.is_none() && durable.journal.wants_snapshot();
         let record = if snapshot { self.session.snapshot() } else { self.session.poll_record() };
-        if durable.closed || self.mute {
+        if durable.closed || self.stage.is_mute() {
             return false;
         }
         let last = end.is_some() && durable.journal.has_begun();
@@ -129,8 +130,8 @@ impl Driver {
                 self.queue(ticket, draft, payload, Some(answer));
                 return;
             }
-            (Delivery::Payload(_), Some(Unattached::Failed(failures, reason))) => {
-                self.attempt_of_ours_failed(ticket.key, failures, &reason);
+            (Delivery::Payload(_), Some(Unattached::Failed(reason))) => {
+                self.attempt_of_ours_failed(ticket.key, &reason);
             }
             (Delivery::Payload(_), Some(Unattached::Nothing) | None) => {}
             (Delivery::Failed(reason), _) => self.session.fail(now, ticket.key, reason),
@@ -181,13 +182,14 @@ impl Driver {
                 durable.ended.insert(open.ticket.key);
             }
         }
-        if let Some(name) = self.name {
+        if let Some(name) = self.naming.own {
             self.link.shared.set_name(name);
         }
-        self.root_released = durable.journal.root().is_some();
+        if durable.journal.root().is_some() {
+            self.root = Root::Released;
+        }
         durable.root_ended = self.session.root_ended();
         self.durable = Some(durable);
-        self.agreement = self.session.agreement();
         self.published = *self.session.counters();
         // Only misuse fails, which this is not: the session is a client's, and suspended.
         let _ = self.session.reconnect(now());
@@ -220,10 +222,10 @@ impl Driver {
             self.note_admitted(key, &header);
             self.session.complete(now(), key);
         }
-        if let Some(opening) = &mut self.sink {
+        if let Place::Closed(opening) = &mut self.place {
             opening.found = Some(found);
         }
-        self.opening = true;
+        self.stage.identify();
         // The session closes by itself if something is wrong with it.
         let _ = self.session.adopt(now(), fresh);
     }
@@ -235,12 +237,12 @@ impl Driver {
         let shared = Arc::clone(&self.link.shared);
         tracing::info!(session = %shared.id(), "the session waits for the next process");
         self.link.connection.close(quic_code(reason.code), reason.message.as_bytes());
-        for request in self.waiting.take() {
+        for request in self.sending.waiting.take() {
             request.answer.fail(closed(&reason));
         }
-        let (sink_done, durable) = (self.sink_done.take(), self.durable.take());
+        let (place, durable) = (std::mem::replace(&mut self.place, Place::Absent), self.durable.take());
         drop(self);
-        wait_for_sink(sink_done, &shared).await;
+        wait_for_sink(place, &shared).await;
         // Only then may another server look at what is in the sink.
         drop(durable);
         shared.close(reason);

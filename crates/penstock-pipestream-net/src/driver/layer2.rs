@@ -24,8 +24,6 @@ const HEADERS: usize = 64 << 20;
 /// The driver's state for layer 2.
 #[derive(Debug, Default)]
 pub(super) struct Layer2 {
-    /// Number of failures of each entity that may be sent again, ours and the peer's.
-    pub(super) failures: FastMap<EntityKey, u32>,
     /// Number of times that the received part of an entity became void: the attempt failed, or its connection was lost.
     pub(super) voids: FastMap<EntityKey, u32>,
     /// Parents of ours whose children may be sent again.
@@ -71,11 +69,6 @@ impl Kept {
 }
 
 impl Layer2 {
-    /// Return how often an entity has failed that may be sent again.
-    pub(super) fn failures(&self, key: EntityKey) -> u32 {
-        if self.failures.is_empty() { 0 } else { self.failures.get(&key).copied().unwrap_or_default() }
-    }
-
     /// Return the number of the attempt at a received entity that counts.
     pub(super) fn present(&self, key: EntityKey) -> u32 {
         if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }

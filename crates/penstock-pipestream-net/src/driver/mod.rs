@@ -21,39 +21,42 @@ mod names;
 mod opening;
 mod road;
 mod sealing;
+mod silence;
+mod stage;
 mod streams;
 mod survival;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use penstock_pipestream::messages::CompletionPolicy;
-use penstock_pipestream::{Agreement, Counters, EntityKey, ErrorCode, Reason, Session, SessionId};
+use penstock_pipestream::{Counters, EntityKey, ErrorCode, Reason, Session, SessionId};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use self::accept::accept;
-use self::announcing::{Announced, Waiting};
+use self::announcing::Sending;
 use self::batches::Batches;
 use self::control::{Control, ControlRead};
 pub(crate) use self::durable::Durable;
 use self::layer2::Layer2;
-use self::names::Named;
 pub(crate) use self::names::Names;
+use self::names::Naming;
 pub(crate) use self::opening::Opening;
+use self::opening::Place;
 pub(crate) use self::road::{Returns, Road};
 use self::sealing::Sealing;
+use self::silence::Silence;
+use self::stage::{Life, Root, Stage};
 use self::streams::Streams;
 use crate::clock::now;
 use crate::command::{CheckpointAnswer, Inbox, Reply, Urgent};
 use crate::link::Link;
 use crate::options::SessionOptions;
-use crate::pump::Pump;
 use crate::shared::Shared;
 
 /// Maximum number of commands that are handled before events and transmits are looked at.
@@ -66,69 +69,31 @@ pub(crate) struct Driver {
     inbox: Inbox,
     control: Control,
     streams: Streams,
-    /// Entities of ours without a terminal status, and the senders that stop their streams.
-    outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
-    /// Entities that have just been announced.
-    announcing: Vec<Announced>,
-    /// Announced entities whose streams wait for their announcement to be written, with the position at which it is.
-    announced: VecDeque<(u64, Vec<Announced>)>,
-    /// Small entities that are being sent.
-    pump: Pump,
-    waiting: Waiting,
+    sending: Sending,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
-    /// Keys with which headers are sealed.
     sealing: Sealing,
-    /// Maximum number of bytes of headers that may wait.
-    held_limit: usize,
     /// Where its records are on disk.
     durable: Option<Durable>,
-    /// Whether the next process continues the session.
-    leaving: bool,
-    /// A close waits until our root scope is released.
-    closing_root: bool,
-    /// Whether our root scope was released.
-    root_released: bool,
     batches: Batches,
     /// The policy of roots that have none of their own.
     policy: Option<CompletionPolicy>,
-    /// A client's name for the session, where it offers layer 2.
-    name: Option<SessionId>,
-    /// The names of a server's sessions, and this one's.
-    names: Arc<Names>,
-    named: Option<Named>,
-    agreement: Option<Agreement>,
-    /// The session has got its ID.
-    opening: bool,
-    /// Whether the sink is open, or a handle takes the entities: entities may be admitted.
-    open: bool,
-    /// Whether the session could not begin, and the peer must not be sent anything else.
-    mute: bool,
-    sink: Option<Opening>,
+    naming: Naming,
+    stage: Stage,
+    place: Place,
+    root: Root,
+    life: Life,
+    silence: Silence,
     /// Recovery when the connection is lost.
     road: Road,
     /// The tasks that take the peer's streams.
     accepting: JoinSet<()>,
-    /// Set if the client continues a session that another driver has.
+    /// The client resumes a session that is another driver's.
     returns: Option<SessionId>,
-    /// The server does not listen any more.
-    gone: Option<Reason>,
-    /// Time by which the peer's capabilities must have arrived, and its SESSION at layer 2.
-    agree_by: Option<Instant>,
-    agree_within: Duration,
-    /// Duration of silence after which the session ends, if nothing is open; and when the silence began.
-    quiet_timeout: Option<Duration>,
-    heard: Instant,
-    /// Whether the server is shutting down: the session closes as soon as nothing is open.
-    retiring: bool,
     /// The session's counters as they were last shown.
     published: Counters,
     /// CONNECTION_CLOSE, once the session has asked for it.
     closing: Option<Reason>,
-    /// The session's last word.
-    end: Option<Reason>,
-    /// Fires when the sink has written the session's last line.
-    sink_done: Option<oneshot::Receiver<()>>,
 }
 
 /// Ends the session for the tasks that wait, if the driver itself panics.
@@ -157,57 +122,35 @@ impl Driver {
         options: SessionOptions,
         sink: Option<Opening>,
         road: Road,
+        names: Arc<Names>,
     ) -> Self {
-        let agree_within = options.handshake_timeout;
         let accepting = accept(&link);
+        let until = Instant::now().checked_add(options.handshake_timeout);
         Self {
             session,
             link,
             inbox,
             control: Control::new(control),
             streams: Streams::default(),
-            outgoing: HashMap::new(),
-            announcing: Vec::new(),
-            announced: VecDeque::new(),
-            pump: Pump::default(),
-            waiting: Waiting::default(),
+            sending: Sending::default(),
             checkpoints: HashMap::new(),
             layer2: Layer2::default(),
-            sealing: Sealing::new(options.header_keys),
-            held_limit: options.session.max_held_bytes,
+            sealing: Sealing::new(options.header_keys, options.session.max_held_bytes),
             durable: None,
-            leaving: false,
-            closing_root: false,
-            root_released: false,
+            batches: Batches::default(),
             policy: options.policy,
-            name: options.session.layer2.and_then(|layer2| layer2.session),
-            names: Arc::default(),
-            named: None,
-            agreement: None,
-            opening: false,
-            open: false,
-            mute: false,
-            sink,
+            naming: Naming::new(options.session.layer2.and_then(|layer2| layer2.session), names),
+            stage: Stage::Negotiating { until },
+            place: sink.into(),
+            root: Root::Open,
+            life: Life::Running,
+            silence: Silence::new(options.handshake_timeout, options.quiet_timeout),
             road,
             accepting,
             returns: None,
-            gone: None,
-            batches: Batches::default(),
-            agree_by: Instant::now().checked_add(agree_within),
-            agree_within,
-            quiet_timeout: options.quiet_timeout,
-            heard: Instant::now(),
-            retiring: false,
             published: Counters::default(),
             closing: None,
-            end: None,
-            sink_done: None,
         }
-    }
-
-    /// Register the session's name: no two sessions of a server have the same one.
-    pub(crate) fn name_in(&mut self, names: Arc<Names>) {
-        self.names = names;
     }
 
     /// Run until the session is over.
@@ -218,7 +161,12 @@ impl Driver {
         let mut commands = Vec::with_capacity(BATCH);
         let (mut attached, mut had_room) = (true, true);
         self.flush().await;
-        while self.end.is_none() && !self.leaving {
+        let reason = loop {
+            match &self.life {
+                Life::Running | Life::Retiring => {}
+                Life::Leaving => return self.leave().await,
+                Life::Ended(reason) => break reason.clone(),
+            }
             if let Some(session) = self.returns.take() {
                 let Some(driver) = self.hand_over_to(session) else { return };
                 self = driver;
@@ -236,9 +184,10 @@ impl Driver {
                 self.link.shared.counters.control_full.fetch_add(1, Ordering::Relaxed);
             }
             had_room = room;
-            let pumps = self.control.is_flushed() && !self.pump.is_empty();
+            let pumps = self.control.is_flushed() && !self.sending.pump.is_empty();
+            let mut gone = None;
             tokio::select! {
-                Some(urgent) = self.inbox.urgent.recv() => self.handle_urgent(urgent),
+                Some(urgent) = self.inbox.urgent.recv() => gone = self.handle_urgent(urgent),
                 error = &mut lost, if attached => {
                     self.handle_lost(&error);
                     attached = false;
@@ -252,58 +201,51 @@ impl Driver {
                     commands.drain(..).for_each(|command| self.handle_command(command));
                 }
                 event = self.control.next(room) => self.handle_control(event),
-                stopped = self.pump.run(&self.link), if pumps => self.handle_stopped(stopped),
+                stopped = self.sending.pump.run(&self.link), if pumps => self.handle_stopped(stopped),
                 () = &mut timer, if deadline.is_some() => self.handle_timeout(),
             }
-            if let Some(reason) = self.gone.take() {
+            if let Some(reason) = gone {
                 attached &= !self.handle_gone(reason);
             }
-            if self.retiring {
-                self.retiring = !self.session.close_when_idle(now());
+            if matches!(self.life, Life::Retiring) && self.session.close_when_idle(now()) {
+                self.life = Life::Running;
             }
             self.flush().await;
-        }
-        if self.leaving && self.end.is_none() {
-            return self.leave().await;
-        }
-        self.finish().await;
+        };
+        self.finish(reason).await;
     }
 
     /// Return the time at which the driver must act even if nothing arrives.
     fn deadline(&self) -> Option<Instant> {
-        let quiet = self.quiet_timeout.map(|timeout| self.heard + timeout);
-        [self.session.poll_timeout(), self.agree_by, quiet].into_iter().flatten().min()
+        [self.session.poll_timeout(), self.stage.due(), self.silence.ends()].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
         let now = now();
-        if self.agree_by.is_some_and(|by| now.instant >= by) {
-            self.agree_by = None;
+        if self.stage.is_overdue(now.instant) {
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
-            let missing = if self.agreement.is_some() { "SESSION" } else { "CAPABILITIES" };
-            let message = format!("no {missing} within {} s", self.agree_within.as_secs_f64());
+            let missing = if self.session.agreement().is_some() { "SESSION" } else { "CAPABILITIES" };
+            let message = format!("no {missing} within {} s", self.silence.handshake.as_secs_f64());
             if self.link.shared.resumed {
                 // The next process may succeed.
-                self.leaving = true;
+                self.life = Life::Leaving;
                 return;
             }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
-        if self.quiet_timeout.is_some_and(|timeout| self.heard.elapsed() >= timeout) {
-            // Where something is open, the driver waits for its end for the same time again.
-            self.heard = now.instant;
-            if self.session.close_when_idle(now) {
-                self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(peer = %self.link.shared.peer, "a session in which nothing happens was closed");
-            }
+        // Where something is open, the driver waits for its end for the same time again.
+        if self.silence.is_over(now.instant) && self.session.close_when_idle(now) {
+            self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(peer = %self.link.shared.peer, "a session in which nothing happens was closed");
         }
         self.session.handle_timeout(now);
     }
 
-    fn handle_urgent(&mut self, first: Urgent) {
+    /// Work on urgent commands. Return why the server does not listen any more, if that is so.
+    fn handle_urgent(&mut self, first: Urgent) -> Option<Reason> {
         let now = now();
-        self.heard = now.instant;
-        let mut next = Some(first);
+        self.silence.broken(now.instant);
+        let (mut next, mut gone) = (Some(first), None);
         while let Some(urgent) = next {
             match urgent {
                 Urgent::Complete(attempts) => {
@@ -355,15 +297,15 @@ impl Driver {
                     self.forsake(now);
                     self.close(now);
                 }
-                Urgent::CloseWhenIdle if self.durable.is_some() => self.leaving = true,
-                Urgent::CloseWhenIdle => self.retiring = true,
-                Urgent::Gone(reason) => self.gone = Some(reason),
-                Urgent::Leave(_) if self.durable.is_some() => self.leaving = true,
+                Urgent::CloseWhenIdle | Urgent::Leave(_) if self.durable.is_some() => self.life = Life::Leaving,
+                Urgent::CloseWhenIdle => self.life = Life::Retiring,
+                Urgent::Gone(reason) => gone = Some(reason),
                 Urgent::Leave(None) => self.session.close(now),
                 Urgent::Leave(Some(reason)) | Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();
         }
+        gone
     }
 
     /// The peer has stopped streams of ours.
@@ -378,7 +320,7 @@ impl Driver {
         // The session's events contain what the peer did wrong, and the session closes by itself.
         match event {
             ControlRead::Bytes(pieces) => {
-                self.heard = now.instant;
+                self.silence.broken(now.instant);
                 for piece in pieces {
                     if self.session.handle_control(now, piece).is_err() {
                         break;

@@ -12,14 +12,14 @@ pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 
 /// A name, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Named {
+struct Named {
     names: Arc<Names>,
     name: SessionId,
 }
 
 impl Names {
     /// Take a name, unless another session has it.
-    pub(super) fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
+    fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
         lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name })
     }
 }
@@ -27,5 +27,27 @@ impl Names {
 impl Drop for Named {
     fn drop(&mut self) {
         lock(&self.names.0).remove(&self.name);
+    }
+}
+
+/// What a session is called at layer 2, at this end.
+#[derive(Debug)]
+pub(super) struct Naming {
+    /// A client's name for the session, where it offers layer 2.
+    pub(super) own: Option<SessionId>,
+    /// The names of a server's sessions, and this one's among them.
+    names: Arc<Names>,
+    taken: Option<Named>,
+}
+
+impl Naming {
+    pub(super) fn new(own: Option<SessionId>, names: Arc<Names>) -> Self {
+        Self { own, names, taken: None }
+    }
+
+    /// Take a name for the session; `false` where another session has it.
+    pub(super) fn take(&mut self, name: SessionId) -> bool {
+        self.taken = self.names.take(name);
+        self.taken.is_some()
     }
 }

@@ -33,9 +33,30 @@ impl Opening {
     }
 }
 
-/// Wait until the sink has finished its work. Return false if the list has no last line yet.
-pub(super) async fn wait_for_sink(done: Option<oneshot::Receiver<()>>, shared: &Shared) -> bool {
-    let Some(done) = done else { return true };
+/// A session's place in a sink.
+///
+/// ```text
+///  Absent: a handle takes what comes        Closed ── the session has its ID ──► Open
+/// ```
+#[derive(Debug)]
+pub(super) enum Place {
+    /// There is no sink.
+    Absent,
+    /// It is opened once the session has its ID.
+    Closed(Opening),
+    /// It is open, and this fires when the sink has written the session's last line.
+    Open(oneshot::Receiver<()>),
+}
+
+impl From<Option<Opening>> for Place {
+    fn from(opening: Option<Opening>) -> Self {
+        opening.map_or(Self::Absent, Self::Closed)
+    }
+}
+
+/// Wait until the sink has written what it has in hand. Return `false` where the list has no last line yet.
+pub(super) async fn wait_for_sink(place: Place, shared: &Shared) -> bool {
+    let Place::Open(done) = place else { return true };
     match timeout(SINK_DONE, done).await {
         Ok(finished) => finished.is_ok(),
         Err(_) => {

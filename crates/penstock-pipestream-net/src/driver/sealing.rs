@@ -19,8 +19,9 @@ pub(super) struct Sealing {
     pub(super) secrets: Option<HeaderKeys>,
     pub(super) keys: Option<Arc<SessionHeaderKeys>>,
     pub(super) early: Vec<Early>,
-    /// The bytes of the headers that wait.
+    /// The bytes of the headers that wait, and how many may.
     pub(super) waiting: usize,
+    limit: usize,
 }
 
 /// An entity stream whose header waits for the session's ID.
@@ -40,8 +41,8 @@ impl Early {
 }
 
 impl Sealing {
-    pub(super) fn new(secrets: Option<HeaderKeys>) -> Self {
-        Self { secrets, ..Self::default() }
+    pub(super) fn new(secrets: Option<HeaderKeys>, limit: usize) -> Self {
+        Self { secrets, limit, ..Self::default() }
     }
 
     /// The connection is lost, and its streams with it.
@@ -56,10 +57,10 @@ impl Sealing {
         opened
     }
 
-    pub(super) fn hold(&mut self, early: Early, limit: usize) -> core::Result<()> {
+    pub(super) fn hold(&mut self, early: Early) -> core::Result<()> {
         self.waiting = self.waiting.saturating_add(early.header().weight());
-        if self.waiting > limit {
-            return Err(core::LimitError::EarlyHeaders { bytes: limit }.into());
+        if self.waiting > self.limit {
+            return Err(core::LimitError::EarlyHeaders { bytes: self.limit }.into());
         }
         self.early.push(early);
         Ok(())

@@ -22,6 +22,7 @@ use crate::driver::accept::accept;
 use crate::driver::control::Control;
 use crate::driver::durable::Durable;
 use crate::driver::road::{Met, Returning, Road, refuse};
+use crate::driver::stage::Life;
 use crate::driver::streams::Streams;
 use crate::journal::Owner;
 use crate::port::SinkEvent;
@@ -38,7 +39,7 @@ impl Driver {
         let over = match error {
             ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON && !unheard,
             ConnectionError::LocallyClosed if self.durable.is_some() => {
-                self.leaving = true;
+                self.life = Life::Leaving;
                 return;
             }
             ConnectionError::LocallyClosed => true,
@@ -86,9 +87,9 @@ impl Driver {
             self.batches.sink(SinkEvent::AttemptFailed { key });
         }
         // What was to be sent is sent again; callers that wait for a ticket have it.
-        self.outgoing.clear();
+        self.sending.outgoing.clear();
         self.answer_announced();
-        self.pump.lose(&self.link.entity);
+        self.sending.pump.lose(&self.link.entity);
         self.road.look();
         true
     }
@@ -178,8 +179,7 @@ impl Driver {
             return true;
         }
         let waits = matches!(&self.road, Road::Waits { returns, .. } if returns.waits(name));
-        self.named = if waits { None } else { self.names.take(name) };
-        if self.named.is_none() {
+        if waits || !self.naming.take(name) {
             return false;
         }
         if self.session.survives()

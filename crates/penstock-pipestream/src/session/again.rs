@@ -83,8 +83,13 @@ impl Outbound {
         self.layer2.get_or_insert_default()
     }
 
+    /// Return how many attempts at it have failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
+    }
+
     pub(super) fn attempt(&self) -> u32 {
-        self.layer2.as_ref().map_or(0, |layer2| layer2.failures) + 1
+        self.failures() + 1
     }
 }
 

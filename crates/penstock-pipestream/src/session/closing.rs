@@ -135,19 +135,25 @@ impl Session {
             message => format!("the connection was closed: {message}"),
         };
         let reason = Reason { code: reason.code, message };
-        let mut open: Vec<(EntityKey, u32, bool)> = Vec::with_capacity(self.open_owned + self.open_received);
+        let mut open: Vec<(EntityKey, u32, u32, bool)> = Vec::with_capacity(self.open_owned + self.open_received);
         for scope in self.outbound.values() {
             let parent_id = scope.parent.map_or(0, |parent| parent.entity);
-            open.extend(scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id()), true)));
+            open.extend(
+                scope
+                    .iter_open()
+                    .map(|(key, entity)| (key, parent_id.max(entity.parent_id()), entity.failures(), true)),
+            );
         }
         for scope in self.inbound.values() {
             let parent_id = scope.parent.map_or(0, |parent| parent.entity);
-            open.extend(scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id), false)));
+            open.extend(
+                scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id), entity.failures(), false)),
+            );
         }
         open.sort_unstable_by_key(|(key, ..)| *key);
-        for (key, parent_id, owned) in open {
+        for (key, parent_id, failures, owned) in open {
             let reason = Some(reason.clone());
-            self.events.push_back(Event::Resolved { key, parent_id, status: Status::Failed, reason, owned });
+            self.events.push_back(Event::Resolved { key, parent_id, status: Status::Failed, reason, failures, owned });
         }
         self.outbound.clear();
         self.inbound.clear();

@@ -416,7 +416,7 @@ impl Session {
     ) {
         self.stop_timer(key);
         let Some(entity) = self.inbound(key) else { return };
-        let parent_id = entity.parent_id;
+        let (parent_id, failures) = (entity.parent_id, entity.failures());
         let Some(scope) = self.inbound.get_mut(&key.scope) else { return };
         let (depth, parent) = (scope.depth.unwrap_or(0), scope.parent);
         let Some(moved) = scope.resolve(key.entity, status) else { return };
@@ -440,7 +440,7 @@ impl Session {
         self.gathering.remove(entry(key));
         self.send_status_with(now, key, status, depth, cursor, extension);
         let parent_id = parent.map_or(parent_id, |parent| parent.entity);
-        self.events.push_back(Event::Resolved { key, parent_id, status, reason, owned: false });
+        self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, owned: false });
         self.child_resolved(now, key, parent, parent_id, status);
         self.evaluate_checkpoints(now);
         self.advance_close();

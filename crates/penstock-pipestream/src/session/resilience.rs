@@ -88,10 +88,14 @@ impl Inbound {
         }
     }
 
+    /// Return how many attempts at it have failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
+    }
+
     /// Return the number of its present attempt, or, while it waits for a retry, of the last one.
     fn attempt(&self) -> u32 {
-        let failures = self.layer2.as_ref().map_or(0, |layer2| layer2.failures);
-        if self.payload == Payload::SetAside { failures } else { failures + 1 }
+        if self.payload == Payload::SetAside { self.failures() } else { self.failures() + 1 }
     }
 }
 
@@ -119,7 +123,7 @@ impl Session {
             .and_then(|parent| self.inbound(parent))
             .is_some_and(|parent| parent.payload == Payload::Failed);
         let again = !last && !entity.dehydrated && entity.payload != Payload::SetAside && !parent_failed;
-        policy.fate(code, entity.layer2.as_ref().map_or(0, |layer2| layer2.failures), again)
+        policy.fate(code, entity.failures(), again)
     }
 
     /// Return whether a failure is not final; then the entity waits for its owner's RETRYING.

@@ -278,6 +278,7 @@ impl Session {
             child_scope,
             parent,
             chunk: chunk.map(|chunk| AcceptedChunk { index: chunk.chunk_index, offset: chunk.chunk_offset }),
+            failures: entity.map_or(0, Inbound::failures),
         })
     }
 

@@ -229,6 +229,8 @@ pub struct Accepted {
     pub parent: Option<EntityKey>,
     /// The chunk that this stream carries.
     pub chunk: Option<AcceptedChunk>,
+    /// How many attempts at it have failed before this one (layer 2).
+    pub failures: u32,
 }
 
 /// The place of a chunk's stream in the whole payload (decision 15).
@@ -307,6 +309,8 @@ pub enum Event {
         status: Status,
         /// Why, if the status is not COMPLETE and a reason was given.
         reason: Option<Reason>,
+        /// How many attempts at it had failed before, each of which could be repeated (layer 2).
+        failures: u32,
         /// Whether we sent the entity.
         owned: bool,
     },

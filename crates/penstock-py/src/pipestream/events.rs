@@ -120,7 +120,7 @@ impl From<Event> for EventFields {
                 digest: digest.map(Into::into),
                 outcome: outcome.code(),
             },
-            Event::Resolved { key, parent_id, status, reason, owned } => Self::Resolved {
+            Event::Resolved { key, parent_id, status, reason, owned, failures: _ } => Self::Resolved {
                 kind: "resolved",
                 key: key_tuple(key),
                 parent_id,

@@ -1,0 +1,88 @@
+//! How far a session has come, and how its driver comes to an end.
+
+use std::time::Instant;
+
+use penstock_pipestream::Reason;
+
+/// How far a session has come with its peer.
+///
+/// ```text
+///               CAPABILITIES, and SESSION at layer 2              the sink has taken it
+///  Negotiating ──────────────────────────────────────► Identified ─────────────────────► Open
+///       └───── another session has its ID ─────► Mute ◄── the sink cannot take it ──┘
+/// ```
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The peer's capabilities, and its SESSION at layer 2, are due by `until`; `None`: they were late, and the session ends.
+    Negotiating { until: Option<Instant> },
+    /// The session has its ID; its place in the sink is opened next.
+    Identified,
+    /// Entities may be admitted.
+    Open,
+    /// The session could not begin. The peer hears why, and nothing else.
+    Mute,
+}
+
+impl Stage {
+    /// Note that the session has its ID. A session that has come further stays where it is.
+    pub(super) fn identify(&mut self) {
+        match self {
+            Self::Negotiating { .. } => *self = Self::Identified,
+            Self::Identified | Self::Open | Self::Mute => {}
+        }
+    }
+
+    /// Return by when the peer must have said what it offers, where that is awaited.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Negotiating { until } => *until,
+            Self::Identified | Self::Open | Self::Mute => None,
+        }
+    }
+
+    /// Return whether the peer was due by `now`; say so once.
+    pub(super) fn is_overdue(&mut self, now: Instant) -> bool {
+        match self {
+            Self::Negotiating { until } => until.take_if(|until| *until <= now).is_some(),
+            Self::Identified | Self::Open | Self::Mute => false,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    pub(super) fn is_mute(&self) -> bool {
+        matches!(self, Self::Mute)
+    }
+}
+
+/// How long a driver goes on.
+///
+/// ```text
+///            the server goes down                nothing is open
+///  Running ───────────────────────► Retiring ───────────────────► the session closes
+///     │                                │
+///     ├────────────────┬───────────────┘
+///     │                └─ the session has ended ────────────────► Ended: the peer, the sink and all waiters hear of it
+///     └─ its process ends, and its records are on disk ─────────► Leaving: the next process takes the session up
+/// ```
+#[derive(Debug)]
+pub(super) enum Life {
+    Running,
+    /// The session closes as soon as nothing is open.
+    Retiring,
+    /// The next process takes the session up.
+    Leaving,
+    /// The session is over, and why.
+    Ended(Reason),
+}
+
+/// Our root scope, for a client that closes a session that survives its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Root {
+    Open,
+    /// A close waits until the peer has released it; nothing more is announced.
+    CloseWaits,
+    Released,
+}
