@@ -44,6 +44,12 @@ pub trait Framing {
     /// Return the bytes of a segment's header.
     fn header(&self) -> usize;
 
+    /// Take the whole segment, before anything else is asked of it. Return where it ends, where that is known without a later
+    /// segment: what lies behind was never acknowledged, and all before it was synced.
+    fn end(&mut self, _segment: &[u8]) -> Option<usize> {
+        None
+    }
+
     /// Return the bytes before a body, and those behind a body of that length.
     fn around(&self, length: Length) -> (usize, usize);
 

@@ -20,7 +20,8 @@
 //!
 //! - `kind` names the engine and the version of its records. `log` is a random number, the same in all segments of a folder.
 //! - `synced` says how many bytes of the segment were on the disk when the record was written. So it tells damage from a write
-//!   that a crash has cut. A seal says only that. A record without a body ends behind its head.
+//!   that a crash has cut. A seal says only that, and need not be waited for ([`Log::seal_unsynced`]). A record without a body ends
+//!   behind its head.
 //! - `label` belongs to the engine. It stands in the head, so that it says whose body is broken.
 //! - `key` is made of `log` and the segment's number. No payload can look like a head, because nobody who sends one knows it.
 //!

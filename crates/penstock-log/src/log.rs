@@ -47,6 +47,8 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn DiskFile>,
     /// Bytes that are synced.
     pub(crate) length: u64,
+    /// Bytes of a seal behind them that may be in the system's memory alone.
+    pub(crate) unsynced: u64,
     /// A record stands behind the last seal.
     pub(crate) is_unsealed: bool,
     /// How records are written to it; none where an earlier version has begun it.
@@ -166,12 +168,13 @@ impl Log {
         }
         let number = self.room(length)?;
         let segment = self.segments.get(&number).ok_or_else(closed)?;
-        let (file, start) = (Arc::clone(&segment.file), segment.length);
-        let mut group = Group::new(segment.frame.ok_or_else(closed)?, start, std::mem::take(&mut self.scratch));
+        let (file, synced) = (Arc::clone(&segment.file), segment.length);
+        let frame = segment.frame.ok_or_else(closed)?;
+        let mut group = Group::new(frame, synced, segment.unsynced, std::mem::take(&mut self.scratch));
         for (label, length, bounds) in bodies {
             group.push(label, length, parts.get(bounds).unwrap_or_default());
         }
-        let written = self.write(number, &mut group.slices(), length, true);
+        let written = self.write(number, &mut group.slices(), length).and_then(|()| self.sync(number, true));
         let Group { scratch, offsets, .. } = group;
         self.scratch = scratch;
         self.scratch.clear();
@@ -183,7 +186,7 @@ impl Log {
     fn room(&mut self, length: u64) -> io::Result<u64> {
         let most = self.format.segment.min(u32::MAX.into());
         if let Some(open) = self.open {
-            let start = self.segments.get(&open).map_or(0, |segment| segment.length);
+            let start = self.segments.get(&open).map_or(0, |segment| segment.length + segment.unsynced);
             if start.saturating_add(length) <= most || start == HEADER as u64 {
                 return Ok(open);
             }
@@ -196,11 +199,20 @@ impl Log {
 
     /// Say of all records that they are synced: else a start cannot tell damage of the last ones from a write that was cut.
     pub fn seal(&mut self) -> io::Result<()> {
+        self.seal_unsynced()?;
         let Some(open) = self.open else { return Ok(()) };
-        let Some(segment) = self.segments.get(&open).filter(|segment| segment.is_unsealed) else { return Ok(()) };
+        let is_unsynced = self.segments.get(&open).is_some_and(|segment| segment.unsynced > 0);
+        if is_unsynced { self.sync(open, false) } else { Ok(()) }
+    }
+
+    /// Say the same, and do not wait for the disk: that is enough where the process dies, and not where the power goes.
+    pub fn seal_unsynced(&mut self) -> io::Result<()> {
+        let Some(open) = self.open else { return Ok(()) };
+        let is_unsealed = |segment: &&Segment| segment.is_unsealed && segment.unsynced == 0;
+        let Some(segment) = self.segments.get(&open).filter(is_unsealed) else { return Ok(()) };
         let head = Head { length: Length::Seal, synced: segment.length, label: [0; 16] };
         let head = segment.frame.ok_or_else(closed)?.encode(&head);
-        self.write(open, &mut [IoSlice::new(&head)], HEAD as u64, false)
+        self.write(open, &mut [IoSlice::new(&head)], HEAD as u64)
     }
 
     /// Let the next append begin a new segment.
@@ -243,26 +255,33 @@ impl Log {
         }
         self.bytes.fetch_add(HEADER as u64, Ordering::Relaxed);
         let frame = Some(Frame::of(self.log, number));
-        self.segments.insert(number, Segment { file, length: HEADER as u64, is_unsealed: false, frame });
+        self.segments.insert(number, Segment { file, length: HEADER as u64, unsynced: 0, is_unsealed: false, frame });
         self.open = Some(number);
         Ok(number)
     }
 
-    /// Write behind the last byte of the open segment, durably.
-    fn write(&mut self, number: u64, parts: &mut [IoSlice<'_>], length: u64, is_unsealed: bool) -> io::Result<()> {
+    /// Write behind the last byte of the open segment.
+    fn write(&mut self, number: u64, parts: &mut [IoSlice<'_>], length: u64) -> io::Result<()> {
         let segment = self.segments.get_mut(&number).ok_or_else(closed)?;
-        match segment.file.append(parts).and_then(|()| segment.file.sync()) {
-            Ok(()) => {
-                segment.length += length;
-                segment.is_unsealed = is_unsealed;
-                self.bytes.fetch_add(length, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                self.give_up(number);
-                Err(error)
-            }
+        if let Err(error) = segment.file.append(parts) {
+            self.give_up(number);
+            return Err(error);
         }
+        segment.unsynced += length;
+        Ok(())
+    }
+
+    /// Make what was written durable.
+    fn sync(&mut self, number: u64, is_unsealed: bool) -> io::Result<()> {
+        let segment = self.segments.get_mut(&number).ok_or_else(closed)?;
+        if let Err(error) = segment.file.sync() {
+            self.give_up(number);
+            return Err(error);
+        }
+        self.bytes.fetch_add(segment.unsynced, Ordering::Relaxed);
+        segment.length += std::mem::take(&mut segment.unsynced);
+        segment.is_unsealed = is_unsealed;
+        Ok(())
     }
 
     /// A write to a segment has failed: nothing is written to it again.
@@ -296,7 +315,7 @@ fn size_of(length: Length) -> u64 {
 /// they are.
 struct Group<'a> {
     frame: Frame,
-    start: u64,
+    synced: u64,
     /// Where the next record begins.
     at: u64,
     scratch: Vec<u8>,
@@ -313,12 +332,12 @@ enum Piece<'a> {
 }
 
 impl<'a> Group<'a> {
-    const fn new(frame: Frame, start: u64, scratch: Vec<u8>) -> Self {
-        Self { frame, start, at: start, scratch, pieces: Vec::new(), taken: 0, offsets: Vec::new() }
+    const fn new(frame: Frame, synced: u64, unsynced: u64, scratch: Vec<u8>) -> Self {
+        Self { frame, synced, at: synced + unsynced, scratch, pieces: Vec::new(), taken: 0, offsets: Vec::new() }
     }
 
     fn push(&mut self, label: Label, length: Length, parts: &[&'a [u8]]) {
-        self.scratch.extend_from_slice(&self.frame.encode(&Head { length, synced: self.start, label }));
+        self.scratch.extend_from_slice(&self.frame.encode(&Head { length, synced: self.synced, label }));
         let (body, pieces) = (self.scratch.len(), self.pieces.len());
         for part in parts {
             if part.len() < SMALL {

@@ -37,6 +37,12 @@ pub trait Replay {
     fn earlier(&self, _number: u64, _start: &[u8]) -> Option<Earlier> {
         None
     }
+
+    /// Return how to read a whole segment whose header says nothing, where an earlier version may have written it. Is asked only
+    /// where the folder has no segment of this version.
+    fn headless(&self, _number: u64, _segment: &[u8]) -> Option<Earlier> {
+        None
+    }
 }
 
 /// A segment of an earlier format.
@@ -166,12 +172,15 @@ struct Loaded {
     is_damaged: bool,
     /// What its end lacks.
     missing: Option<(u64, u64)>,
+    /// Its framing has said where it ends.
+    is_ended: bool,
     earlier: bool,
 }
 
 impl Loaded {
     fn scan(&self, is_ended: bool) -> Scan<'_> {
         let Self { number, bytes, framing, earlier, .. } = self;
+        let is_ended = is_ended || self.is_ended;
         Scan { framing: &**framing, number: *number, bytes, is_ended, earlier: *earlier, synced: OnceCell::new() }
     }
 }
@@ -245,19 +254,33 @@ impl Recovery<'_> {
             bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         }
         let missing = end.filter(|end| *end > length).map(|end| (length, end));
-        let (is_damaged, earlier) = (start.is_damaged(), matches!(start, Start::Earlier(_)));
-        let (frame, framing): (_, Box<dyn Framing>) = match start {
-            Start::Earlier(earlier) => (None, earlier.framing),
-            Start::Whole(header) | Start::Mended(header) => {
-                let frame = Frame::of(header.log, number);
-                (Some(frame), Box::new(frame))
-            }
-            Start::Unknown => {
-                let frame = self.unknown(number, &path, &bytes)?;
-                (Some(frame), Box::new(frame))
-            }
+        let is_damaged = start.is_damaged();
+        let frame = match start {
+            Start::Earlier(earlier) => Err(earlier),
+            Start::Whole(header) | Start::Mended(header) => Ok(Frame::of(header.log, number)),
+            Start::Unknown => match self.unknown(number, &path, &bytes) {
+                Ok(frame) => Ok(frame),
+                Err(error) => Err(self.headless(number, &bytes).ok_or(error)?),
+            },
         };
-        Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, earlier })
+        let earlier = frame.is_err();
+        let (frame, mut framing): (_, Box<dyn Framing>) = match frame {
+            Ok(frame) => (Some(frame), Box::new(frame)),
+            Err(earlier) => (None, earlier.framing),
+        };
+        let end = framing.end(&bytes);
+        if let Some(end) = end.filter(|end| *end < bytes.len()) {
+            cut_off(&path, end as u64, (bytes.len() - end) as u64);
+            cut(&*file, end as u64).map_err(|error| Error::file("cannot cut", &path, error))?;
+            bytes.truncate(end);
+        }
+        let is_ended = end.is_some();
+        Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
+    }
+
+    /// Return how an earlier version reads a segment whose header says nothing. One of this version is not to be taken for it.
+    fn headless(&self, number: u64, bytes: &[u8]) -> Option<Earlier> {
+        self.contents.log.is_none().then(|| self.replay.headless(number, bytes)).flatten()
     }
 
     /// Bring the end of the last segment into order: cut off a torn tail, and make the rest durable, with a seal behind it.
@@ -277,10 +300,7 @@ impl Recovery<'_> {
         let torn = last.bytes.len() as u64 - found.length;
         last.bytes.truncate(usize::try_from(found.length).unwrap_or(usize::MAX));
         if torn > 0 {
-            tracing::warn!(
-                file = %last.path.display(), at = found.length, bytes = torn,
-                "a write that was not finished is cut off: nothing of it was acknowledged"
-            );
+            cut_off(&last.path, found.length, torn);
         }
         if found.is_unsealed && self.write_again(last)? {
             return Ok(());
@@ -336,7 +356,7 @@ impl Recovery<'_> {
         self.tell(path, &holes);
         let End { length, is_unsealed } = found;
         let (number, frame, file) = (*number, segment.frame, Arc::clone(file));
-        self.contents.segments.insert(number, Segment { file, length, is_unsealed, frame });
+        self.contents.segments.insert(number, Segment { file, length, unsynced: 0, is_unsealed, frame });
         Ok(())
     }
 
@@ -384,8 +404,9 @@ impl Recovery<'_> {
         let error = keep_aside(self.disk, path, &kept).err();
         for (start, end) in holes {
             tracing::error!(
-                file = %path.display(), at = start, bytes = end - start, kept = %kept.display(), not_kept = error.as_ref().map(ToString::to_string),
-                "a segment of {} is damaged; check the disk, and remove the file that is kept when nobody needs it", self.format.what
+                file = %path.display(), offset = start, bytes = end - start, kept = %kept.display(),
+                not_kept = error.as_ref().map(ToString::to_string),
+                "a segment of {} is damaged. Check the disk, and remove the file that is kept when nobody needs it", self.format.what
             );
         }
     }
@@ -394,6 +415,12 @@ impl Recovery<'_> {
 /// Return the second name of a segment that is damaged.
 fn kept(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}{DAMAGED}", path.display()))
+}
+
+/// Say that a torn tail is cut.
+fn cut_off(path: &Path, offset: u64, bytes: u64) {
+    let message = "a write that was not finished is cut off: nothing of it was acknowledged";
+    tracing::warn!(file = %path.display(), offset, bytes, message);
 }
 
 fn cut(file: &dyn DiskFile, length: u64) -> io::Result<()> {

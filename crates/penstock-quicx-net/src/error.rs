@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use penstock_wire::ErrorKind;
 
 /// What can go wrong in this driver.
@@ -19,14 +17,6 @@ pub enum Error {
         /// What it did.
         source: penstock_quicx::Error,
     },
-    /// A file of the journal cannot be read as one.
-    #[error("{}: {source}", .path.display())]
-    Journal {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: penstock_quicx::Error,
-    },
     /// The daemon has refused something.
     #[error(transparent)]
     Refused(#[from] penstock_quicx::Refused),
@@ -40,9 +30,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
-            Self::Protocol(error) | Self::Peer { source: error, .. } | Self::Journal { source: error, .. } => {
-                error.kind()
-            }
+            Self::Protocol(error) | Self::Peer { source: error, .. } => error.kind(),
             Self::Refused(refused) => refused.kind(),
         }
     }

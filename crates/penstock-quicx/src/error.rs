@@ -100,15 +100,6 @@ pub enum Malformed {
     /// A type whose name is no text.
     #[error("a task's type is not UTF-8")]
     TypeEncoding,
-    /// A file that is something else than a segment.
-    #[error("the file is no segment of a journal")]
-    Segment,
-    /// A segment of a format that is not known.
-    #[error("the journal has format {0}; this is for 1 to 3")]
-    SegmentFormat(u16),
-    /// A segment that has the name of another one.
-    #[error("the file is segment {0} by its content")]
-    SegmentNumber(u64),
 }
 
 /// Which rule the peer broke.
@@ -203,9 +194,6 @@ pub enum Misuse {
     /// An outcome of a task that the worker does not have.
     #[error("task {0} is not held by this worker")]
     NotHeld(TaskId),
-    /// Segments were read in another order than they were written.
-    #[error("segment {0} comes behind a later one")]
-    SegmentOrder(u64),
 }
 
 impl Error {
@@ -236,10 +224,7 @@ impl Malformed {
             | Self::SubscribeEnd
             | Self::DeadTasksEnd
             | Self::EmptyType
-            | Self::TypeEncoding
-            | Self::Segment
-            | Self::SegmentFormat(_)
-            | Self::SegmentNumber(_) => ErrorCode::Invalid,
+            | Self::TypeEncoding => ErrorCode::Invalid,
         }
     }
 
@@ -320,18 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn every_malformed_segment_has_its_message() {
-        check(
-            ErrorKind::Malformed,
-            [
-                (Malformed::Segment.into(), "the file is no segment of a journal"),
-                (Malformed::SegmentFormat(9).into(), "the journal has format 9; this is for 1 to 3"),
-                (Malformed::SegmentNumber(7).into(), "the file is segment 7 by its content"),
-            ],
-        );
-    }
-
-    #[test]
     fn every_violation_has_its_message_and_its_kind() {
         let refused = || Refused { code: ErrorCode::Invalid, message: "why".to_owned() };
         let said = refused().to_string();
@@ -384,7 +357,6 @@ mod tests {
                 (Misuse::Pool(ConfigError::Count(0)).into(), "a pool has 1 to 255 size classes, not 0"),
                 (Misuse::EmptyPrefetch.into(), "a worker holds 1 task or more"),
                 (Misuse::NotHeld(TaskId(4)).into(), "task 4 is not held by this worker"),
-                (Misuse::SegmentOrder(3).into(), "segment 3 comes behind a later one"),
             ],
         );
     }

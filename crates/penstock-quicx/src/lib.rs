@@ -1,8 +1,8 @@
 //! Quicx, a task queue in fixed memory, without IO.
 //!
 //! - [`Decoder`] finds [`Frame`]s in bytes as they come, and says what to refuse and how; [`Frame::encode`] writes them.
-//! - [`Journal`] says what is to be written to which segment, and when a record counts; [`Recovery`] finds out which tasks
-//!   segments hold, wherever the last write was cut.
+//! - [`Journal`] says what is to be written, when a record counts, and which segments of its log may go; [`Recovery`] finds out
+//!   which tasks a log holds.
 //! - [`Queue`] is the daemon's machine; [`Client`] is that of producers and monitors, [`Worker`] that of workers.
 //!
 //! ```text
@@ -27,7 +27,7 @@ pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,
 };
-pub use journal::{Damage, Journal, Lsn, Record, Records, Recovered, Recovery, Write};
+pub use journal::{Group, Journal, Label, Lsn, Record, Recovered, Recovery, Write};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;
 pub use queue::{ConnectionId, Counters, Event, Policy, Queue, QueueConfig};

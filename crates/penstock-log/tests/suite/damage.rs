@@ -1,4 +1,4 @@
-use penstock_log::Disk as _;
+use penstock_log::{Disk as _, make_folder};
 use penstock_testkit::disk::MemoryDisk;
 
 use crate::support::{FORMAT, HEAD, HEADER, Heard, Numbered, Said, folder, kept, label, open, path, run, written};
@@ -227,4 +227,27 @@ fn a_segment_that_is_removed_leaves_the_others() {
     }
     let empty = MemoryDisk::default();
     assert!(run(&empty).refused.is_empty());
+}
+
+#[test]
+fn what_breaks_behind_a_process_that_was_killed_is_damage_where_it_had_said_that_it_was_synced() {
+    for seals in [false, true] {
+        let disk = MemoryDisk::default();
+        make_folder(&disk, folder()).unwrap();
+        let (mut log, _) = open(&disk).unwrap();
+        let mut said = Said::default();
+        said.append(&mut log, 3).unwrap();
+        let calls = disk.calls();
+        if seals {
+            log.seal_unsynced().unwrap();
+            log.seal_unsynced().unwrap();
+            assert_eq!(disk.calls() - calls, 1, "once, and without a sync");
+        }
+        drop(log);
+        let mut bytes = bytes(&disk, 1);
+        bytes[HEADER + HEAD] ^= 1;
+        let (_, heard) = with(&disk, 1, bytes);
+        let expected = if seals { (vec![1, 2], 1) } else { (vec![], 0) };
+        assert_eq!((heard.numbers, heard.holes.len()), expected);
+    }
 }

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod damage;
+mod earlier;
 mod faults;
 mod refused;
 mod support;

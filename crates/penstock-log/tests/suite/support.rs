@@ -157,8 +157,11 @@ pub(crate) fn run(disk: &MemoryDisk) -> Said {
         let Ok((mut log, _)) = open(disk) else { continue };
         for group in 0..9 {
             let _ = said.append(&mut log, 1 + group % 3);
-            if group == 4 {
-                let _ = log.seal();
+            match group {
+                1 | 6 => drop(log.seal_unsynced()),
+                3 => drop(log.seal_unsynced().and_then(|()| log.seal())),
+                4 => drop(log.seal()),
+                _ => {}
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
 pub(crate) fn raised(error: &Error) -> PyErr {
     let (message, code) = match error {
         Error::Refused(refused) => (refused.message.clone(), Some(refused.code.byte())),
-        Error::Local(_) | Error::Protocol(_) | Error::Peer { .. } | Error::Journal { .. } => (error.to_string(), None),
+        Error::Local(_) | Error::Protocol(_) | Error::Peer { .. } => (error.to_string(), None),
     };
     python::QuicxError::new_err((message, error.kind().name(), code))
 }

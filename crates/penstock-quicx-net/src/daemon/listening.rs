@@ -9,9 +9,9 @@ use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Acceptor, Offer};
 use penstock_io::unix::SocketFile;
 
+use super::DaemonOptions;
 use super::serve::Connection;
-use super::state::Shared;
-use super::{DaemonOptions, thrown};
+use super::state::{Shared, thrown};
 use crate::Result;
 
 /// Sockets that listen. Nothing is left of them when this is dropped.

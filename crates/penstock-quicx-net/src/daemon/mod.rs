@@ -12,15 +12,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT};
-use penstock_io::runtime::{self, PerProcess, Runtime};
+use penstock_io::runtime::{self, PerProcess, Runtime, spawn_blocking};
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_io::{DriverError as _, metrics as endpoint};
+use penstock_log::SystemDisk;
 use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
-use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use self::journal::Folder;
@@ -84,8 +84,6 @@ struct Running {
     metrics: OnceLock<endpoint::Endpoint>,
     socket: Option<Arc<SocketFile>>,
     stopped: AtomicBool,
-    /// Resolves when nobody writes the journal any more.
-    journal: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl fmt::Debug for Daemon {
@@ -104,7 +102,7 @@ impl Daemon {
         let (queue, folder) = match &options.journal {
             None => (Queue::new(now, options.queue.clone())?, None),
             Some(path) => {
-                let (folder, queue) = Folder::open(path, now, &options.queue)?;
+                let (folder, queue) = Folder::open(Arc::new(SystemDisk), path, now, &options.queue)?;
                 (queue, Some(folder))
             }
         };
@@ -121,15 +119,13 @@ impl Daemon {
             let source = Arc::clone(&shared) as Arc<dyn endpoint::Source>;
             drop(metrics.set(endpoint::Endpoint::bind(listen, source)?));
         }
-        let start = |folder| journal::start(runtime.handle(), folder, Arc::clone(&shared));
-        let journal = folder.map(start).transpose()?;
+        folder.map(|folder| folder.start(&shared)).transpose()?;
         // Nothing fails from here on: a daemon that did not start leaves neither a socket nor a task behind.
         runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
-        shared.journaled.store(journal.is_some(), Ordering::Relaxed);
         let (address, tls) = (listeners.address, listeners.tls.clone());
         let socket = listeners.serve(runtime, &shared).map(Arc::new);
-        let (stopped, journal) = (AtomicBool::new(false), Mutex::new(journal));
-        Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped, journal })))
+        let stopped = AtomicBool::new(false);
+        Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped })))
     }
 
     /// Where it listens in plain text.
@@ -178,12 +174,11 @@ impl Daemon {
         }
         let shared = Arc::clone(&running.shared);
         let socket = running.socket.clone();
-        let journal = running.journal.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stopping = runtime::spawn(async move {
             let left = stop(&shared, socket, drain).await;
-            if let Some(journal) = journal {
-                // Its folder is free for another daemon then. An error means that the thread is gone.
-                let _ = journal.await;
+            // Its folder is free for another daemon then. An error means that the process ends.
+            if let Ok(closing) = spawn_blocking(move || shared.close_journal()) {
+                let _ = closing.await;
             }
             left
         })?;
@@ -206,7 +201,7 @@ async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Dura
     if timeout(drain, changed.wait_for(|drained| *drained)).await.is_err() {
         tracing::warn!(tasks = shared.lock().queue.held(), "workers had not finished when the time was over");
     }
-    let journaled = shared.journaled.load(Ordering::Relaxed);
+    let journaled = shared.journal.get().is_some();
     if journaled && timeout(FLUSH, flushed(shared)).await.is_err() {
         tracing::warn!("the journal's last records could not be written");
     }
@@ -227,7 +222,7 @@ async fn flushed(shared: &Shared) {
         let change = shared.wrote.notified();
         tokio::pin!(change);
         change.as_mut().enable();
-        if shared.lock().queue.journal_waiting() == 0 {
+        if shared.lock().queue.is_written() {
             return;
         }
         change.await;
@@ -250,14 +245,10 @@ impl Drop for Daemon {
             }
             running.shared.stop.send_replace(true);
             running.shared.cut();
+            running.shared.close_journal();
             if let Some(metrics) = running.metrics.get() {
                 metrics.stop();
             }
         }
     }
-}
-
-/// Resolves when a switch is thrown, or whoever could do so is gone.
-async fn thrown(switch: &watch::Sender<bool>) {
-    let _ = switch.subscribe().wait_for(|on| *on).await;
 }

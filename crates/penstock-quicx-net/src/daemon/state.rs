@@ -1,18 +1,16 @@
 //! The queue, whom to wake when it changes, and its clock.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use penstock_io::admission::Admission;
 use penstock_io::metrics::Histogram;
 use penstock_io::runtime::cores;
+use penstock_log::GroupCommit;
 use penstock_quicx::{ConnectionId, Event, Queue};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
-
-use super::thrown;
 
 /// What one read may bring. All connections share the buffer: a connection that says nothing needs none.
 const READ: usize = 64 << 10;
@@ -24,15 +22,15 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Something is due earlier than was known.
     time: Notify,
-    /// The journal has something to write, and it has written something.
-    pub(super) write: Notify,
+    /// The journal has written something.
     pub(super) wrote: Notify,
+    /// What writes it, where there is one. It shares this, so it is closed by its owner.
+    pub(super) journal: OnceLock<GroupCommit<()>>,
     /// No more connections; no connections; a client asks to stop; no worker holds anything.
     pub(super) stop: watch::Sender<bool>,
     pub(super) cut: watch::Sender<bool>,
     pub(super) asked: watch::Sender<bool>,
     pub(super) drained: watch::Sender<bool>,
-    pub(super) journaled: AtomicBool,
     pub(super) admission: Arc<Admission>,
     pub(super) idle_timeout: Option<Duration>,
     /// Of this machine, as far as we may use them.
@@ -62,13 +60,12 @@ impl Shared {
                 cut: false,
             }),
             time: Notify::new(),
-            write: Notify::new(),
             wrote: Notify::new(),
+            journal: OnceLock::new(),
             stop: watch::Sender::new(false),
             cut: watch::Sender::new(false),
             asked: watch::Sender::new(false),
             drained: watch::Sender::new(false),
-            journaled: AtomicBool::new(false),
             admission,
             idle_timeout,
             cores: cores(),
@@ -88,6 +85,13 @@ impl Shared {
         self.cut.send_replace(true);
     }
 
+    /// Write what the journal has to write, and end its thread. Blocks.
+    pub(super) fn close_journal(&self) {
+        if let Some(journal) = self.journal.get() {
+            journal.close();
+        }
+    }
+
     /// After the queue has changed: whoever has something to do is woken, but for the one that looks itself.
     pub(super) fn settle(&self, state: &mut State, this: Option<ConnectionId>) {
         while let Some(id) = state.queue.poll_connection() {
@@ -105,8 +109,11 @@ impl Shared {
             state.armed = due;
             self.time.notify_one();
         }
-        if state.queue.journal_waiting() > 0 {
-            self.write.notify_one();
+        if state.queue.wants_append()
+            && let Some(journal) = self.journal.get()
+        {
+            // Given back where the daemon has ended.
+            let _ = journal.push(());
         }
         if state.queue.is_stopping() && state.queue.held() == 0 {
             self.drained.send_replace(true);
@@ -191,4 +198,9 @@ pub(super) async fn keep_time(shared: Arc<Shared>) {
             () = thrown(&shared.cut) => return,
         }
     }
+}
+
+/// Resolves when a switch is thrown, or what could do so is gone.
+pub(super) async fn thrown(switch: &watch::Sender<bool>) {
+    let _ = switch.subscribe().wait_for(|on| *on).await;
 }

@@ -1,14 +1,11 @@
-//! How a daemon begins and ends, and what it finds in its journal's folder.
+//! How a daemon begins and ends.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use penstock_quicx::{Journal, QueueConfig, Record, TaskId, Write};
-
-use super::journal::Folder;
 use super::{Daemon, DaemonOptions};
 use penstock_io::runtime::block_on;
 
@@ -44,39 +41,4 @@ fn a_daemon_that_has_stopped_leaves_the_socket_of_its_successor_alone() {
     assert!(path.exists());
     drop(second);
     assert!(!path.exists());
-}
-
-/// A segment with three tasks, as a daemon writes it.
-fn segment() -> Vec<u8> {
-    let mut journal = Journal::new(1 << 20, []);
-    for number in 1..=3 {
-        let content = [b"\x01a".as_slice(), &[number; 9]].concat();
-        let (id, order) = (TaskId(u32::from(number)), u64::from(number));
-        journal.append(&Record::Submit { id, order, attempts: 0, content: &content, once: false }, true);
-    }
-    match journal.poll_write() {
-        Some(Write::Append { bytes, .. }) => bytes,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn a_bit_that_flips_in_a_segments_header_costs_no_task_and_no_start() {
-    let whole = segment();
-    for bit in 0..16 * 8 {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("00000000000000000001.journal");
-        let mut flipped = whole.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        fs::write(&file, &flipped).unwrap();
-        let (_, queue) = Folder::open(folder.path(), Instant::now(), &QueueConfig::default()).unwrap();
-        assert_eq!(queue.tasks(), 3, "bit {bit}");
-        let kept = folder.path().join("00000000000000000001.journal.damaged");
-        // Format 3 with one bit less is format 1 or 2, which reads the same.
-        let told = !matches!(flipped[7], 1 | 2);
-        assert_eq!((kept.exists(), queue.counters().damaged), (told, u64::from(told)), "bit {bit}");
-        if told {
-            assert_eq!(fs::read(kept).unwrap(), flipped);
-        }
-    }
 }

@@ -1,13 +1,13 @@
-//! The journal: bytes to write, and from what was written the tasks again. Who writes them is not known here.
+//! The journal: records to write, and from what was written the tasks again. Who writes them, and how they lie in files, is not known
+//! here: a log does that, which says in which of its segments records are.
 
-mod header;
 mod record;
 mod recovery;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use header::encode_segment_header;
-pub use record::{Damage, Record, Records};
+pub use record::{Label, Record};
 pub use recovery::{Recovered, Recovery};
 
 use crate::TaskId;
@@ -16,25 +16,52 @@ use crate::TaskId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
-/// What is to be done with the journal's files, in this order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is to be done with the log, in this order.
+#[derive(Debug, Clone)]
 pub enum Write {
-    /// Append to a segment's file, and make it durable (`fdatasync`, and for a new file its
-    /// folder); then call `handle_durable` or `handle_write_failed`. For a segment that is not open, as at the beginning and after a
-    /// failure, the file is made anew: nothing in one of this name counts.
-    Append {
-        /// The segment's number.
-        segment: u64,
-        /// What to append.
-        bytes: Vec<u8>,
-        /// What is durable then.
-        end: Lsn,
-    },
-    /// Remove a segment's file: nothing in it counts any more. After a failed write it may never have been made.
+    /// Append all records together, durably; then call `handle_durable` or `handle_write_failed`. After a failure there may be none: what
+    /// failed is gone for good only once an append has succeeded, and the disk is tried.
+    Append(Arc<Group>),
+    /// Remove a segment: nothing in it counts any more.
     Remove {
-        /// The segment's number.
+        /// Its number.
         segment: u64,
     },
+}
+
+/// Records that become durable together, or not at all.
+#[derive(Debug, Default)]
+pub struct Group {
+    /// Of each record its label, and where its body ends.
+    records: Vec<(Label, usize)>,
+    bodies: Vec<u8>,
+    /// What is before it, and what is durable with it.
+    begin: Lsn,
+    end: Lsn,
+    /// Tasks that it has in place of an earlier segment.
+    moved: Vec<TaskId>,
+}
+
+impl Group {
+    /// Return the label and the body of each record, in their order.
+    pub fn records(&self) -> impl Iterator<Item = (Label, &[u8])> {
+        let mut start = 0;
+        self.records.iter().map(move |(label, end)| {
+            let body = self.bodies.get(start..*end).unwrap_or_default();
+            start = *end;
+            (*label, body)
+        })
+    }
+
+    const fn bytes(&self) -> usize {
+        self.bodies.len() + self.records.len() * Record::AROUND
+    }
+
+    fn push(&mut self, label: Label, body: &[u8]) {
+        self.bodies.extend_from_slice(body);
+        self.records.push((label, self.bodies.len()));
+        self.end.0 += (body.len() + Record::AROUND) as u64;
+    }
 }
 
 /// What is written when, and which segments may go.
@@ -46,20 +73,21 @@ pub enum Write {
 /// Group commit: while an append is under way, records gather; they are the next append.
 ///
 /// ```text
-/// append ─▶ gathering ─▶ poll_write ─▶ under way ─▶ durable
-///               ▲                          │ failed: in a new segment, without the submits
+/// append ─▶ gathering ─▶ poll_write ─▶ under way ─▶ durable, in a segment
+///               ▲                          │ failed: again, without the submits
 ///               └──────────────────────────┘
 /// ```
 #[derive(Debug)]
 pub struct Journal {
     segment_size: u64,
     segments: VecDeque<Segment>,
-    gathering: VecDeque<Batch>,
-    under_way: Option<UnderWay>,
-    end: Lsn,
+    gathering: Group,
+    under_way: Option<Arc<Group>>,
     durable: Lsn,
-    /// The last append failed, and none has succeeded since.
+    /// The last append failed, and it is not tried again yet.
     failed: bool,
+    /// An append failed, and none has succeeded since.
+    unsettled: bool,
 }
 
 #[derive(Debug)]
@@ -71,128 +99,76 @@ struct Segment {
     live_bytes: u64,
     /// It may go when this is durable and nothing is live.
     last: Lsn,
-    /// Something of it is on the disk for certain.
-    durable: bool,
 }
 
-#[derive(Debug)]
-struct Batch {
-    segment: u64,
-    bytes: Vec<u8>,
-    /// What is before it.
-    begin: Lsn,
-    /// The records without those of submits: what must be written again after a failure.
-    control: Vec<u8>,
-    end: Lsn,
-}
-
-/// A batch whose bytes somebody writes.
-#[derive(Debug)]
-struct UnderWay {
-    segment: u64,
-    bytes: usize,
-    control: Vec<u8>,
-    end: Lsn,
+impl Segment {
+    const fn new(number: u64, bytes: u64) -> Self {
+        Self { number, bytes, live: 0, live_bytes: 0, last: Lsn(0) }
+    }
 }
 
 impl Journal {
-    /// A journal that goes on behind the segments that are there, each with its number and bytes.
+    /// Make a journal that goes on behind the segments that are there, each with its number and bytes.
     pub fn new(segment_size: u64, after: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        let old = after.into_iter().map(|(number, bytes)| Segment {
-            number,
-            bytes,
-            live: 0,
-            live_bytes: 0,
-            last: Lsn::default(),
-            durable: true,
-        });
         Self {
             segment_size,
-            segments: old.collect(),
-            gathering: VecDeque::new(),
+            segments: after.into_iter().map(|(number, bytes)| Segment::new(number, bytes)).collect(),
+            gathering: Group::default(),
             under_way: None,
-            end: Lsn::default(),
             durable: Lsn::default(),
             failed: false,
+            unsettled: false,
         }
-        .with_new_segment()
     }
 
-    fn with_new_segment(mut self) -> Self {
-        self.begin_segment();
-        self
-    }
-
-    /// What is on the disk.
+    /// Return what is on the disk.
     pub const fn durable(&self) -> Lsn {
         self.durable
     }
 
-    /// What was appended last.
+    /// Return what was appended last.
     pub const fn end(&self) -> Lsn {
-        self.end
+        self.gathering.end
     }
 
-    /// Where the batch begins that is appended to now: what is behind that is durable at once, or not at all.
-    pub fn gathers_from(&self) -> Lsn {
-        self.gathering.back().map_or(self.end, |batch| batch.begin)
+    /// Return where the group begins that is appended to now: what is behind that is durable at once, or not at all.
+    pub const fn gathers_from(&self) -> Lsn {
+        self.gathering.begin
     }
 
-    /// Whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
+    /// Return whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
     pub const fn is_failed(&self) -> bool {
         self.failed
     }
 
-    /// Bytes that wait to be written or are under way.
+    /// Return how many bytes wait to be written or are under way.
     pub fn waiting(&self) -> usize {
-        let gathering = self.gathering.iter().map(|batch| batch.bytes.len());
-        gathering.chain(self.under_way.as_ref().map(|batch| batch.bytes)).sum()
+        self.gathering.bytes() + self.under_way.as_ref().map_or(0, |group| group.bytes())
     }
 
-    /// Never appends behind what an earlier process or a failed write left: its end may be torn.
-    fn begin_segment(&mut self) {
-        let number = self.segments.back().map_or(1, |segment| segment.number + 1);
-        self.segments.push_back(Segment { number, bytes: 0, live: 0, live_bytes: 0, last: self.end, durable: false });
-        self.gather(number);
+    /// Return whether [`poll_write`](Self::poll_write) has something to append.
+    pub const fn wants_append(&self) -> bool {
+        self.under_way.is_none() && !self.failed && !self.is_written()
     }
 
-    /// A segment's beginning.
-    fn gather(&mut self, number: u64) {
-        let mut bytes = Vec::new();
-        encode_segment_header(number, &mut bytes);
-        let (begin, end) = (self.end, self.end);
-        self.gathering.push_back(Batch { segment: number, bytes, begin, control: Vec::new(), end });
+    /// Return whether all of it is on the disk, and nothing else is.
+    pub const fn is_written(&self) -> bool {
+        self.under_way.is_none() && self.gathering.records.is_empty() && !self.unsettled
     }
 
-    /// Appends a record; gives the segment it is in and what must be durable before it counts.
-    pub fn append(&mut self, record: &Record<'_>, is_submit: bool) -> (u64, Lsn) {
-        if self.segments.back().is_none_or(|segment| segment.bytes >= self.segment_size) {
-            self.begin_segment();
-        }
-        let number = self.segments.back().map_or(0, |segment| segment.number);
-        if self.gathering.back().is_none_or(|batch| batch.segment != number) {
-            let (begin, end) = (self.end, self.end);
-            let batch = Batch { segment: number, bytes: Vec::new(), begin, control: Vec::new(), end };
-            self.gathering.push_back(batch);
-        }
-        let mut bytes = 0;
-        if let Some(batch) = self.gathering.back_mut() {
-            let start = batch.bytes.len();
-            bytes = record.encode(&mut batch.bytes) as u64;
-            if !is_submit {
-                batch.control.extend_from_slice(batch.bytes.get(start..).unwrap_or_default());
-            }
-            self.end = Lsn(self.end.0 + bytes);
-            batch.end = self.end;
-        }
-        if let Some(segment) = self.segments.back_mut() {
-            segment.bytes += bytes;
-            segment.last = self.end;
-        }
-        (number, self.end)
+    /// Append a record; return what must be durable before it counts.
+    pub fn append(&mut self, record: &Record<'_>) -> Lsn {
+        self.gathering.push(record.label(), record.body());
+        self.gathering.end
     }
 
-    /// A task's content of so many bytes is in the segment, and counts.
+    /// Append a SUBMIT of a task whose segment goes. It stays where it was until that is durable.
+    pub fn append_again(&mut self, record: &Record<'_>) {
+        self.append(record);
+        self.gathering.moved.push(record.id());
+    }
+
+    /// Count a task's content of so many bytes, which is in the segment.
     pub fn born(&mut self, number: u64, bytes: usize) {
         if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == number) {
             segment.live += 1;
@@ -200,9 +176,9 @@ impl Journal {
         }
     }
 
-    /// It counts no more once what was appended last is durable.
+    /// Count it no more once what was appended last is durable.
     pub fn gone(&mut self, number: u64, bytes: usize) {
-        let end = self.end;
+        let end = self.end();
         if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
             segment.live = segment.live.saturating_sub(1);
             segment.live_bytes = segment.live_bytes.saturating_sub((bytes + Record::AROUND) as u64);
@@ -210,7 +186,7 @@ impl Journal {
         }
     }
 
-    /// The oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many bytes,
+    /// Return the oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many bytes,
     /// count too: they are written again with their tasks.
     pub fn to_compact(&self, reasons: u64) -> Option<u64> {
         let total: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
@@ -219,7 +195,7 @@ impl Journal {
         (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
     }
 
-    /// What to do next with the files.
+    /// Return what to do next with the log.
     pub fn poll_write(&mut self) -> Option<Write> {
         if self.under_way.is_some() || self.failed {
             return None;
@@ -230,52 +206,49 @@ impl Journal {
         {
             return Some(Write::Remove { segment: oldest.number });
         }
-        let Batch { segment, bytes, control, end, begin: _ } = self.gathering.pop_front()?;
-        self.under_way = Some(UnderWay { segment, bytes: bytes.len(), control, end });
-        Some(Write::Append { segment, bytes, end })
+        if !self.wants_append() {
+            return None;
+        }
+        let group = Arc::new(self.gather());
+        self.under_way = Some(Arc::clone(&group));
+        Some(Write::Append(group))
     }
 
-    /// What was under way is on the disk.
-    pub fn handle_durable(&mut self) {
-        if let Some(batch) = self.under_way.take() {
-            self.durable = self.durable.max(batch.end);
-            if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == batch.segment) {
-                segment.durable = true;
-            }
-        }
+    /// Begin the next group; return the one before.
+    fn gather(&mut self) -> Group {
+        let end = self.end();
+        std::mem::replace(&mut self.gathering, Group { begin: end, end, ..Group::default() })
     }
 
-    /// It is not, or perhaps a part of it is: what must not be lost gathers again, in a new segment, or in the last one anew. Gives what must be
-    /// durable before that counts.
-    pub fn handle_failed(&mut self, cancelled: impl IntoIterator<Item = TaskId>) -> Lsn {
-        let (failed, mut again) = self.under_way.take().map_or((0, Vec::new()), |batch| (batch.segment, batch.control));
-        self.gathering.drain(..).for_each(|batch| again.extend_from_slice(&batch.control));
-        self.failed = true;
-        // One of which nothing is certain is made anew, and the submits in it are gone with it: a disk that stays full does not
-        // get a file with each try, nor more and more to write.
-        match self.segments.back_mut().filter(|segment| segment.number == failed && !segment.durable) {
-            Some(segment) => {
-                segment.bytes = 0;
-                self.gather(failed);
+    /// Take note that what was under way is on the disk, in the segment of this number. Return the tasks that it has moved there.
+    pub fn handle_durable(&mut self, number: u64) -> Vec<TaskId> {
+        let Some(group) = self.under_way.take() else { return Vec::new() };
+        self.durable = self.durable.max(group.end);
+        self.unsettled = false;
+        if !group.records.is_empty() {
+            if self.segments.back().is_none_or(|last| last.number != number) {
+                self.segments.push_back(Segment::new(number, 0));
             }
-            None => {
-                self.begin_segment();
-                for id in cancelled {
-                    Record::Gone { id }.encode(&mut again);
-                }
-            }
+            let last = self.segments.back_mut();
+            last.into_iter().for_each(|last| last.bytes += group.bytes() as u64);
         }
-        self.end = Lsn(self.end.0 + again.len() as u64);
-        if let (Some(batch), Some(segment)) = (self.gathering.back_mut(), self.segments.back_mut()) {
-            batch.bytes.extend_from_slice(&again);
-            (batch.control, batch.end) = (again, self.end);
-            segment.bytes += batch.bytes.len() as u64;
-        }
-        self.segments.iter_mut().for_each(|segment| segment.last = self.end);
-        self.end
+        Arc::try_unwrap(group).map_or_else(|group| group.moved.clone(), |group| group.moved)
     }
 
-    /// Tries again after a failure.
+    /// Take note that it is not, and will not be: what must not be lost gathers again. That is all but submits: those who wait for
+    /// one hear that it is refused, and those written again are where they were. Return what must be durable before the others
+    /// count.
+    pub fn handle_failed(&mut self) -> Lsn {
+        (self.failed, self.unsettled) = (true, true);
+        let later = self.gather();
+        for group in self.under_way.take().as_deref().into_iter().chain([&later]) {
+            let kept = group.records().filter(|(label, _)| !Record::is_submit(label));
+            kept.for_each(|(label, body)| self.gathering.push(label, body));
+        }
+        self.end()
+    }
+
+    /// Try again after a failure.
     pub const fn retry(&mut self) {
         self.failed = false;
     }

@@ -1,11 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use penstock_pool::PoolConfig;
 use penstock_wire::FastMap;
 
-use super::header::{BadSegment, Header, read_segment_header};
-use super::{Damage, Record, Records};
-use crate::error::{Limit, Malformed, Misuse, Result};
+use super::{Label, Record};
+use crate::error::{Limit, Result};
 use crate::frame::TaskId;
 
 /// A task that a journal holds.
@@ -27,61 +26,34 @@ pub struct Recovered {
     pub once: bool,
     /// The segment that holds them.
     pub segment: u64,
-    /// Where its record begins there.
-    offset: usize,
+    /// Where they begin there.
+    pub offset: u64,
 }
 
-/// Finds out which tasks a journal holds. Segments are read twice, in the order of their numbers: once to learn which tasks
-/// count ([`scan`](Self::scan)), and once for their content alone ([`content`](Self::content)), so that it goes straight into the
-/// pool.
+/// Finds out which tasks a journal holds, from its records in their order. Content is left where it is: only once it is known
+/// which tasks count, and that the pool has room for them, it goes straight into the pool.
 #[derive(Debug, Default)]
 pub struct Recovery {
     tasks: FastMap<u32, Recovered>,
-    segments: BTreeMap<u64, u64>,
-    damage: Vec<Damage>,
+    lost: BTreeSet<u32>,
 }
 
 impl Recovery {
-    /// Reads the segment that has this number by its name. False where the process died when it had just made it: it holds
-    /// nothing. It may be torn or damaged, wherever: what is whole counts, and [`damage`](Self::damage) says what is not.
-    ///
-    /// Fails as malformed where it is no segment, of a format that is not known, or another one by its content; as misuse where
-    /// it comes out of its order.
-    pub fn scan(&mut self, number: u64, segment: &[u8]) -> Result<bool> {
-        let header = match read_segment_header(segment, number) {
-            Ok(header) => header,
-            Err(BadSegment::Short) => return Ok(false),
-            Err(BadSegment::Foreign) => return Err(Malformed::Segment.into()),
-            Err(BadSegment::Format(format)) => return Err(Malformed::SegmentFormat(format).into()),
-            Err(BadSegment::Number(found)) => return Err(Malformed::SegmentNumber(found).into()),
-        };
-        if self.segments.last_key_value().is_some_and(|(last, _)| *last >= number) {
-            return Err(Misuse::SegmentOrder(number).into());
-        }
-        let (mut records, mut read) = (Records::new(segment), 0);
-        while let Some(record) = records.next() {
-            self.apply(number, records.at(), &record);
-            read += 1;
-        }
-        if header == Header::Damaged {
-            self.damage.push(Damage::header(number, read));
-        }
-        self.damage.extend(records.damage(number));
-        self.segments.insert(number, segment.len() as u64);
-        Ok(true)
-    }
-
-    fn apply(&mut self, segment: u64, offset: usize, record: &Record<'_>) {
+    /// Take a record, whose body ends at that place of a segment.
+    pub fn apply(&mut self, segment: u64, end: u64, record: &Record<'_>) {
         let task = self.tasks.get_mut(&record.id().0);
         match (record, task) {
             (Record::Submit { id, order, attempts, content, once }, _) => {
                 let (id, order, attempts, bytes, once) = (*id, *order, *attempts, content.len(), *once);
+                let offset = end.saturating_sub(bytes as u64);
                 let (dead, verdict) = (None, false);
                 let task = Recovered { id, attempts, dead, verdict, order, bytes, once, segment, offset };
                 self.tasks.insert(id.0, task);
+                self.lost.remove(&id.0);
             }
             (Record::Gone { id }, _) => {
                 self.tasks.remove(&id.0);
+                self.lost.remove(&id.0);
             }
             (Record::Delivered { attempts, .. }, Some(task)) => task.attempts = *attempts,
             (Record::Dead { attempts, reason, verdict, .. }, Some(task)) => {
@@ -95,16 +67,33 @@ impl Recovery {
         }
     }
 
-    /// The tasks found, in order of submission.
+    /// Take the label of a record whose body is damaged: a reason that is lost leaves its task dead, and content that is lost may stand
+    /// in an earlier segment too, from which the task was written again.
+    pub fn apply_label(&mut self, segment: u64, label: &Label) {
+        match Record::read(label, &[]) {
+            Some(Record::Submit { id, order, attempts, .. }) => match self.tasks.get_mut(&id.0) {
+                Some(task) => {
+                    (task.order, task.attempts, task.dead, task.verdict) = (order, attempts, None, false);
+                }
+                None => {
+                    self.lost.insert(id.0);
+                }
+            },
+            Some(record) => self.apply(segment, 0, &record),
+            None => {}
+        }
+    }
+
+    /// Return the tasks found, in order of submission.
     pub fn tasks(&self) -> Vec<&Recovered> {
         let mut tasks: Vec<_> = self.tasks.values().collect();
         tasks.sort_unstable_by_key(|task| task.order);
         tasks
     }
 
-    /// What could not be read of the segments.
-    pub fn damage(&self) -> &[Damage] {
-        &self.damage
+    /// Return the tasks of which it is known that they are lost.
+    pub fn lost(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.lost.iter().copied().map(TaskId)
     }
 
     /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
@@ -116,27 +105,31 @@ impl Recovery {
         }
         Ok(())
     }
+}
 
-    /// The segments scanned, each with its bytes: what [`Journal`](super::Journal) goes on behind.
-    pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.segments.iter().map(|(number, bytes)| (*number, *bytes))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(id: u32, content: &[u8]) -> Record<'_> {
+        Record::Submit { id: TaskId(id), order: u64::from(id), attempts: 1, content, once: false }
     }
 
-    /// The tasks whose content is in the segment of this number, with it.
-    pub fn content<'s>(
-        &'s self,
-        number: u64,
-        segment: &'s [u8],
-    ) -> impl Iterator<Item = (&'s Recovered, &'s [u8])> + 's {
-        let mut records = Records::new(segment);
-        std::iter::from_fn(move || records.next().map(|record| (records.at(), record))).filter_map(
-            move |(offset, record)| match record {
-                Record::Submit { id, content, .. } => {
-                    let task = self.tasks.get(&id.0)?;
-                    (task.segment == number && task.offset == offset).then_some((task, content))
-                }
-                Record::Delivered { .. } | Record::Gone { .. } | Record::Dead { .. } | Record::Requeued { .. } => None,
-            },
-        )
+    #[test]
+    fn what_a_label_says_counts_where_its_body_is_damaged() {
+        let mut recovery = Recovery::default();
+        recovery.apply(1, 100, &submit(1, b"\x01aone"));
+        recovery.apply(1, 200, &submit(2, b"\x01atwo"));
+        // Its reason is lost, and it is dead.
+        recovery.apply_label(1, &Record::Dead { id: TaskId(1), attempts: 5, reason: b"why", verdict: true }.label());
+        // It was written again, and is still where it was.
+        recovery.apply_label(2, &submit(2, b"\x01atwo").label());
+        // These are lost, but the one that was over.
+        recovery.apply_label(2, &submit(3, b"\x01athree").label());
+        recovery.apply_label(2, &submit(4, b"\x01afour").label());
+        recovery.apply(2, 300, &Record::Gone { id: TaskId(4) });
+        let found: Vec<_> = recovery.tasks().iter().map(|task| (task.id.0, task.segment, task.dead.clone())).collect();
+        assert_eq!(found, [(1, 1, Some(Vec::new())), (2, 1, None)]);
+        assert_eq!(recovery.lost().collect::<Vec<_>>(), [TaskId(3)]);
     }
 }

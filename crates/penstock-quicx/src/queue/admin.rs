@@ -24,7 +24,7 @@ impl Queue {
         let reason = self.dead.tasks.get(&task.order).map_or(&[][..], |dead| &*dead.reason);
         let (id, attempts, submitter) = (task.id, task.attempts, task.submitter);
         if let Some(journal) = &mut self.journal {
-            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
+            journal.append(&Record::Dead { id, attempts, reason, verdict });
         }
         let kind = self.kinds.get(task.kind).map_or_else(String::new, |kind| words(&kind.name));
         self.counters.died += 1;
@@ -133,7 +133,7 @@ impl Queue {
         match &mut self.journal {
             None => self.answer(id, &Frame::Ok(task)),
             Some(journal) => {
-                let (_, lsn) = journal.append(record, false);
+                let lsn = journal.append(record);
                 self.answer_when_durable(id, task, lsn);
             }
         }

@@ -138,7 +138,7 @@ impl Queue {
             self.timers.insert((due, Timer::Task(place)));
         }
         if let Some(journal) = &mut self.journal {
-            journal.append(&Record::Delivered { id, attempts }, false);
+            journal.append(&Record::Delivered { id, attempts });
         }
         self.held += 1;
         self.counters.delivered += 1;

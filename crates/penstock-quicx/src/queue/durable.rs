@@ -5,19 +5,20 @@ use std::time::Instant;
 use super::Queue;
 use super::task::{State, Tick};
 use super::time::Timer;
-use crate::{ErrorCode, Journal, Lsn, Record};
+use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
 /// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, bytes.
 const SCANNED: u32 = 65_536;
 const COMPACTED: usize = 1 << 20;
 
 impl Queue {
-    /// What [`poll_write`](Self::poll_write) gave last is on the disk.
-    pub fn handle_durable(&mut self, now: Instant) {
+    /// What [`poll_write`](Self::poll_write) gave last is on the disk, in the segment of this number.
+    pub fn handle_durable(&mut self, now: Instant, segment: u64) {
         let now = self.tick(now);
         let Some(journal) = &mut self.journal else { return };
-        journal.handle_durable();
+        let moved = journal.handle_durable(segment);
         let durable = journal.durable();
+        moved.into_iter().for_each(|id| self.moved(id, segment));
         self.events.journal_works();
         self.answer_durable();
         while let Some((lsn, place)) = self.accepting.front().copied()
@@ -25,6 +26,10 @@ impl Queue {
         {
             self.accepting.pop_front();
             self.counters.submitted += 1;
+            if let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) {
+                task.segment = segment;
+                journal.born(segment, task.bytes as usize);
+            }
             self.start(now, place);
         }
         self.compact();
@@ -40,21 +45,16 @@ impl Queue {
         }
         self.counters.write_failures += 1;
         let accepting = std::mem::take(&mut self.accepting);
-        let mut cancelled = Vec::with_capacity(accepting.len());
+        let refused = accepting.len();
         for (_, place) in accepting {
             self.forget_unique(place);
             let Some(task) = self.tasks.remove(place) else { continue };
             self.keys.forget(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
-            if let Some(journal) = &mut self.journal {
-                journal.gone(task.segment, task.bytes as usize);
-            }
-            cancelled.push(task.id);
         }
-        let refused = cancelled.len();
         let Some(journal) = &mut self.journal else { return };
-        let end = journal.handle_failed(cancelled);
+        let end = journal.handle_failed();
         self.events.journal_has_failed(now, message, refused);
         self.refuse_held(end);
         self.answer_durable();
@@ -119,17 +119,23 @@ impl Queue {
     }
 
     fn write_again(&mut self, oldest: u64, place: u32) {
-        let Some(task) = self.tasks.get_mut(place).filter(|task| task.segment == oldest) else { return };
+        let Some(task) = self.tasks.get(place).filter(|task| task.segment == oldest) else { return };
         let (Some(journal), Ok(content)) = (&mut self.journal, self.pool.get(task.block)) else { return };
         let (id, order, attempts, once) = (task.id, task.order, task.attempts, task.once);
-        let (segment, _) = journal.append(&Record::Submit { id, order, attempts, content, once }, false);
+        journal.append_again(&Record::Submit { id, order, attempts, content, once });
         if task.state == State::Dead {
             let dead = self.dead.tasks.get(&order);
             let (reason, verdict) = dead.map_or((&[][..], false), |dead| (&*dead.reason, dead.verdict));
-            journal.append(&Record::Dead { id, attempts, reason, verdict }, false);
+            journal.append(&Record::Dead { id, attempts, reason, verdict });
         }
-        journal.gone(oldest, content.len());
-        journal.born(segment, content.len());
-        task.segment = segment;
+    }
+
+    /// A task that was written again is on the disk there. One that has gone meanwhile counts nowhere.
+    fn moved(&mut self, id: TaskId, segment: u64) {
+        let Some(place) = self.tasks.find(id) else { return };
+        let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };
+        let (was, bytes) = (std::mem::replace(&mut task.segment, segment), task.bytes as usize);
+        journal.gone(was, bytes);
+        journal.born(segment, bytes);
     }
 }

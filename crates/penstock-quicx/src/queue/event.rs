@@ -99,7 +99,7 @@ pub struct Counters {
     pub silent_producers: u64,
     /// Writes of the journal that failed.
     pub write_failures: u64,
-    /// Damaged places found in the journal when the daemon began, at most two in a segment: its header, and its records.
+    /// Damaged places found in the journal when the daemon began.
     pub damaged: u64,
 }
 

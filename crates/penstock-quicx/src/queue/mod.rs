@@ -41,7 +41,7 @@ use task::{State, Task, Tasks, Tick};
 use time::Timer;
 
 use crate::error::{Limit, Misuse, Result};
-use crate::{Accepts, Damage, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsResponse, TaskId, Write};
+use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsResponse, TaskId, Write};
 
 /// A task queue in fixed memory.
 ///
@@ -208,9 +208,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Counts damage that was found in the journal. A cut end is none: nothing there was said OK to.
-    pub fn count_damage(&mut self, found: &[Damage]) {
-        self.counters.damaged += found.iter().filter(|damage| !damage.cut).count() as u64;
+    /// Count damaged places that were found in the journal.
+    pub const fn count_damage(&mut self, places: u64) {
+        self.counters.damaged += places;
     }
 
     /// A connection has come. Whoever is trusted may stop the daemon.
@@ -309,10 +309,20 @@ impl Queue {
         self.events.pop()
     }
 
-    /// What to do with the journal's files; then [`handle_durable`](Self::handle_durable) or
+    /// What to do with the journal's log; then [`handle_durable`](Self::handle_durable) or
     /// [`handle_write_failed`](Self::handle_write_failed), for an append.
     pub fn poll_write(&mut self) -> Option<Write> {
         self.journal.as_mut()?.poll_write()
+    }
+
+    /// Return whether [`poll_write`](Self::poll_write) has something to append.
+    pub fn wants_append(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::wants_append)
+    }
+
+    /// Return whether all of the journal is on the disk.
+    pub fn is_written(&self) -> bool {
+        self.journal.as_ref().is_none_or(Journal::is_written)
     }
 
     /// No more submits, and no more deliveries (decision 13).

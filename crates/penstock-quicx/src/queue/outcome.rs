@@ -180,7 +180,7 @@ impl Queue {
         let _ = self.pool.free(task.block);
         self.kinds.leave(task.kind);
         if let Some(journal) = &mut self.journal {
-            journal.append(&Record::Gone { id: task.id }, false);
+            journal.append(&Record::Gone { id: task.id });
             journal.gone(task.segment, task.bytes as usize);
         }
     }

@@ -97,9 +97,8 @@ impl Queue {
             && let Ok(content) = self.pool.get(task.block)
         {
             let record = Record::Submit { id: task_id, order: task.order, attempts: 0, content, once: task.once };
-            let (segment, lsn) = journal.append(&record, true);
-            journal.born(segment, content.len());
-            (task.segment, task.state) = (segment, State::Accepting { lsn });
+            let lsn = journal.append(&record);
+            task.state = State::Accepting { lsn };
             self.accepting.push_back((lsn, place));
             self.accept_when_durable(id, task_id, lsn);
         } else {

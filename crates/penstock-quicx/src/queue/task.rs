@@ -45,7 +45,7 @@ pub(super) struct Task {
     pub(super) block: Block,
     /// Who submitted it, and hears if it fails.
     pub(super) submitter: Option<ConnectionId>,
-    /// The journal's segment with its content.
+    /// The journal's segment with its content, once that is on the disk.
     pub(super) segment: u64,
     pub(super) state: State,
     /// Whether a key lies behind its content.

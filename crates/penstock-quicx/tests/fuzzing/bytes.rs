@@ -1,6 +1,6 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes: frames and segments.
+//! What the fuzz targets in `/fuzz` do with arbitrary bytes: frames and records of a journal.
 
-use penstock_quicx::{Accepts, Decoded, Decoder, Recovery};
+use penstock_quicx::{Accepts, Decoded, Decoder, Record, Recovery};
 
 /// A client's stream, cut as the first byte says: the same frames and refusals as when it comes whole, and each frame reads
 /// the same when it is written again.
@@ -30,14 +30,18 @@ fn decode(accepts: Accepts, bytes: &[u8], size: usize) -> Vec<String> {
     found
 }
 
-/// A segment of a journal: what is read of it is what it holds, and content is found for each task that counts.
-pub fn quicx_journal(segment: &[u8]) {
+/// A record of a journal, label and body: what is read of it is what it says, in this format and in the one before.
+pub fn quicx_journal(input: &[u8]) {
+    let Some((label, body)) = input.split_first_chunk() else { return };
     let mut recovery = Recovery::default();
-    // The number that it says it has, so that most inputs are read and not refused.
-    let number =
-        segment.get(8..).and_then(|number| number.first_chunk()).map_or(1, |number| u64::from_be_bytes(*number));
-    if recovery.scan(number, segment).is_ok_and(|is_segment| is_segment) {
-        let content = recovery.content(number, segment).filter(|(task, content)| task.bytes == content.len());
-        assert_eq!(content.count(), recovery.tasks().len(), "a task without content");
+    if let Some(record) = Record::read(label, body) {
+        assert_eq!((record.label(), record.body()), (*label, body), "it reads otherwise");
+        recovery.apply(1, body.len() as u64, &record);
     }
+    recovery.apply_label(1, label);
+    if let Some(record) = Record::read_earlier(input) {
+        assert_eq!(Record::read(&record.label(), record.body()), Some(record), "it reads otherwise");
+        recovery.apply(2, input.len() as u64, &record);
+    }
+    assert!(recovery.tasks().iter().all(|task| task.offset as usize + task.bytes <= input.len()));
 }

@@ -171,13 +171,13 @@ impl World {
         while !self.writing
             && let Some(write) = self.queue.poll_write()
         {
-            self.writing = matches!(write, Write::Append { .. });
+            self.writing = matches!(write, Write::Append(_));
         }
         if !std::mem::take(&mut self.writing) {
             return;
         }
         if works {
-            self.queue.handle_durable(self.now);
+            self.queue.handle_durable(self.now, 1);
         } else {
             self.queue.handle_write_failed(self.now, "the disk is full");
         }

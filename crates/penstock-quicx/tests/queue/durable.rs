@@ -1,9 +1,8 @@
 //! With a journal: OK means that the task is on the disk, and what was OK is there after a restart.
 
-use std::collections::BTreeMap;
-
 use penstock_quicx::{Event, Frame, Policy, QueueConfig, TaskId};
 
+use crate::log::ModelLog;
 use crate::support::{Dialogue, done, failed, observe, once, submit};
 
 fn none() -> Vec<String> {
@@ -11,7 +10,7 @@ fn none() -> Vec<String> {
 }
 
 fn journaled() -> Dialogue {
-    Dialogue::with_journal(QueueConfig::default(), BTreeMap::new())
+    Dialogue::with_journal(QueueConfig::default())
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn segments_go_when_their_tasks_are_over_and_those_that_stay_are_written_again()
         d.hears(producer);
         d.hears(worker);
     }
-    assert!(d.files.values().map(Vec::len).sum::<usize>() < 4_000, "{}", d.files.len());
+    assert!(d.log.bytes() < 4_000, "{}", d.log.bytes());
     let mut d = d.restart();
     let worker = d.worker(9);
     assert_eq!(d.hears(worker), ["TASK 1 stays !"]);
@@ -157,7 +156,7 @@ fn many_small_tasks_that_stay_are_not_written_again_and_again() {
     }
     d.write();
     // Nothing in any segment is over, so there is nothing to be gained.
-    assert!(d.files.contains_key(&1), "{:?}", d.files.keys().next());
+    assert_eq!(d.log.segments().next().map(|(number, _)| number), Some(1));
     assert_eq!(d.restart().queue.tasks(), 500);
 }
 
@@ -167,7 +166,7 @@ fn a_disk_that_stays_full_gets_one_file_and_a_line_each_minute() {
     let producer = d.connect();
     d.send(producer, &[submit("a", b"1")]);
     d.write();
-    let before = d.files.len();
+    let before = d.log.segments().count();
     let mut told = Vec::new();
     for second in 0..70 {
         d.send(producer, &[submit("a", b"2")]);
@@ -176,7 +175,7 @@ fn a_disk_that_stays_full_gets_one_file_and_a_line_each_minute() {
         d.pass(1.0);
     }
     assert_eq!(told, [0, 60]);
-    assert!(d.files.len() <= before + 1, "{:?}", d.files.keys());
+    assert_eq!(d.log.segments().count(), before);
     d.write();
     d.hears(producer);
     d.send(producer, &[submit("a", b"3")]);
@@ -251,7 +250,7 @@ fn a_dead_task_has_its_workers_reason_after_restarts_and_when_it_is_written_agai
         d.hears(producer);
         d.hears(worker);
     }
-    assert!(!d.files.contains_key(&1));
+    assert!(d.log.segments().all(|(number, _)| number != 1));
     for _ in 0..2 {
         d.write();
         d = d.restart();
@@ -318,7 +317,7 @@ const ANSWER: usize = 6 + (512 << 10);
 fn with_dead() -> Dialogue {
     let default = Policy { attempts: 1, retry_failed: true, ..Policy::default() };
     let config = QueueConfig { default, ..QueueConfig::default() };
-    let mut d = Dialogue::with_segments(config, BTreeMap::new(), 1 << 20);
+    let mut d = Dialogue::with_log(config, ModelLog::new(1 << 20));
     let (producer, worker) = (d.connect(), d.worker(9));
     for id in 1..=600 {
         d.send(producer, &[submit("a", b"")]);
@@ -417,7 +416,7 @@ fn while_the_journal_cannot_be_written_nothing_piles_up_behind_what_waits_for_it
 #[test]
 fn as_many_submits_as_one_likes_wait_for_the_disk_in_a_few_bytes_and_all_hear_what_became_of_them() {
     for works in [true, false] {
-        let mut d = Dialogue::with_segments(QueueConfig::default(), BTreeMap::new(), 16 << 20);
+        let mut d = Dialogue::with_log(QueueConfig::default(), ModelLog::new(16 << 20));
         let producer = d.connect();
         let bytes = encoded(&[submit("a", b"")]).repeat(5_000);
         for _ in 0..10 {

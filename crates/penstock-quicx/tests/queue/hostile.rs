@@ -1,6 +1,6 @@
 //! Peers that do whatever they like: memory stays bounded, nothing that was accepted is lost, and the pool is empty at last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use penstock_quicx::{ConnectionId, Frame, Policy, PoolConfig, Prefetch, Queue, QueueConfig, TaskId};
 use proptest::prelude::*;
@@ -150,7 +150,7 @@ impl World {
             types: 3,
             ..QueueConfig::default()
         };
-        let mut dialogue = Dialogue::with_journal(config, BTreeMap::new());
+        let mut dialogue = Dialogue::with_journal(config);
         let peers = (0..6).map(|_| dialogue.queue.open(false)).collect();
         Self { dialogue, peers, accepted: BTreeSet::new(), settled: BTreeSet::new() }
     }
@@ -203,8 +203,7 @@ impl World {
             Step::Write => self.dialogue.write(),
             Step::Fail => self.dialogue.fail(),
             Step::Restart => {
-                let files = std::mem::take(&mut self.dialogue.files);
-                self.dialogue = Dialogue::with_journal(self.dialogue.config.clone(), files);
+                self.dialogue = Dialogue::with_log(self.dialogue.config.clone(), self.dialogue.log.clone());
                 self.peers = (0..6).map(|_| self.dialogue.queue.open(false)).collect();
             }
         }

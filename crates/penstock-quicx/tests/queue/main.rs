@@ -4,6 +4,8 @@
 
 mod durable;
 mod hostile;
+#[path = "../log/mod.rs"]
+mod log;
 mod support;
 mod tasks;
 mod workers;

@@ -1,18 +1,19 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use penstock_quicx::{
-    Accepts, ConnectionId, Decoded, Decoder, Failed, Frame, Journal, Prefetch, Queue, QueueConfig, Recovery, Submit,
-    SubmitOnce, TaskId, Types, Write,
+    Accepts, ConnectionId, Decoded, Decoder, Failed, Frame, Journal, Prefetch, Queue, QueueConfig, Submit, SubmitOnce,
+    TaskId, Types, Write,
 };
 use penstock_testkit::clock::FakeClock;
 
-/// A queue, what it sends to each connection, and its disk.
+use crate::log::ModelLog;
+
+/// A queue, what it sends to each connection, and its log.
 pub(crate) struct Dialogue {
     pub(crate) clock: FakeClock,
     pub(crate) queue: Queue,
     pub(crate) config: QueueConfig,
-    pub(crate) files: BTreeMap<u64, Vec<u8>>,
+    pub(crate) log: ModelLog,
 }
 
 impl Dialogue {
@@ -23,29 +24,25 @@ impl Dialogue {
     pub(crate) fn with(config: QueueConfig) -> Self {
         let clock = FakeClock::new();
         let queue = Queue::new(clock.instant(), config.clone()).expect("valid");
-        Self { clock, queue, config, files: BTreeMap::new() }
+        Self { clock, queue, config, log: ModelLog::new(0) }
     }
 
-    /// With a journal in these files, as a new process finds them.
-    pub(crate) fn with_journal(config: QueueConfig, files: BTreeMap<u64, Vec<u8>>) -> Self {
-        Self::with_segments(config, files, 400)
+    /// With an empty journal, in short segments.
+    pub(crate) fn with_journal(config: QueueConfig) -> Self {
+        Self::with_log(config, ModelLog::new(400))
     }
 
-    /// With a journal in segments of so many bytes.
-    pub(crate) fn with_segments(config: QueueConfig, mut files: BTreeMap<u64, Vec<u8>>, bytes: u64) -> Self {
-        let clock = FakeClock::new();
-        let mut recovery = Recovery::default();
-        // One that was just made when the process died is no segment yet.
-        files.retain(|number, data| recovery.scan(*number, data).expect("ours"));
+    /// With a journal in this log, as a new process finds it.
+    pub(crate) fn with_log(config: QueueConfig, log: ModelLog) -> Self {
+        let (clock, log) = (FakeClock::new(), log.restarted());
+        let recovery = log.recover();
         recovery.check(&config.pool).expect("fits");
-        let journal = Journal::new(bytes, recovery.segments());
+        let journal = Journal::new(log.most as u64, log.segments());
         let mut queue = Queue::with_journal(clock.instant(), config.clone(), journal).expect("valid");
-        for (number, data) in &files {
-            for (task, content) in recovery.content(*number, data) {
-                queue.restore(clock.instant(), task, content).expect("fits");
-            }
+        for task in recovery.tasks() {
+            queue.restore(clock.instant(), task, log.content(task)).expect("fits");
         }
-        Self { clock, queue, config, files }
+        Self { clock, queue, config, log }
     }
 
     pub(crate) fn connect(&mut self) -> ConnectionId {
@@ -86,36 +83,26 @@ impl Dialogue {
     pub(crate) fn write(&mut self) {
         while let Some(write) = self.queue.poll_write() {
             match write {
-                Write::Append { segment, bytes, .. } => {
-                    self.put(segment, &bytes);
-                    self.queue.handle_durable(self.clock.instant());
+                Write::Append(batch) => {
+                    let segment = self.log.append(&batch);
+                    self.queue.handle_durable(self.clock.instant(), segment);
                 }
-                Write::Remove { segment } => {
-                    self.files.remove(&segment);
-                }
+                Write::Remove { segment } => self.log.remove(segment),
             }
         }
     }
 
-    /// Appends; what begins a segment begins its file.
-    fn put(&mut self, segment: u64, bytes: &[u8]) {
-        if bytes.starts_with(b"QUICXJ") {
-            self.files.remove(&segment);
-        }
-        self.files.entry(segment).or_default().extend_from_slice(bytes);
-    }
-
     /// The next write fails, with half of it on the disk.
     pub(crate) fn fail(&mut self) {
-        if let Some(Write::Append { segment, bytes, .. }) = self.queue.poll_write() {
-            self.put(segment, bytes.get(..bytes.len() / 2).unwrap_or_default());
+        if let Some(Write::Append(batch)) = self.queue.poll_write() {
+            self.log.fail(&batch, batch.records().count() / 2);
             self.queue.handle_write_failed(self.clock.instant(), "no space left on device");
         }
     }
 
     /// The process dies, and another one begins.
     pub(crate) fn restart(self) -> Self {
-        Self::with_journal(self.config, self.files)
+        Self::with_log(self.config, self.log)
     }
 }
 

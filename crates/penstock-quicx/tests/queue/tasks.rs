@@ -1,6 +1,5 @@
 //! Submits, outcomes, the dead list, and what policies do.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use penstock_quicx::{Event, Frame, Policy, PoolConfig, QueueConfig, TaskId};
@@ -38,7 +37,7 @@ fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
     d.send(worker, &[done(1)]);
     assert!(!d.queue.is_in_turn(worker));
     // Whoever waits for the disk is in no hurry.
-    let mut d = Dialogue::with_journal(QueueConfig::default(), BTreeMap::new());
+    let mut d = Dialogue::with_journal(QueueConfig::default());
     let producer = d.connect();
     d.send(producer, &[submit("a", b"x")]);
     assert!(!d.queue.is_in_turn(producer));

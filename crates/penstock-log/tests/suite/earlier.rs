@@ -1,0 +1,99 @@
+//! Segments of an earlier format that nothing said the end of, and that are known by what is in them.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use penstock_log::{Disk as _, Earlier, Entry, Framing, Head, Hole, Length, Log, Replay, make_folder};
+use penstock_testkit::disk::MemoryDisk;
+
+use crate::support::{FORMAT, folder, kept, path};
+
+/// A header of four bytes, then records: a length, so many letters, and a full stop.
+struct Letters;
+
+impl Framing for Letters {
+    fn header(&self) -> usize {
+        4
+    }
+
+    fn end(&mut self, segment: &[u8]) -> Option<usize> {
+        Some(segment.iter().rposition(|byte| *byte == b'.').map_or(segment.len(), |at| at + 1))
+    }
+
+    fn around(&self, _length: Length) -> (usize, usize) {
+        (1, 1)
+    }
+
+    fn head(&self, bytes: &[u8]) -> Option<Head> {
+        let length = u32::from(*bytes.first()?);
+        (length < 32).then_some(Head { length: Length::Body(length), synced: 0, label: [0; 16] })
+    }
+
+    fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool {
+        tail == b"." && body.is_ascii()
+    }
+}
+
+/// Bodies, and how many places are damaged.
+#[derive(Default)]
+struct Heard(Vec<String>, usize);
+
+impl Replay for Heard {
+    fn record(&mut self, entry: &Entry<'_>) -> Option<()> {
+        assert!(entry.earlier);
+        self.0.push(String::from_utf8(entry.body.to_vec()).ok()?);
+        Some(())
+    }
+
+    fn hole(&mut self, _hole: &Hole<'_>) {
+        self.1 += 1;
+    }
+
+    fn earlier(&self, number: u64, start: &[u8]) -> Option<Earlier> {
+        start.starts_with(b"OLD1").then(|| Earlier { framing: Box::new(Letters), number, before: Some(0) })
+    }
+
+    fn headless(&self, number: u64, segment: &[u8]) -> Option<Earlier> {
+        segment.ends_with(b".").then(|| Earlier { framing: Box::new(Letters), number, before: None })
+    }
+}
+
+fn with(segments: [&[u8]; 2]) -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    make_folder(&disk, folder()).unwrap();
+    for (number, bytes) in (1..).zip(segments) {
+        disk.create(&path(number)).unwrap().append(&mut [IoSlice::new(bytes)]).unwrap();
+    }
+    disk
+}
+
+fn open(disk: &MemoryDisk) -> penstock_log::Result<(Log, Heard)> {
+    let mut heard = Heard::default();
+    let log = Log::open(Arc::new(disk.clone()), folder(), FORMAT, &mut heard)?;
+    Ok((log, heard))
+}
+
+#[test]
+fn a_write_that_was_cut_is_none_in_any_segment_whose_format_says_where_it_ends_and_damage_before_is_some() {
+    let disk = with([b"OLD1\x03one.\x03tw", b"OLD1\x05three.\x04fo\xffr.\x04five.\x03si"]);
+    for start in 0..2 {
+        let (_, Heard(bodies, holes)) = open(&disk).unwrap();
+        assert_eq!((bodies, holes), (["one", "three", "five"].map(String::from).into(), 1), "start {start}");
+    }
+    assert_eq!(disk.read(&path(1)).unwrap(), b"OLD1\x03one.");
+    assert!(disk.read(&kept(1)).is_err() && disk.read(&kept(2)).is_ok());
+}
+
+#[test]
+fn a_segment_without_a_header_is_an_earlier_one_only_where_none_of_this_version_is_there() {
+    let disk = with([b"OLD1\x03one.", b"\0\0\0\0\x03two."]);
+    let (log, Heard(bodies, holes)) = open(&disk).unwrap();
+    assert_eq!((bodies, holes), (["one", "two"].map(String::from).into(), 1));
+    assert_eq!(log.open_segment(), Some(3), "it goes on in this version");
+    drop(log);
+    let mut log = open(&disk).unwrap().0;
+    log.append(&[crate::support::Numbered::new(3)]).unwrap();
+    drop(log);
+    let refused = open(&disk).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("name it 00000000000000000002.damaged to go on"), "{refused}");
+}

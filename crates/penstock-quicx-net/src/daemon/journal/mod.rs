@@ -1,0 +1,169 @@
+//! The journal's folder: the log of a daemon's tasks, and a lock, so that it has one daemon at a time.
+
+mod earlier;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use penstock_io::DriverError as _;
+use penstock_io::folder_lock::FolderLock;
+use penstock_log::{Disk, Format, GroupCommit, Label, Log, Record, make_folder};
+use penstock_quicx::{Group, Journal, Queue, QueueConfig, Write};
+
+use self::recovery::Found;
+use super::state::Shared;
+use crate::{Error, Result};
+
+const LOCK: &str = ".lock";
+/// Bytes after which a new segment begins.
+const SEGMENT: u64 = 16 << 20;
+
+/// The log of a journal whose segments end after so many bytes. Formats 1 to 3 had segments of their own.
+const fn format(segment: u64) -> Format {
+    Format { kind: *b"quicx  4", suffix: ".journal", what: "a Quicx journal", segment }
+}
+
+/// A folder that this process writes.
+pub(super) struct Folder {
+    disk: Arc<dyn Disk>,
+    log: Log,
+    /// Held as long as the journal is written.
+    _guard: FolderLock,
+}
+
+impl Folder {
+    /// Take the folder, which is made if need be, and bring back the tasks that it holds.
+    ///
+    /// Fails where another process has it, it holds something else, or its tasks do not fit into the pool.
+    pub(super) fn open(disk: Arc<dyn Disk>, path: &Path, now: Instant, config: &QueueConfig) -> Result<(Self, Queue)> {
+        Self::with_segments(disk, path, now, config, SEGMENT)
+    }
+
+    /// The same, with segments that end after so many bytes.
+    fn with_segments(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        now: Instant,
+        config: &QueueConfig,
+        most: u64,
+    ) -> Result<(Self, Queue)> {
+        make_folder(&*disk, path).map_err(|error| Error::file("cannot make", path, error))?;
+        let guard = FolderLock::take(path, LOCK, "another daemon has this journal")?;
+        let mut found = Found::default();
+        let log = Log::open(Arc::clone(&disk), path, format(most), &mut found).map_err(penstock_io::Error::from)?;
+        // One that was just begun holds nothing, and goes where the first write to it fails.
+        let segments = log.segments().filter(|(number, _)| log.open_segment() != Some(*number));
+        let mut queue = found.restore(now, config, Journal::new(most, segments))?;
+        queue.count_damage(log.damaged());
+        if queue.tasks() > 0 {
+            tracing::info!(tasks = queue.tasks(), dead = queue.dead(), "tasks came back from the journal");
+        }
+        Ok((Self { disk, log, _guard: guard }, queue))
+    }
+
+    /// Append records durably; return the number of their segment.
+    fn append(&mut self, group: &Group) -> io::Result<u64> {
+        let records: Vec<_> = group.records().map(|(label, body)| Written { label, body }).collect();
+        let segment = self.log.append(&records)?.segment;
+        // So a start can tell what breaks of them from a write that was cut, although this process be killed now. They are on the
+        // disk without it, too.
+        let _ = self.log.seal_unsynced();
+        Ok(segment)
+    }
+
+    /// Remove the oldest segment.
+    fn remove(&mut self, segment: u64) {
+        // What was removed before must not come back after this one has gone, where it says that the tasks of that are over. A
+        // failure is the disk's, which will say so again.
+        let _ = self.disk.sync_folder(self.log.folder());
+        self.log.remove([segment]);
+    }
+
+    /// Start the thread that writes what the queue has to write, until it is closed. A thread of its own: with the disk's time
+    /// counted in tens of microseconds, to hand each write to a pool of threads would take as long again.
+    pub(super) fn start(self, shared: &Arc<Shared>) -> Result<()> {
+        let writer = Writer { folder: self, shared: Arc::clone(shared) };
+        let commit = GroupCommit::start("penstock-journal", writer);
+        let commit = commit.map_err(|error| Error::io("cannot start the journal's thread", error))?;
+        // A start has something to write where tasks are dead now.
+        let _ = commit.push(());
+        // There is one journal.
+        let _ = shared.journal.set(commit);
+        Ok(())
+    }
+}
+
+/// A record that is written.
+struct Written<'a> {
+    label: Label,
+    body: &'a [u8],
+}
+
+impl Record for Written<'_> {
+    fn label(&self) -> Label {
+        self.label
+    }
+
+    fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
+        parts.push(self.body);
+    }
+}
+
+/// The thread's. Records gather in the queue, so all that it is handed is that there are some.
+struct Writer {
+    folder: Folder,
+    shared: Arc<Shared>,
+}
+
+impl penstock_log::Writer for Writer {
+    type Item = ();
+
+    fn weight((): &()) -> usize {
+        0
+    }
+
+    fn write(&mut self, group: &mut Vec<()>) {
+        group.clear();
+        let mut next = self.shared.lock().queue.poll_write();
+        while let Some(write) = next {
+            next = match write {
+                Write::Append(group) => self.commit(&group),
+                Write::Remove { segment } => {
+                    self.folder.remove(segment);
+                    self.shared.lock().queue.poll_write()
+                }
+            };
+        }
+    }
+}
+
+impl Writer {
+    /// Append, and tell the queue; return what it has to write then.
+    fn commit(&mut self, group: &Group) -> Option<Write> {
+        let began = Instant::now();
+        let written = self.folder.append(group);
+        self.shared.commit_seconds.observe(began.elapsed());
+        let mut state = self.shared.lock();
+        match written {
+            Ok(segment) => state.queue.handle_durable(Instant::now(), segment),
+            Err(error) => state.queue.handle_write_failed(Instant::now(), &error.to_string()),
+        }
+        let next = state.queue.poll_write();
+        self.shared.settle(&mut state, None);
+        drop(state);
+        self.shared.wrote.notify_waiters();
+        next
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Then a start finds nothing to do. It does the same where this fails.
+        let _ = self.folder.log.seal();
+    }
+}
