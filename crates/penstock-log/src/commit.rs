@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Bytes of a group: what comes beyond them is in the next one.
 pub const GROUP: usize = 16 << 20;
@@ -18,6 +19,22 @@ pub trait Writer: Send + 'static {
 
     /// Write a group, in its order; leave none of it.
     fn write(&mut self, group: &mut Vec<Self::Item>);
+
+    /// Return how long a group waits for what may still come, unless it is full.
+    fn linger(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Return when the writer is to be woken though nothing comes.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Do what is due. It is not due any more then, whether that succeeds or not.
+    fn wake(&mut self) {}
+
+    /// Do what is left to do when all was written.
+    fn end(&mut self) {}
 }
 
 /// The way to the thread. The thread ends with it.
@@ -34,10 +51,13 @@ pub struct GroupCommit<T> {
 struct Shared<T> {
     queue: Mutex<Queue<T>>,
     wake: Condvar,
+    weigh: fn(&T) -> usize,
 }
 
 struct Queue<T> {
     waiting: Vec<T>,
+    /// Bytes that they take of a group.
+    bytes: usize,
     is_closed: bool,
 }
 
@@ -51,15 +71,32 @@ impl<T> Shared<T> {
         self.wake.notify_one();
     }
 
-    /// Wait for items; give them, or false at the end.
-    fn take(&self, into: &mut Vec<T>) -> bool {
+    /// Wait for items, and give them.
+    fn take(&self, into: &mut Vec<T>, due: Option<Instant>, linger: Duration) -> Taken {
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.is_closed {
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = match due.map(|due| due.saturating_duration_since(Instant::now())) {
+                None => self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Taken::Due,
+                Some(left) => self.wake.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        if !linger.is_zero() {
+            let goes_on = |queue: &mut Queue<T>| queue.bytes < GROUP && !queue.is_closed;
+            let waited = self.wake.wait_timeout_while(queue, linger, goes_on);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         std::mem::swap(&mut queue.waiting, into);
-        !into.is_empty()
+        queue.bytes = 0;
+        if into.is_empty() { Taken::End } else { Taken::Items }
     }
+}
+
+/// What the thread has waited for.
+enum Taken {
+    Items,
+    Due,
+    End,
 }
 
 /// Sees to it that items are dropped, and so their waiters told, where the writer panics.
@@ -77,20 +114,26 @@ impl<T> Drop for OnEnd<T> {
 
 impl<T: Send + 'static> GroupCommit<T> {
     /// Start the thread.
-    pub fn start(name: &str, mut writer: impl Writer<Item = T>) -> io::Result<Self> {
-        let queue = Mutex::new(Queue { waiting: Vec::new(), is_closed: false });
-        let shared = Arc::new(Shared { queue, wake: Condvar::new() });
+    pub fn start<W: Writer<Item = T>>(name: &str, mut writer: W) -> io::Result<Self> {
+        let queue = Mutex::new(Queue { waiting: Vec::new(), bytes: 0, is_closed: false });
+        let shared = Arc::new(Shared { queue, wake: Condvar::new(), weigh: W::weight });
         let end = OnEnd(Arc::clone(&shared));
         let run = move || {
             let (mut taken, mut group) = (Vec::new(), Vec::new());
-            while end.0.take(&mut taken) {
+            loop {
+                match end.0.take(&mut taken, writer.due(), writer.linger()) {
+                    Taken::Items => {}
+                    Taken::Due => writer.wake(),
+                    Taken::End => break,
+                }
                 let mut rest = taken.drain(..).peekable();
                 while let Some(first) = rest.next() {
-                    fill(&mut group, first, &mut rest, |item| weight_of(&writer, item));
+                    fill(&mut group, first, &mut rest, W::weight);
                     writer.write(&mut group);
                     group.clear();
                 }
             }
+            writer.end();
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)), process: std::process::id() })
@@ -105,17 +148,15 @@ impl<T: Send + 'static> GroupCommit<T> {
         if queue.is_closed {
             return Err(item);
         }
+        let before = queue.bytes;
+        queue.bytes = before.saturating_add((self.shared.weigh)(&item));
         queue.waiting.push(item);
-        // Else the thread has been woken, or looks again before it sleeps.
-        if queue.waiting.len() == 1 {
+        // Else the thread has been woken, or looks again before it sleeps; or it waits until a group is full.
+        if queue.waiting.len() == 1 || (before < GROUP && queue.bytes >= GROUP) {
             self.shared.wake.notify_one();
         }
         Ok(())
     }
-}
-
-fn weight_of<W: Writer>(_: &W, item: &W::Item) -> usize {
-    W::weight(item)
 }
 
 /// Put items together up to the bytes of a group.
@@ -134,7 +175,7 @@ fn fill<T>(
 }
 
 impl<T> GroupCommit<T> {
-    /// Write what was handed over, and end the thread. Blocks.
+    /// Write what was handed over, let the writer end, and end the thread. Blocks.
     pub fn close(&self) {
         // In a forked child there is no such thread, nor anybody to unlock what it had locked.
         if self.process != std::process::id() {
@@ -229,5 +270,83 @@ mod tests {
         commit.push(1).unwrap();
         commit.close();
         assert_eq!(commit.push(2), Err(2));
+    }
+
+    /// What a writer was told, in order.
+    #[derive(Debug, PartialEq, Eq)]
+    enum Told {
+        Group(Vec<usize>),
+        Due,
+        End,
+    }
+
+    struct Patient {
+        told: mpsc::Sender<Told>,
+        linger: Duration,
+        due: Option<Instant>,
+    }
+
+    impl Writer for Patient {
+        type Item = usize;
+
+        fn weight(item: &usize) -> usize {
+            *item
+        }
+
+        fn write(&mut self, group: &mut Vec<usize>) {
+            self.due = Some(Instant::now());
+            self.told.send(Told::Group(std::mem::take(group))).unwrap();
+        }
+
+        fn linger(&self) -> Duration {
+            self.linger
+        }
+
+        fn due(&self) -> Option<Instant> {
+            self.due
+        }
+
+        fn wake(&mut self) {
+            self.due = None;
+            self.told.send(Told::Due).unwrap();
+        }
+
+        fn end(&mut self) {
+            self.told.send(Told::End).unwrap();
+        }
+    }
+
+    fn patient(linger: Duration) -> (GroupCommit<usize>, mpsc::Receiver<Told>) {
+        let (told, heard) = mpsc::channel();
+        (GroupCommit::start("test", Patient { told, linger, due: None }).unwrap(), heard)
+    }
+
+    #[test]
+    fn a_writer_is_woken_when_it_wants_and_ends_behind_the_last_group() {
+        let (commit, heard) = patient(Duration::ZERO);
+        for number in [1, 2] {
+            commit.push(number).unwrap();
+            assert_eq!(heard.recv().unwrap(), Told::Group(vec![number]));
+            assert_eq!(heard.recv().unwrap(), Told::Due);
+        }
+        commit.push(3).unwrap();
+        commit.close();
+        let told: Vec<Told> = heard.iter().filter(|told| *told != Told::Due).collect();
+        assert_eq!(told, [Told::Group(vec![3]), Told::End]);
+    }
+
+    #[test]
+    fn a_group_waits_for_more_until_it_is_full_or_nothing_more_comes() {
+        const LONG: Duration = Duration::from_secs(600);
+        let (commit, heard) = patient(LONG);
+        [1, 2, GROUP - 3].into_iter().for_each(|item| commit.push(item).unwrap());
+        assert_eq!(heard.recv().unwrap(), Told::Group(vec![1, 2, GROUP - 3]));
+        [3, 4].into_iter().for_each(|item| commit.push(item).unwrap());
+        commit.close();
+        let told: Vec<Told> = heard.iter().filter(|told| *told != Told::Due).collect();
+        assert_eq!(told, [Told::Group(vec![3, 4]), Told::End]);
+        let (commit, heard) = patient(Duration::from_millis(1));
+        commit.push(5).unwrap();
+        assert_eq!(heard.recv().unwrap(), Told::Group(vec![5]));
     }
 }

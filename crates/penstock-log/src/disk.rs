@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
     /// Open a file to be read and appended to.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Open a file to be read alone: who reads what another process writes may have no right to write it.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.open(path)
+    }
 
     /// Return the names in a folder, in any order.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
@@ -69,6 +75,10 @@ impl Disk for SystemDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         Ok(Arc::new(options().open(path)?))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(File::open(path)?))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -134,15 +144,22 @@ impl DiskFile for File {
     }
 }
 
+/// Read bytes of a file. Where it has not all of them nothing is read, and no memory is taken.
+pub fn read_range(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Vec<u8>> {
+    if range.start > range.end || range.end > file.length()? {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(io::Error::other)?];
+    file.read_at(&mut bytes, range.start)?;
+    Ok(bytes)
+}
+
 /// Read a whole file.
-pub(crate) fn read(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    read_start(file, usize::MAX)
+pub fn read(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    read_range(file, 0..file.length()?)
 }
 
 /// Read at most so many bytes from the beginning.
 pub(crate) fn read_start(file: &dyn DiskFile, most: usize) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length.min(most)];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
+    read_range(file, 0..file.length()?.min(most as u64))
 }

@@ -136,12 +136,7 @@ impl Framing for Frame {
     }
 
     fn mend(&self, bytes: &[u8]) -> Option<Head> {
-        let head = bytes.first_chunk::<HEAD>()?;
-        (0..HEAD * 8).find_map(|bit| {
-            let mut mended = *head;
-            *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
-            self.head(&mended)
-        })
+        crate::header::repair_bit::<HEAD, _>(bytes, |bytes| self.head(bytes))
     }
 }
 

@@ -47,13 +47,18 @@ impl Header {
 
     /// Return the header that these bytes begin with but for one wrong bit.
     pub(crate) fn mend(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.first_chunk::<HEADER>()?;
-        (0..HEADER * 8).find_map(|bit| {
-            let mut mended = *header;
-            *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
-            Self::read(&mended)
-        })
+        repair_bit::<HEADER, _>(bytes, Self::read)
     }
+}
+
+/// Return what is read of the first bytes with one of their bits changed. `read` knows by a hash what was written.
+pub fn repair_bit<const LENGTH: usize, T>(bytes: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    let first = bytes.first_chunk::<LENGTH>()?;
+    (0..LENGTH * 8).find_map(|bit| {
+        let mut repaired = *first;
+        *repaired.get_mut(bit / 8)? ^= 1 << (bit % 8);
+        read(&repaired)
+    })
 }
 
 /// Return whether these bytes may be all that a crash has left of a header that was just being written.

@@ -61,12 +61,12 @@ mod replace;
 mod scan;
 
 pub use commit::{GROUP, GroupCommit, Writer};
-pub use disk::{Disk, DiskFile, SystemDisk};
+pub use disk::{Disk, DiskFile, SystemDisk, read, read_range};
 pub use error::{Error, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
-pub use header::HEADER;
+pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;
 pub use log::{Appended, Format, Log, Record};
 pub use recovery::{Earlier, Replay};
-pub use replace::{make_folder, replace};
+pub use replace::{keep_aside, make_folder, replace};
 pub use scan::{Entry, Hole};

@@ -295,7 +295,7 @@ impl Recovery<'_> {
         })?;
         if holes > 0 || last.is_damaged {
             // As it was found; `tell` says whether that succeeded.
-            let _ = keep_aside(self.disk, &last.path, &kept(&last.path));
+            let _ = crate::keep_aside(self.disk, &last.path, &kept(&last.path));
         }
         let torn = last.bytes.len() as u64 - found.length;
         last.bytes.truncate(usize::try_from(found.length).unwrap_or(usize::MAX));
@@ -401,7 +401,7 @@ impl Recovery<'_> {
         }
         self.contents.damaged += holes.len() as u64;
         let kept = kept(path);
-        let error = keep_aside(self.disk, path, &kept).err();
+        let error = crate::keep_aside(self.disk, path, &kept).err();
         for (start, end) in holes {
             tracing::error!(
                 file = %path.display(), offset = start, bytes = end - start, kept = %kept.display(),
@@ -425,15 +425,6 @@ fn cut_off(path: &Path, offset: u64, bytes: u64) {
 
 fn cut(file: &dyn DiskFile, length: u64) -> io::Result<()> {
     file.truncate(length).and_then(|()| file.sync())
-}
-
-/// Give a file a second name, so that a disk that is full can have it too.
-fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
-    match disk.link(path, kept) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(_) => crate::replace(disk, kept, &read(&*disk.open(path)?)?),
-        Ok(()) => Ok(()),
-    }
 }
 
 impl Frame {

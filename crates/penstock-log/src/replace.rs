@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
-use crate::Disk;
+use crate::{Disk, read};
 
 /// Behind the name of a file that is yet to take its place.
 const NEW: &str = ".tmp";
@@ -32,6 +32,16 @@ pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
         return Err(error);
     }
     disk.sync_folder(&parent(path))
+}
+
+/// Give a file a second name, so that a disk that is full can have it too; where names cannot be given, make a copy. A file that has that
+/// name already stays.
+pub fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
+    match disk.link(path, kept) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => replace(disk, kept, &read(&*disk.open(path)?)?),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Make a folder and those above it where they are missing, and make their names durable.

@@ -1,7 +1,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use penstock_log::{FolderLock, Log, SystemDisk, make_folder, replace};
+use penstock_log::{Disk as _, FolderLock, Log, SystemDisk, keep_aside, make_folder, read, read_range, replace};
 
 use crate::support::{FORMAT, Heard, Numbered};
 
@@ -40,4 +40,33 @@ fn a_file_of_this_machine_is_replaced() {
         assert_eq!(fs::read(&file).unwrap(), bytes);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn a_file_is_read_by_its_range_and_none_that_it_does_not_have_takes_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, b"0123456789").unwrap();
+    let mut rights = fs::metadata(&path).unwrap().permissions();
+    rights.set_readonly(true);
+    fs::set_permissions(&path, rights).unwrap();
+    let file = SystemDisk.open_to_read(&path).unwrap();
+    assert_eq!(read(&*file).unwrap(), b"0123456789");
+    for (range, expected) in [(0..3, &b"012"[..]), (7..10, b"789"), (10..10, b"")] {
+        assert_eq!(read_range(&*file, range).unwrap(), expected);
+    }
+    for beyond in [0..11, 11..11, u64::MAX - 1..u64::MAX, 0..u64::MAX, std::ops::Range { start: 3, end: 2 }] {
+        assert_eq!(read_range(&*file, beyond).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    }
+}
+
+#[test]
+fn a_file_that_is_kept_aside_stays_what_it_was_when_it_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, kept) = (folder.path().join("file"), folder.path().join("kept"));
+    for bytes in [&b"first"[..], b"second"] {
+        replace(&SystemDisk, &path, bytes).unwrap();
+        keep_aside(&SystemDisk, &path, &kept).unwrap();
+    }
+    assert_eq!((fs::read(&path).unwrap(), fs::read(&kept).unwrap()), (b"second".to_vec(), b"first".to_vec()));
 }

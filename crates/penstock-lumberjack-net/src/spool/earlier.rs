@@ -10,19 +10,19 @@
 //! `origin` was connection (8), count of hashes (4), length of the sender's name (4), hashes (8 each), name, zeros. The hashes
 //! had no key, so they are compared with nothing any more.
 
-use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use penstock_io::DriverError as _;
+use penstock_log::{Disk, DiskFile, read, replace};
 use penstock_wire::Reader;
 
-use super::folder::{replace, segment_name};
 use super::format::{
-    Entry, HeadSeed, MAX_HEADER, MAX_RECORD, Sent, SpoolId, footer, header_with, read_first_header, record_with,
-    u32_le, u64_le, verify,
+    Entry, HeadSeed, Header, MAX_RECORD, Sent, footer, header_with, record_with, u32_le, u64_le, verify,
 };
-use super::recovery::{by_footer, check_spool, keep_copy, read_from};
+use super::index::Segment;
+use super::recovery::{by_footer, keep_copy};
 use crate::{Error, Result};
 
 const RECORD: &[u8; 4] = b"RECD";
@@ -66,46 +66,42 @@ fn record(bytes: &[u8]) -> Option<Record> {
     Some(Record { rows, sent: Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 }, message })
 }
 
-/// Writes a segment again in this format, if it is of the first one; says how many records of it are newly found damaged.
-pub(super) fn convert(folder: &Path, path: &Path, spool: &SpoolId, number: u64) -> Result<u64> {
-    let failed = |error: std::io::Error| Error::file("cannot read", path, error);
-    let mut file = File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
-    let Some(header) = read_first_header(&head) else { return Ok(0) };
-    check_spool(path, &header, spool, number)?;
-    let index = by_footer(&mut file, length, header.length).map_err(failed)?;
-    let mut known = index.clone().unwrap_or_default().into_iter();
-    let mut bytes = header_with(&header.schema, spool, number);
-    let (mut entries, mut at, mut row) = (Vec::new(), header.length, 0);
-    let seed = HeadSeed::of(spool, number);
+/// Writes a segment of the first format again in this one; gives how many records of it are newly found damaged, too.
+pub(super) fn convert(disk: &dyn Disk, path: &Path, file: &dyn DiskFile, header: &Header) -> Result<(Segment, u64)> {
+    let failed = |error: io::Error| Error::file("cannot read", path, error);
+    let found = read(file).map_err(failed)?;
+    let index = by_footer(file, found.len() as u64, header.length).map_err(failed)?;
+    let mut known = index.as_deref().unwrap_or_default().iter().copied();
+    let mut bytes = header_with(&header.schema, &header.spool, header.segment);
+    let (behind, seed) = (bytes.len() as u64, HeadSeed::of(&header.spool, header.segment));
+    let mut left = found.get(usize::try_from(header.length).unwrap_or(usize::MAX)..).unwrap_or_default();
+    let (mut entries, mut row) = (Vec::new(), 0);
     loop {
-        let head = read_from(&mut file, at..length.min(at + HEAD as u64)).map_err(failed)?;
         // Without an index it goes on as long as records are whole, as it did.
-        let next = if index.is_some() { known.next() } else { entry(&head) };
-        let Some(next) = next.filter(|next| at + u64::from(next.bytes) <= length) else { break };
-        let old = read_from(&mut file, at..at + u64::from(next.bytes)).map_err(failed)?;
-        let written = match record(&old) {
+        let next = if index.is_some() { known.next() } else { entry(left) };
+        let whole = next.and_then(|next| Some((next, left.split_at_checked(usize::try_from(next.bytes).ok()?)?)));
+        let Some((next, (old, rest))) = whole else { break };
+        let written = match record(old) {
             Some(Record { rows, sent, message }) => {
                 let message = old.get(message).unwrap_or_default();
                 record_with((message, rows), (seed, row), &sent, &mut bytes)
             }
             None if index.is_none() => break,
             None => {
-                bytes.extend_from_slice(&old);
+                bytes.extend_from_slice(old);
                 Entry { lost: true, ..next }
             }
         };
-        (at, row) = (at + u64::from(next.bytes), row + u64::from(written.rows));
+        (left, row) = (rest, row + u64::from(written.rows));
         entries.push(written);
     }
     let lost = entries.iter().filter(|entry| entry.lost).count() as u64;
-    if lost > 0 || (index.is_none() && at < length) {
-        let copy = keep_copy(path, if lost > 0 { "damaged" } else { "torn" })?;
-        tracing::error!(segment = number, records = lost, copy = %copy.display(), "a segment of format 1 was not whole");
+    if lost > 0 || (index.is_none() && !left.is_empty()) {
+        let copy = keep_copy(disk, path, if lost > 0 { "damaged" } else { "torn" })?;
+        tracing::error!(segment = header.segment, records = lost, copy = %copy.display(), "a segment of format 1 was not whole");
     }
     bytes.extend_from_slice(&footer(&entries));
-    replace(folder, &segment_name(number), &bytes)?;
-    tracing::info!(segment = number, rows = row, "a segment of an earlier build was written again");
-    Ok(lost)
+    replace(disk, path, &bytes).map_err(|error| Error::file("cannot write", path, error))?;
+    tracing::info!(segment = header.segment, rows = row, "a segment of an earlier build was written again");
+    Ok((Segment { header: behind, entries, bytes: bytes.len() as u64, sealed: true }, lost))
 }

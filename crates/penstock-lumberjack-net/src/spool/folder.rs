@@ -1,22 +1,20 @@
 //! A spool in a local folder: `00000000000000000001.segment`, `spool` (its ID), `readers.json` (how far they are).
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_io::folder_lock::FolderLock;
 use penstock_io::{DriverError as _, hex};
+use penstock_log::{Disk, DiskFile, SystemDisk, make_folder, read, read_range, replace};
 
-use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header, read_record, verify};
-use super::index::{Backing, Index, Segment, next_number};
+use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
+use super::index::{Backing, Index, Segment, next_number, read_readers};
 use super::reading::{SegmentInfo, Store};
-use super::recent::{OF_CONNECTION, Recent};
-use super::recovery::{
-    Headless, Rest, Scanned, by_footer, check_spool, headless, read_from, read_range, recover, scan,
-};
+use super::recent::Recent;
+use super::recovery::{Headless, Rest, Scanned, by_footer, check_spool, headless, recover, scan};
 use super::writer::{Durable, Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::{Error, Result};
@@ -45,142 +43,135 @@ pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
 }
 
 /// Opens a folder to be written.
-pub(super) fn open(folder: &Path, ack: Ack) -> Result<Opened> {
-    fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the spool", folder, error))?;
+pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Opened> {
+    make_folder(&*disk, folder).map_err(|error| Error::file("cannot make the spool", folder, error))?;
     let guard = FolderLock::take(folder, LOCK, "another process writes this spool")?;
-    let spool = match read_id(folder)? {
+    let folder = Folder { disk, path: folder.to_owned() };
+    let spool = match folder.id()? {
         Some(spool) => spool,
-        None => make_id(folder)?,
+        None => folder.make_id()?,
     };
     let (mut segments, counters) = (BTreeMap::new(), Counters::default());
-    let numbers = numbers(folder)?;
+    let numbers = folder.numbers()?;
     for number in &numbers {
-        let (segment, damaged) = recover(folder, &spool, *number, numbers.last() == Some(number))?;
+        let is_last = numbers.last() == Some(number);
+        let (segment, damaged) = recover(&*folder.disk, &folder.path, &spool, *number, is_last)?;
         Counters::add(&counters.damaged, damaged);
         segments.insert(*number, segment);
     }
-    let readers: BTreeMap<String, Position> = match fs::read(folder.join(READERS)) {
-        Ok(bytes) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&bytes)
-            .map_err(|error| Error::file("cannot read", &folder.join(READERS), io::Error::from(error)))?
-            .into_iter()
-            .map(|(name, (segment, row))| (name, Position { segment, row }))
-            .collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-        Err(error) => return Err(Error::file("cannot read", &folder.join(READERS), error)),
+    let readers = match folder.file(READERS)? {
+        Some(bytes) => read_readers(&bytes)
+            .map_err(|error| Error::file("cannot read", &folder.path.join(READERS), io::Error::from(error)))?,
+        None => BTreeMap::new(),
     };
     let next = next_number(numbers.last().copied(), &readers);
-    let recent = remember(folder, &segments)?;
-    let backing = Box::new(FolderBacking { folder: folder.to_owned() });
-    let index = Index::new(spool, (segments, next), readers, backing);
+    let index = Index::new(spool, (segments, next), readers, Box::new(folder.clone()));
     let shared = Arc::new(Shared { index, counters, ack, parked: Mutex::new(BTreeMap::new()) });
-    let store = Arc::new(LiveStore { folder: folder.to_owned(), shared: Arc::clone(&shared) });
-    let target = Box::new(FolderTarget { folder: folder.to_owned(), open: None, unsynced: Vec::new(), _guard: guard });
-    Ok(Opened { target, shared, store, recent, next })
+    let store = Arc::new(LiveStore { folder: folder.clone(), shared: Arc::clone(&shared) });
+    let recent = Recent::of(&*store, numbers.into_iter())?;
+    let target = FolderTarget { folder, open: None, unsynced: Vec::new(), is_forgotten: false, _guard: guard };
+    Ok(Opened { target: Box::new(target), shared, store, recent, next })
 }
 
-fn read_id(folder: &Path) -> Result<Option<SpoolId>> {
-    let path = folder.join(ID);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            let wrong = || Error::content(format!("{} is not the ID of a spool", path.display()));
-            parse_id(&text).map(Some).ok_or_else(wrong)
+/// Where a spool is.
+#[derive(Debug, Clone)]
+struct Folder {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+}
+
+impl Folder {
+    fn id(&self) -> Result<Option<SpoolId>> {
+        let Some(text) = self.file(ID)? else { return Ok(None) };
+        let wrong = || Error::content(format!("{} is not the ID of a spool", self.path.join(ID).display()));
+        std::str::from_utf8(&text).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
+    }
+
+    fn make_id(&self) -> Result<SpoolId> {
+        let spool = fastrand::u128(..).to_be_bytes();
+        self.replace(ID, hex::encode(spool).as_bytes())?;
+        Ok(spool)
+    }
+
+    /// A whole file, if there is one.
+    fn file(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path.join(name);
+        match self.disk.open_to_read(&path).and_then(|file| read(&*file)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file("cannot read", &path, error)),
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::file("cannot read", &path, error)),
     }
-}
 
-fn make_id(folder: &Path) -> Result<SpoolId> {
-    let spool = fastrand::u128(..).to_be_bytes();
-    replace(folder, ID, hex::encode(spool).as_bytes())?;
-    Ok(spool)
-}
-
-/// Writes a file so that after a crash there is the old one or the new one.
-pub(super) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let path = folder.join(name);
-    let failed = |error: io::Error| Error::file("cannot write", &path, error);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_data()).map_err(failed)?;
-    file.persist(&path).map_err(|error| failed(error.error))?;
-    sync_folder(folder).map_err(failed)
-}
-
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-fn numbers(folder: &Path) -> Result<Vec<u64>> {
-    let failed = |error: io::Error| Error::file("cannot list", folder, error);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        found.extend(name.to_str().and_then(segment_number));
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path.join(name);
+        replace(&*self.disk, &path, bytes).map_err(|error| Error::file("cannot write", &path, error))
     }
-    found.sort_unstable();
-    Ok(found)
-}
 
-/// Reads what was taken lately, for events that are sent again.
-fn remember(folder: &Path, segments: &BTreeMap<u64, Segment>) -> Result<Recent> {
-    let (mut rows, mut from) = (0, Vec::new());
-    for (number, segment) in segments.iter().rev() {
-        if rows >= 2 * OF_CONNECTION as u64 {
-            break;
-        }
-        rows += segment.rows();
-        from.push((*number, segment));
+    /// The numbers of all segments, in their order.
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let names = self.disk.list(&self.path).map_err(|error| Error::file("cannot list", &self.path, error))?;
+        let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        found.sort_unstable();
+        Ok(found)
     }
-    let mut recent = Recent::default();
-    for (number, segment) in from.into_iter().rev() {
-        let path = path_of(folder, number);
-        let failed = |error: io::Error| Error::file("cannot read", &path, error);
-        let mut file = File::open(&path).map_err(failed)?;
-        let (mut at, mut row) = (segment.header, 0);
-        for entry in &segment.entries {
-            let bytes = read_from(&mut file, at..at + u64::from(entry.bytes)).map_err(failed)?;
-            at += u64::from(entry.bytes);
-            row += u64::from(entry.rows);
-            // A record that was damaged since is nothing to compare with.
-            if let Some(record) = read_record(&bytes).filter(|_| !entry.lost && verify(&bytes)) {
-                recent.read(&record, Position { segment: number, row });
+
+    /// Bytes of a segment.
+    fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
+        let path = path_of(&self.path, segment);
+        let bytes = self.disk.open_to_read(&path).and_then(|file| read_range(&*file, range));
+        bytes.map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Error::misuse(format!(
+                    "segment {segment} of the spool is gone: all its named readers had read it"
+                ));
             }
-        }
+            Error::file("cannot read", &path, error)
+        })
     }
-    recent.all_broke();
-    Ok(recent)
 }
 
 #[derive(Debug)]
 struct FolderTarget {
-    folder: PathBuf,
-    open: Option<(u64, File)>,
-    /// What was written behind the last sync. Where a sync fails the system may forget it, and take it for written.
+    folder: Folder,
+    open: Option<(u64, Arc<dyn DiskFile>)>,
+    /// What was written behind the last sync.
     unsynced: Vec<u8>,
+    /// A write or a sync has failed since: the system may have forgotten what was not synced, and take it for written.
+    is_forgotten: bool,
     /// Held as long as the spool is written.
     _guard: FolderLock,
 }
 
 impl FolderTarget {
-    fn file(&mut self, segment: u64) -> io::Result<&mut File> {
-        let open = match self.open.take().filter(|(open, _)| *open == segment) {
-            Some(open) => open,
-            None => {
-                let path = path_of(&self.folder, segment);
-                (segment, OpenOptions::new().create(true).truncate(false).write(true).open(path)?)
-            }
+    /// The file of a segment, which has so many bytes.
+    fn file(&mut self, segment: u64, length: u64) -> io::Result<Arc<dyn DiskFile>> {
+        let file = match self.open.take().filter(|(open, _)| *open == segment) {
+            Some((_, file)) => file,
+            None if length == 0 => self.folder.disk.create(&path_of(&self.folder.path, segment))?,
+            None => self.folder.disk.open(&path_of(&self.folder.path, segment))?,
         };
-        Ok(&mut self.open.insert(open).1)
+        self.open = Some((segment, Arc::clone(&file)));
+        Ok(file)
     }
 
     fn put(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> io::Result<()> {
-        let sync = durable == Durable::Now || self.unsynced.len() + bytes.len() > UNSYNCED;
-        let file = self.file(segment)?;
-        let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(bytes));
-        let written = written.and_then(|()| if sync { file.sync_data() } else { Ok(()) });
+        let sync = durable != Durable::Later || self.unsynced.len() + bytes.len() > UNSYNCED;
+        let file = self.file(segment, at)?;
+        let append = |bytes: &[u8]| file.append(&mut [IoSlice::new(bytes)]);
+        let written = match durable {
+            Durable::Header(length) => {
+                let (header, records) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
+                let begun = append(header).and_then(|()| file.sync());
+                begun.and_then(|()| self.folder.disk.sync_folder(&self.folder.path)).and_then(|()| append(records))
+            }
+            Durable::Now | Durable::Later => append(bytes),
+        };
+        let written = written.and_then(|()| if sync { file.sync() } else { Ok(()) });
         if written.is_err() {
+            self.is_forgotten = true;
             // Frees the space that the half of it took. Where that fails too, the end of the segment does it.
-            let _ = file.set_len(at);
+            let _ = file.truncate(at);
             return written;
         }
         if sync {
@@ -188,24 +179,29 @@ impl FolderTarget {
         } else {
             self.unsynced.extend_from_slice(bytes);
         }
-        if at == 0 { sync_folder(&self.folder) } else { Ok(()) }
-    }
-
-    fn put_footer(&mut self, segment: u64, at: u64, footer: &[u8]) -> io::Result<()> {
-        let again = [self.unsynced.as_slice(), footer].concat();
-        let from = at.saturating_sub(self.unsynced.len() as u64);
-        let file = self.file(segment)?;
-        file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(from)))?;
-        file.write_all(&again).and_then(|()| file.sync_data())?;
-        self.unsynced.clear();
         Ok(())
     }
 
+    fn put_footer(&mut self, segment: u64, at: u64, footer: &[u8]) -> io::Result<()> {
+        let file = self.file(segment, at)?;
+        // Else it stays where it is: a reader may be at it.
+        let again = if self.is_forgotten { self.unsynced.as_slice() } else { &[] };
+        let ended = file
+            .truncate(at.saturating_sub(again.len() as u64))
+            .and_then(|()| file.append(&mut [IoSlice::new(again), IoSlice::new(footer)]))
+            .and_then(|()| file.sync());
+        self.is_forgotten = ended.is_err();
+        if ended.is_ok() {
+            self.unsynced.clear();
+        }
+        ended
+    }
+
     fn remove(&mut self, segment: u64) -> io::Result<()> {
-        self.open = None;
-        match fs::remove_file(path_of(&self.folder, segment)) {
+        (self.open, self.is_forgotten) = (None, false);
+        match self.folder.disk.remove(&path_of(&self.folder.path, segment)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => sync_folder(&self.folder),
+            Ok(()) | Err(_) => self.folder.disk.sync_folder(&self.folder.path),
         }
     }
 }
@@ -213,12 +209,12 @@ impl FolderTarget {
 impl Target for FolderTarget {
     fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
         let written = self.put(segment, at, bytes, durable);
-        written.map_err(|error| Error::file("cannot write", &path_of(&self.folder, segment), error))
+        written.map_err(|error| Error::file("cannot write", &path_of(&self.folder.path, segment), error))
     }
 
     fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
         let ended = if at == 0 { self.remove(segment) } else { self.put_footer(segment, at, footer) };
-        ended.map_err(|error| Error::file("cannot end", &path_of(&self.folder, segment), error))
+        ended.map_err(|error| Error::file("cannot end", &path_of(&self.folder.path, segment), error))
     }
 
     fn is_whole(&self) -> bool {
@@ -226,40 +222,24 @@ impl Target for FolderTarget {
     }
 }
 
-#[derive(Debug)]
-struct FolderBacking {
-    folder: PathBuf,
-}
-
-impl Backing for FolderBacking {
-    fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
-        let plain: BTreeMap<&str, (u64, u64)> =
-            readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))?;
-        replace(&self.folder, READERS, &bytes)
+impl Backing for Folder {
+    fn keep_readers(&self, readers: &[u8]) -> Result<()> {
+        self.replace(READERS, readers)
     }
 
     fn remove(&self, segment: u64) -> Result<()> {
-        let path = path_of(&self.folder, segment);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Error::file("cannot remove", &path, error)),
+        let path = path_of(&self.path, segment);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("cannot remove", &path, error)),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
-}
-
-fn gone(number: u64, path: &Path, error: io::Error) -> Error {
-    if error.kind() == io::ErrorKind::NotFound {
-        return Error::misuse(format!("segment {number} of the spool is gone: all its named readers had read it"));
-    }
-    Error::file("cannot read", path, error)
 }
 
 /// The rows of a spool that this process writes.
 #[derive(Debug)]
 struct LiveStore {
-    folder: PathBuf,
+    folder: Folder,
     shared: Arc<Shared>,
 }
 
@@ -282,8 +262,7 @@ impl Store for LiveStore {
     }
 
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
-        let path = path_of(&self.folder, segment);
-        read_range(&path, range).map_err(|error| gone(segment, &path, error))
+        self.folder.read(segment, range)
     }
 
     fn commit(&self, reader: &str, position: Position) -> Result<()> {
@@ -294,7 +273,7 @@ impl Store for LiveStore {
 /// The rows of a spool in a folder, which another process may be writing.
 #[derive(Debug)]
 pub struct FolderStore {
-    folder: PathBuf,
+    folder: Folder,
     spool: SpoolId,
     seen: Mutex<HashMap<u64, (Segment, u64)>>,
 }
@@ -304,9 +283,15 @@ impl FolderStore {
     ///
     /// Fails as a misuse if it is no spool.
     pub fn open(folder: &Path) -> Result<Self> {
+        Self::on(Arc::new(SystemDisk), folder)
+    }
+
+    /// The same, on a disk.
+    pub(super) fn on(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self> {
         let missing = || Error::misuse(format!("{} is no spool: it has no file {ID}", folder.display()));
-        let spool = read_id(folder)?.ok_or_else(missing)?;
-        Ok(Self { folder: folder.to_owned(), spool, seen: Mutex::default() })
+        let folder = Folder { disk, path: folder.to_owned() };
+        let spool = folder.id()?.ok_or_else(missing)?;
+        Ok(Self { folder, spool, seen: Mutex::default() })
     }
 
     /// A segment as far as it is whole and durable; `None`: not even its header is, or it has been removed.
@@ -315,20 +300,20 @@ impl FolderStore {
         if let Some((segment, _)) = known.as_ref().filter(|(segment, _)| segment.sealed) {
             return Ok(Some(segment.clone()));
         }
-        let path = path_of(&self.folder, number);
+        let path = path_of(&self.folder.path, number);
         let failed = |error: io::Error| Error::file("cannot read", &path, error);
-        let mut file = match File::open(&path) {
+        let file = match self.folder.disk.open_to_read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        let length = file.metadata().map_err(failed)?.len();
+        let length = file.length().map_err(failed)?;
         let (mut segment, mut end) = match known {
             Some(known) => known,
             None => {
-                let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
+                let head = read_range(&*file, 0..length.min(MAX_HEADER)).map_err(failed)?;
                 let Some(header) = read_header(&head) else {
-                    return match headless(&mut file, &path, &self.spool, number, last)? {
+                    return match headless(&*file, &path, &self.spool, number, last)? {
                         Headless::Torn { .. } => Ok(None),
                         Headless::Damaged { .. } => Err(Error::io(
                             path.display().to_string(),
@@ -341,27 +326,27 @@ impl FolderStore {
                 (Segment { header: header.length, ..Segment::default() }, header.length)
             }
         };
-        if let Some(entries) = by_footer(&mut file, length, segment.header).map_err(failed)? {
+        if let Some(entries) = by_footer(&*file, length, segment.header).map_err(failed)? {
             segment = Segment { entries, sealed: true, bytes: length, ..segment };
         } else {
             // What is not whole at its end may be being written.
-            let seed = HeadSeed::of(&self.spool, number);
-            let Scanned { mut entries, end: mut found, rest } =
-                scan(&mut file, seed, length, (end, segment.rows()), last).map_err(failed)?;
+            let records = read_range(&*file, end.min(length)..length).map_err(failed)?;
+            let Scanned { mut entries, end: found, rest } =
+                scan(&records, HeadSeed::of(&self.spool, number), segment.rows(), last);
+            end += found as u64;
             if let Rest::Damaged(entry) = rest
                 && !last
             {
-                // Nobody writes here any more, so its rows must not be passed over.
+                // Nothing is written here any more, so its rows must not be passed over.
                 entries.push(entry);
-                found = length;
+                end = length;
             }
             if !entries.is_empty() {
                 // A position must outlive a power cut, and the writer may not have asked the disk yet.
-                file.sync_data().map_err(failed)?;
+                file.sync().map_err(failed)?;
             }
             segment.entries.extend(entries);
             segment.sealed = rest == Rest::Footer;
-            end = found;
         }
         lock(&self.seen).insert(number, (segment.clone(), end));
         Ok(Some(segment))
@@ -370,13 +355,13 @@ impl FolderStore {
 
 impl Store for FolderStore {
     fn spool(&self) -> Result<String> {
-        let missing = || Error::misuse(format!("{} is no spool", self.folder.display()));
-        Ok(hex::encode(read_id(&self.folder)?.ok_or_else(missing)?))
+        let missing = || Error::misuse(format!("{} is no spool", self.folder.path.display()));
+        Ok(hex::encode(self.folder.id()?.ok_or_else(missing)?))
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
         let mut found = Vec::new();
-        let numbers = numbers(&self.folder)?;
+        let numbers = self.folder.numbers()?;
         let last = numbers.last().copied();
         for number in numbers.into_iter().filter(|number| *number >= from).take(max) {
             if let Some(Segment { header, entries, .. }) = self.look(number, last == Some(number))? {
@@ -387,8 +372,7 @@ impl Store for FolderStore {
     }
 
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
-        let path = path_of(&self.folder, segment);
-        read_range(&path, range).map_err(|error| gone(segment, &path, error))
+        self.folder.read(segment, range)
     }
 
     fn commit(&self, _reader: &str, _position: Position) -> Result<()> {

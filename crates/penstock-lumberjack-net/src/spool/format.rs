@@ -26,6 +26,7 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::ArrowError;
 use penstock_io::DriverError as _;
+use penstock_log::repair_bit;
 use penstock_wire::Reader;
 use twox_hash::XxHash3_64;
 
@@ -330,13 +331,8 @@ pub(super) fn read_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
 }
 
 /// As [`read_head`], of a head in which one bit has changed. No other bit makes the hash fit.
-pub(super) fn mend_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
-    let head = bytes.first_chunk::<RECORD_HEAD>()?;
-    (0..RECORD_HEAD * 8).find_map(|bit| {
-        let mut mended = *head;
-        *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
-        read_head(seed, &mended)
-    })
+pub(super) fn repair_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
+    repair_bit::<RECORD_HEAD, _>(bytes, |head| read_head(seed, head))
 }
 
 /// Whether bytes begin as a footer does, but for one of them.

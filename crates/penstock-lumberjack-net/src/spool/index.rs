@@ -38,10 +38,22 @@ pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position
     last.map(|last| last + 1).into_iter().chain(read).max().unwrap_or(0).max(1)
 }
 
+/// How far each reader has come, as it is kept: `{"NAME": [segment, row]}`.
+fn write_readers(readers: &BTreeMap<String, Position>) -> Result<Vec<u8>> {
+    let plain: BTreeMap<&str, (u64, u64)> =
+        readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
+    serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))
+}
+
+pub(super) fn read_readers(bytes: &[u8]) -> serde_json::Result<BTreeMap<String, Position>> {
+    let plain: BTreeMap<String, (u64, u64)> = serde_json::from_slice(bytes)?;
+    Ok(plain.into_iter().map(|(name, (segment, row))| (name, Position { segment, row })).collect())
+}
+
 /// Keeps what must outlive the process, and removes segments.
 pub(super) trait Backing: std::fmt::Debug + Send + Sync {
     /// Keeps how far each reader has come.
-    fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()>;
+    fn keep_readers(&self, readers: &[u8]) -> Result<()>;
 
     /// Removes a segment.
     fn remove(&self, segment: u64) -> Result<()>;
@@ -152,7 +164,7 @@ impl Index {
                 return Ok(state.oldest());
             }
             *known = position;
-            self.backing.keep_readers(&state.readers)?;
+            self.backing.keep_readers(&write_readers(&state.readers)?)?;
             let oldest = state.oldest();
             let removable = state.segments.len().saturating_sub(state.kept());
             let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;

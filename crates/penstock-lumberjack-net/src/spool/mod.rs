@@ -30,13 +30,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
 use penstock_io::storage::Place;
+use penstock_log::{GroupCommit, SystemDisk};
 use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
 
@@ -46,7 +46,7 @@ pub use self::objects::ObjectStore;
 pub use self::reading::{Piece, Plan, PlanLimits, Reader, Store, plan};
 pub use self::remote::RemoteStore;
 pub use self::service::Service;
-use self::writer::{Message, Writer};
+use self::writer::{Message, Opened, Writer};
 use super::columns::Layout;
 use super::delivery::{Delivery, Destination, Ended, Safe};
 use crate::{Error, Result};
@@ -176,10 +176,9 @@ pub struct Spool {
 }
 
 struct Inner {
-    messages: Mutex<Option<std::sync::mpsc::Sender<Message>>>,
+    commit: GroupCommit<Message>,
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl fmt::Debug for Spool {
@@ -195,13 +194,20 @@ impl Spool {
     /// Fails where a segment is not of this spool, and where another process writes a folder. In an object store this one
     /// takes the spool over, and whoever wrote it before is refused from then on.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
+        let opened = match &options.keep {
+            Keep::Folder(folder) => folder::open(Arc::new(SystemDisk), folder, options.ack)?,
+            Keep::Objects(place) => objects::open(place, options.ack)?,
+        };
+        Self::with(options, opened)
+    }
+
+    fn with(options: SpoolOptions, opened: Opened) -> Result<Arc<Self>> {
         let (dedup, max_bytes) = (options.dedup, options.max_bytes);
-        let (writer, shared, store) = Writer::open(options)?;
-        let (messages, inbox) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("penstock-spool".into()).spawn(move || writer.run(&inbox));
-        let thread = thread.map_err(|error| Error::io("cannot start the spool's thread", error))?;
-        let inner = Inner { messages: Mutex::new(Some(messages)), shared, store, thread: Mutex::new(Some(thread)) };
-        Ok(Arc::new(Self { layout: Layout::raw(), dedup, max_bytes, inner: PerProcess::new(inner) }))
+        let (shared, store) = (Arc::clone(&opened.shared), Arc::clone(&opened.store));
+        let commit = GroupCommit::start("penstock-spool", Writer::new(options, opened)?);
+        let commit = commit.map_err(|error| Error::io("cannot start the spool's thread", error))?;
+        let inner = PerProcess::new(Inner { commit, shared, store });
+        Ok(Arc::new(Self { layout: Layout::raw(), dedup, max_bytes, inner }))
     }
 
     /// Its rows.
@@ -238,12 +244,9 @@ impl Spool {
 
 impl Inner {
     fn close(&self) {
-        drop(lock(&self.messages).take());
+        // What waits for room is refused.
         self.shared.index.close();
-        if let Some(thread) = lock(&self.thread).take() {
-            // It does not panic.
-            let _ = thread.join();
-        }
+        self.commit.close();
         lock(&self.shared.parked).clear();
     }
 }
@@ -266,18 +269,17 @@ impl Destination for Spool {
     }
 
     fn ended(&self, ended: Ended) {
-        // A spool that is closed, or of a parent process, takes nothing.
-        if let Some(messages) = self.inner.get().ok().and_then(|inner| lock(&inner.messages).clone()) {
-            let _ = messages.send(Message::Ended(ended));
+        if let Ok(inner) = self.inner.get() {
+            // A spool that is closed takes nothing.
+            let _ = inner.commit.push(Message::Ended(ended));
         }
     }
 
     fn take(&self, delivery: Delivery) -> Safe {
         let (safe, answer) = oneshot::channel();
         let sent = self.inner.get().map_err(Error::from).and_then(|inner| {
-            let messages = lock(&inner.messages);
-            let closed = || Error::misuse("the spool is closed".into());
-            messages.as_ref().ok_or_else(closed)?.send(Message::Batch { delivery, safe }).map_err(|_| closed())
+            let pushed = inner.commit.push(Message::Batch { delivery, safe });
+            pushed.map_err(|_| Error::misuse("the spool is closed".into()))
         });
         Box::pin(async move {
             sent?;

@@ -13,12 +13,10 @@ use penstock_io::{DriverError as _, hex};
 
 use super::claim::Claim;
 use super::folder::{parse_id, segment_name, segment_number};
-use super::format::{
-    FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header, read_record, verify,
-};
-use super::index::{Backing, Index, Segment, next_number};
+use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header};
+use super::index::{Backing, Index, Segment, next_number, read_readers};
 use super::reading::{SegmentInfo, Store};
-use super::recent::{OF_CONNECTION, Recent};
+use super::recent::Recent;
 use super::writer::{Durable, Opened, Target};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::{Error, Result};
@@ -83,11 +81,9 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
     let claim = Arc::new(Claim::take(place)?);
     let readers = match get(place, READERS)? {
         None => BTreeMap::new(),
-        Some(bytes) => serde_json::from_slice::<BTreeMap<String, (u64, u64)>>(&bytes)
-            .map_err(|error| Error::io(format!("{}/{READERS}", place.uri()), error.to_string()))?
-            .into_iter()
-            .map(|(name, (segment, row))| (name, Position { segment, row }))
-            .collect(),
+        Some(bytes) => {
+            read_readers(&bytes).map_err(|error| Error::io(format!("{}/{READERS}", place.uri()), error.to_string()))?
+        }
     };
     let sizes = list(place, 0)?;
     let segments = sizes
@@ -96,41 +92,13 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
         .collect();
     let next = next_number(sizes.last_key_value().map(|(number, _)| *number), &readers);
     let store = ObjectStore { place: place.clone(), seen: Mutex::default() };
-    let recent = remember(&store, &sizes)?;
+    let recent = Recent::of(&store, sizes.into_keys())?;
     let backing = Box::new(ObjectBacking { place: place.clone(), claim: Arc::clone(&claim) });
     let index = Index::new(spool, (segments, next), readers, backing);
     let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
     let live = Arc::new(LiveStore { store, shared: Arc::clone(&shared) });
     let target = Box::new(ObjectTarget { place: place.clone(), claim });
     Ok(Opened { target, shared, store: live, recent, next })
-}
-
-/// Reads what was taken lately, for events that are sent again.
-fn remember(store: &ObjectStore, sizes: &BTreeMap<u64, u64>) -> Result<Recent> {
-    let (mut rows, mut newest) = (0, Vec::new());
-    for number in sizes.keys().rev() {
-        if rows >= 2 * OF_CONNECTION as u64 {
-            break;
-        }
-        if let Some(info) = store.segments(*number, 1)?.pop().filter(|info| info.number == *number) {
-            rows += info.entries.iter().map(|entry| u64::from(entry.rows)).sum::<u64>();
-            newest.push(info);
-        }
-    }
-    let mut recent = Recent::default();
-    for info in newest.into_iter().rev() {
-        let (mut at, mut row) = (info.header, 0);
-        for entry in &info.entries {
-            let bytes = store.read(info.number, at..at + u64::from(entry.bytes))?;
-            at += u64::from(entry.bytes);
-            row += u64::from(entry.rows);
-            if let Some(record) = read_record(&bytes).filter(|_| verify(&bytes)) {
-                recent.read(&record, Position { segment: info.number, row });
-            }
-        }
-    }
-    recent.all_broke();
-    Ok(recent)
 }
 
 #[derive(Debug)]
@@ -162,12 +130,9 @@ struct ObjectBacking {
 }
 
 impl Backing for ObjectBacking {
-    fn keep_readers(&self, readers: &BTreeMap<String, Position>) -> Result<()> {
-        let plain: BTreeMap<&str, (u64, u64)> =
-            readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-        let bytes = serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))?;
+    fn keep_readers(&self, readers: &[u8]) -> Result<()> {
         self.claim.check()?;
-        put(&self.place, READERS, bytes, PutMode::Overwrite)?;
+        put(&self.place, READERS, readers.to_vec(), PutMode::Overwrite)?;
         self.claim.check()
     }
 

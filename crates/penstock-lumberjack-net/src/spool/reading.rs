@@ -55,7 +55,7 @@ impl SegmentInfo {
         row <= self.rows() || self.entries.last().is_some_and(|entry| entry.lost)
     }
 
-    fn rows(&self) -> u64 {
+    pub(super) fn rows(&self) -> u64 {
         self.entries.iter().map(|entry| u64::from(entry.rows)).sum()
     }
 }

@@ -16,10 +16,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Position;
-use super::format::{Record, Sent};
+use super::format::{Record, Sent, read_record, verify};
+use super::reading::Store;
+use crate::Result;
 
 /// Events that may be remembered of a connection: two of the largest windows, as no writer has more under way.
-pub(super) const OF_CONNECTION: usize = 2 * 65_536;
+const OF_CONNECTION: usize = 2 * 65_536;
 /// Broken connections that are remembered of a sender, and their events.
 const BROKEN: usize = 64;
 const OF_SENDER: usize = 2 * OF_CONNECTION;
@@ -238,8 +240,38 @@ impl Recent {
         Some(past)
     }
 
+    /// What the last of these segments say was taken lately, as their connections have all ended.
+    pub(super) fn of(store: &dyn Store, numbers: impl DoubleEndedIterator<Item = u64>) -> Result<Self> {
+        let (mut rows, mut newest) = (0, Vec::new());
+        for number in numbers.rev() {
+            if rows >= 2 * OF_CONNECTION as u64 {
+                break;
+            }
+            if let Some(info) = store.segments(number, 1)?.pop().filter(|info| info.number == number) {
+                rows += info.rows();
+                newest.push(info);
+            }
+        }
+        let mut recent = Self::default();
+        for info in newest.into_iter().rev() {
+            let length: u64 = info.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+            let bytes = store.read(info.number, info.header..info.header + length)?;
+            let (mut left, mut row) = (bytes.as_slice(), 0);
+            for entry in &info.entries {
+                let (record, behind) = left.split_at_checked(entry.bytes as usize).unwrap_or_default();
+                (left, row) = (behind, row + u64::from(entry.rows));
+                // A record that is damaged is nothing to compare with.
+                if let Some(record) = read_record(record).filter(|_| !entry.lost && verify(record)) {
+                    recent.read(&record, Position { segment: info.number, row });
+                }
+            }
+        }
+        recent.all_broke();
+        Ok(recent)
+    }
+
     /// Takes what a record says, when a spool is opened; `end` is where the spool ends behind it.
-    pub(super) fn read(&mut self, record: &Record, end: Position) {
+    fn read(&mut self, record: &Record, end: Position) {
         if record.ended {
             self.forget(&record.sent.sender, record.sent.connection);
         } else if !record.sent.hashes.is_empty() {

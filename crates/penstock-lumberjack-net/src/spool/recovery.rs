@@ -1,51 +1,36 @@
 //! What is left of a segment after a crash, or after damage.
 //!
-//! A crash leaves the end of what was being written torn: nobody was told that it is safe, and it is cut off. Everything
+//! A crash leaves the end of what was being written torn: it was never acknowledged, and it is cut off. Everything
 //! else that is not what was written is damage. It loses the records that it hit, and no other: the next whole record is
-//! looked for by its head, its first row tells how many rows are lost, and every record keeps its bytes and its rows. No
-//! file is cut before a copy of it is durable. Only the last segment may be torn: the others had their footers when the
-//! next one was begun.
+//! looked for by its head, its first row tells how many rows are lost, and every record keeps its bytes and its rows. Only
+//! the last segment may be torn: the others had their footers when the next one was begun.
+//!
+//! What is brought into order is written again as a new file, and the file as it was found keeps a name of its own.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::ops::Range;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
 use penstock_io::DriverError as _;
+use penstock_log::{Disk, DiskFile, keep_aside, read, read_range, replace};
 
 use super::earlier::convert;
-use super::folder::{path_of, replace, segment_name, sync_folder};
+use super::folder::path_of;
 use super::format::{
     Encoder, Entry, FOOTER_TAIL, HeadSeed, Header, MAX_HEADER, RECORD_HEAD, SpoolId, begins_as_footer, footer,
-    footer_length, mend_head, read_first_header, read_footer, read_head, read_header, verify,
+    footer_length, read_first_header, read_footer, read_head, read_header, repair_head, verify,
 };
 use super::index::Segment;
 use crate::{Error, Result};
 
-/// Bytes that are searched at a time: few at first, as the next record is mostly near.
-const WINDOW: std::ops::RangeInclusive<u64> = (4 << 10)..=(1 << 20);
 /// Records begin at multiples of this.
 const STEP: usize = 8;
-
-pub(super) fn read_range(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    read_from(&mut file, range)
-}
-
-pub(super) fn read_from(file: &mut File, range: Range<u64>) -> io::Result<Vec<u8>> {
-    file.seek(SeekFrom::Start(range.start))?;
-    let wanted = range.end.saturating_sub(range.start);
-    let mut bytes = Vec::new();
-    file.take(wanted).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 == wanted { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-}
 
 /// What is known of a segment, from a byte on.
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) entries: Vec<Entry>,
     /// The byte behind the last record, lost ones among them.
-    pub(super) end: u64,
+    pub(super) end: usize,
     pub(super) rest: Rest,
 }
 
@@ -55,7 +40,9 @@ pub(super) enum Rest {
     Nothing,
     /// The footer, whole.
     Footer,
-    /// Something that nobody was told is safe: a record or a footer that is half-written.
+    /// The footer, whole, by which the records are known.
+    Indexed,
+    /// Something that was never acknowledged: a record or a footer that is half-written.
     Torn,
     /// A footer that is not what was written.
     DamagedFooter,
@@ -63,79 +50,52 @@ pub(super) enum Rest {
     Damaged(Entry),
 }
 
-impl Scanned {
-    fn lost(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.lost)
-    }
-}
-
-/// Looks through the records of a segment from `at` on, each with its hash, where the first has the row `row`. `last`: it is
-/// the last segment, so its end may be torn.
-pub(super) fn scan(
-    file: &mut File,
-    seed: HeadSeed,
-    length: u64,
-    (at, row): (u64, u64),
-    last: bool,
-) -> io::Result<Scanned> {
-    let (mut entries, mut at, mut row) = (Vec::new(), at, row);
+/// Looks through records, each with its hash, of which the first has the row `row`. `last`: they are those of the last segment,
+/// so their end may be torn.
+pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Scanned {
+    let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
     let rest = loop {
-        if at >= length {
+        let left = bytes.get(at..).unwrap_or_default();
+        if left.is_empty() {
             break Rest::Nothing;
         }
-        let head = read_from(file, at..length.min(at + RECORD_HEAD as u64))?;
         // A head in which one bit has changed tells how many rows are lost.
-        let known = read_head(seed, &head).or_else(|| mend_head(seed, &head)).filter(|(_, first)| *first == row);
+        let known = read_head(seed, left).or_else(|| repair_head(seed, left)).filter(|(_, first)| *first == row);
+        let next = || next_head(left, STEP, seed, row);
         if let Some((entry, _)) = known {
-            let end = at + u64::from(entry.bytes);
-            let whole = if end <= length { Some(read_from(file, at..end)?) } else { None };
-            let verified = whole.as_deref().is_some_and(verify);
-            if !verified && next_head(file, seed, length, at + STEP as u64, row)?.is_none() {
+            let size = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
+            let whole = left.get(..size);
+            let verified = whole.is_some_and(verify);
+            if !verified && next().is_none() {
                 // Nothing follows it that was written later.
-                break match whole {
-                    Some(bytes) if !last || !is_torn(&bytes) => Rest::Damaged(to_the_end(length - at, entry.rows)),
-                    None if !last => Rest::Damaged(to_the_end(length - at, entry.rows)),
-                    Some(_) | None => Rest::Torn,
-                };
+                let torn = last && whole.is_none_or(is_torn);
+                break if torn { Rest::Torn } else { Rest::Damaged(to_the_end(left, entry.rows)) };
             }
-            if verified || end <= length {
+            if whole.is_some() {
                 entries.push(Entry { lost: !verified, ..entry });
-                (at, row) = (end, row + u64::from(entry.rows));
+                (at, row) = (at + size, row + u64::from(entry.rows));
                 continue;
             }
         }
-        let Some((next, first)) = next_head(file, seed, length, at + STEP as u64, row)? else {
-            break headless_rest(&read_from(file, at..length)?, &entries, last);
-        };
+        let Some((behind, first)) = next() else { break headless_rest(left, &entries, last) };
         let rows = u32::try_from(first.saturating_sub(row)).unwrap_or(u32::MAX);
-        entries.push(Entry { bytes: u32::try_from(next - at).unwrap_or(u32::MAX), rows, lost: true });
-        (at, row) = (next, first);
+        entries.push(Entry { bytes: u32::try_from(behind).unwrap_or(u32::MAX), rows, lost: true });
+        (at, row) = (at + behind, first);
     };
-    Ok(Scanned { entries, end: at, rest })
+    Scanned { entries, end: at, rest }
 }
 
 /// A lost record that takes all that is left of a segment: whatever is behind it, the footer comes behind that.
-fn to_the_end(bytes: u64, rows: u32) -> Entry {
-    Entry { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), rows, lost: true }
+fn to_the_end(left: &[u8], rows: u32) -> Entry {
+    Entry { bytes: u32::try_from(left.len()).unwrap_or(u32::MAX), rows, lost: true }
 }
 
-/// The next head that is what was written, with its first row. Linear: a head is known by its own hash.
-fn next_head(file: &mut File, seed: HeadSeed, length: u64, from: u64, row: u64) -> io::Result<Option<(u64, u64)>> {
-    let (mut at, mut window) = (from, *WINDOW.start());
-    while at + RECORD_HEAD as u64 <= length {
-        let bytes = read_from(file, at..length.min(at + window))?;
-        let places = (0..bytes.len().saturating_sub(RECORD_HEAD - 1)).step_by(STEP);
-        let mut heads = places.filter_map(|place| {
-            let (_, first) = read_head(seed, bytes.get(place..)?)?;
-            (first >= row).then_some((at + place as u64, first))
-        });
-        if let Some(found) = heads.next() {
-            return Ok(Some(found));
-        }
-        at += window - RECORD_HEAD as u64;
-        window = (2 * window).min(*WINDOW.end());
-    }
-    Ok(None)
+/// The next head that is what was written, from a byte on, with its first row. Linear: a head is known by its own hash.
+fn next_head(bytes: &[u8], from: usize, seed: HeadSeed, row: u64) -> Option<(usize, u64)> {
+    (from..bytes.len()).step_by(STEP).find_map(|at| {
+        let (_, first) = read_head(seed, bytes.get(at..)?)?;
+        (first >= row).then_some((at, first))
+    })
 }
 
 /// What the end of a segment is that begins with no head of a record.
@@ -158,8 +118,8 @@ fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
     if last && is_torn(bytes) {
         return Rest::Torn;
     }
-    // Nobody knows how many rows it had; some.
-    Rest::Damaged(to_the_end(bytes.len() as u64, 1))
+    // How many rows it had is not known; some.
+    Rest::Damaged(to_the_end(bytes, 1))
 }
 
 /// Whether the end of a record has never reached the disk, which writes sectors: zeros are where its hash should be.
@@ -168,11 +128,11 @@ fn is_torn(bytes: &[u8]) -> bool {
 }
 
 /// The entries of a segment by its footer, if it has one.
-pub(super) fn by_footer(file: &mut File, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
+pub(super) fn by_footer(file: &dyn DiskFile, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
     let Some(tail) = length.checked_sub(FOOTER_TAIL).filter(|tail| *tail >= header) else { return Ok(None) };
-    let Some(size) = footer_length(&read_from(file, tail..length)?) else { return Ok(None) };
+    let Some(size) = footer_length(&read_range(file, tail..length)?) else { return Ok(None) };
     let Some(start) = length.checked_sub(size).filter(|start| *start >= header) else { return Ok(None) };
-    let Some(entries) = read_footer(&read_from(file, start..length)?) else { return Ok(None) };
+    let Some(entries) = read_footer(&read_range(file, start..length)?) else { return Ok(None) };
     let records: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
     Ok((header + records == start).then_some(entries))
 }
@@ -189,24 +149,20 @@ pub(super) enum Headless {
 
 /// Looks at a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both; and only of the
 /// last segment. What a header says is known without it, and that it is the header of this segment is told by the records.
-pub(super) fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
+pub(super) fn headless(file: &dyn DiskFile, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
     let failed = |error: io::Error| Error::file("cannot read", path, error);
-    let length = file.metadata().map_err(failed)?.len();
-    let header = Encoder::new()?.header(spool, number);
-    let behind = header.len() as u64;
-    let head = read_from(file, 0..length.min(behind)).map_err(failed)?;
-    let written = head.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-    let begins = head.get(..written).is_some_and(|written| header.starts_with(written));
-    if last && begins && only_zeros(file).map_err(failed)? {
+    let (bytes, header) = (read(file).map_err(failed)?, Encoder::new()?.header(spool, number));
+    // The disk may have got its sectors in any order.
+    let expected = header.iter().copied().chain(std::iter::repeat(0));
+    if last && bytes.iter().zip(expected).all(|(byte, expected)| *byte == expected || *byte == 0) {
         return Ok(Headless::Torn { header });
     }
-    let indexed = by_footer(file, length, behind).map_err(failed)?;
-    let found = next_head(file, HeadSeed::of(spool, number), length, behind, 0).map_err(failed)?;
+    let indexed = by_footer(file, bytes.len() as u64, header.len() as u64).map_err(failed)?;
+    let found = next_head(&bytes, header.len(), HeadSeed::of(spool, number), 0);
     if found.is_some() || indexed.is_some_and(|entries| entries.is_empty()) {
         return Ok(Headless::Damaged { header });
     }
-    let whole = read_from(file, 0..length.min(MAX_HEADER)).map_err(failed)?;
-    let message = if read_first_header(&whole).is_some() {
+    let message = if read_first_header(&bytes).is_some() {
         "it was written by an earlier build (format 1): a receiver of this one writes it again when it opens the spool"
     } else {
         "the segment's header is damaged, and no record of this spool was found behind it: put a copy of the file back"
@@ -214,52 +170,38 @@ pub(super) fn headless(file: &mut File, path: &Path, spool: &SpoolId, number: u6
     Ok(Headless::Unknown(Error::io(path.display().to_string(), message)))
 }
 
-/// Whether only zeros follow in a file.
-fn only_zeros(file: &mut File) -> io::Result<bool> {
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let count = file.read(&mut bytes)?;
-        if count == 0 {
-            return Ok(true);
-        }
-        if bytes.iter().take(count).any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-    }
-}
-
-/// Copies a segment's file, durably, under a name that no earlier copy has.
-pub(super) fn keep_copy(path: &Path, suffix: &str) -> Result<PathBuf> {
+/// Keeps a segment's file as it was found, durably, under a name that no other has. Where an earlier start has kept it, that is its
+/// name.
+pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<PathBuf> {
     let name =
         |number: u32| path.with_extension(if number == 0 { suffix.to_owned() } else { format!("{suffix}.{number}") });
-    let failed = |error: io::Error| Error::file("cannot copy, so nothing is changed,", path, error);
-    let copying = || -> io::Result<PathBuf> {
-        let folder = path.parent().unwrap_or_else(|| Path::new("."));
-        let mut copy = tempfile::NamedTempFile::new_in(folder)?;
-        io::copy(&mut File::open(path)?, &mut copy)?;
-        copy.as_file().sync_all()?;
-        let mut number = 0;
-        loop {
-            match copy.persist_noclobber(name(number)) {
-                Ok(_) => break,
-                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => copy = error.file,
-                Err(error) => return Err(error.error),
-            }
-            number += 1;
-        }
-        sync_folder(folder)?;
-        Ok(name(number))
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let keeping = || -> io::Result<PathBuf> {
+        let (file, names) = (disk.open(path)?, disk.list(folder)?);
+        file.sync()?;
+        let found = read(&*file)?;
+        let is_taken =
+            |kept: &Path| names.iter().any(|name| kept.file_name().is_some_and(|kept| kept == name.as_str()));
+        let is_kept =
+            |kept: &Path| disk.open_to_read(kept).and_then(|kept| read(&*kept)).is_ok_and(|kept| kept == found);
+        let kept = (0..).map(name).find(|kept| !is_taken(kept) || is_kept(kept)).unwrap_or_else(|| name(0));
+        keep_aside(disk, path, &kept)?;
+        disk.sync_folder(folder)?;
+        Ok(kept)
     };
-    copying().map_err(failed)
+    keeping().map_err(|error| Error::file(UNCHANGED, path, error))
 }
 
+/// How it is said that a segment could not be written again.
+const UNCHANGED: &str = "cannot copy, so nothing is changed,";
+
 /// Puts an empty segment in the place of one that a crash has left without a header, so that its number stays taken.
-fn set_aside(folder: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
-    let copy = keep_copy(&path_of(folder, number), "torn")?;
+fn set_aside(disk: &dyn Disk, path: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
+    let copy = keep_copy(disk, path, "torn")?;
     tracing::warn!(segment = number, "a segment without a header is set aside: {}", copy.display());
     let length = header.len() as u64;
     let bytes = [header, footer(&[])].concat();
-    replace(folder, &segment_name(number), &bytes)?;
+    replace(disk, path, &bytes).map_err(|error| Error::file(UNCHANGED, path, error))?;
     Ok(Segment { header: length, entries: Vec::new(), bytes: bytes.len() as u64, sealed: true })
 }
 
@@ -272,71 +214,109 @@ pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number:
 
 /// Brings a segment into order: it gets the footer that it lacks, and what a crash has left half-written is cut off. Gives
 /// how many records of it are newly found damaged, too.
-pub(super) fn recover(folder: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<(Segment, u64)> {
+pub(super) fn recover(
+    disk: &dyn Disk,
+    folder: &Path,
+    spool: &SpoolId,
+    number: u64,
+    last: bool,
+) -> Result<(Segment, u64)> {
     let path = path_of(folder, number);
     let failed = |error: io::Error| Error::file("cannot recover", &path, error);
-    let converted = convert(folder, &path, spool, number)?;
-    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let head = read_from(&mut file, 0..length.min(MAX_HEADER)).map_err(failed)?;
-    let (header, mended) = match read_header(&head) {
+    let file = disk.open_to_read(&path).map_err(failed)?;
+    let length = file.length().map_err(failed)?;
+    let head = read_range(&*file, 0..length.min(MAX_HEADER)).map_err(failed)?;
+    if let Some(header) = read_first_header(&head) {
+        check_spool(&path, &header, spool, number)?;
+        return convert(disk, &path, &*file, &header);
+    }
+    let (header, lost_header) = match read_header(&head) {
         Some(header) => {
             check_spool(&path, &header, spool, number)?;
-            (header.length, converted)
+            (header.length, None)
         }
-        None => match headless(&mut file, &path, spool, number, last)? {
-            Headless::Torn { header } => return Ok((set_aside(folder, number, header)?, 0)),
+        None => match headless(&*file, &path, spool, number, last)? {
+            Headless::Torn { header } => return Ok((set_aside(disk, &path, number, header)?, 0)),
             Headless::Unknown(error) => return Err(error),
-            Headless::Damaged { header } => {
-                mend_header(&mut file, &path, number, &header)?;
-                (header.len() as u64, 1)
-            }
+            Headless::Damaged { header } => (header.len() as u64, Some(header)),
         },
     };
-    if let Some(entries) = by_footer(&mut file, length, header).map_err(failed)? {
-        return Ok((Segment { header, entries, bytes: length, sealed: true }, mended));
-    }
-    let mut scanned = scan(&mut file, HeadSeed::of(spool, number), length, (header, 0), last).map_err(failed)?;
-    if let Rest::Damaged(entry) = scanned.rest {
-        scanned.entries.push(entry);
-        scanned.end = length;
-    }
-    keep_what_was(&path, number, length, &scanned)?;
-    let foot = footer(&scanned.entries);
-    file.set_len(scanned.end).map_err(failed)?;
-    file.seek(SeekFrom::Start(scanned.end)).map_err(failed)?;
-    file.write_all(&foot).and_then(|()| file.sync_all()).map_err(failed)?;
-    let (damaged, bytes) = (scanned.lost().count() as u64, scanned.end + foot.len() as u64);
-    let damaged = mended + damaged + u64::from(scanned.rest == Rest::DamagedFooter);
-    Ok((Segment { header, entries: scanned.entries, bytes, sealed: true }, damaged))
+    let index = match by_footer(&*file, length, header).map_err(failed)? {
+        Some(entries) if lost_header.is_none() => {
+            return Ok((Segment { header, entries, bytes: length, sealed: true }, 0));
+        }
+        index => index,
+    };
+    let mut bytes = read(&*file).map_err(failed)?;
+    let scanned = || {
+        let records = bytes.get(usize::try_from(header).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let Scanned { mut entries, rest, .. } = scan(records, HeadSeed::of(spool, number), 0, last);
+        entries.extend(if let Rest::Damaged(entry) = rest { Some(entry) } else { None });
+        (entries, rest)
+    };
+    let (entries, rest) = index.map_or_else(scanned, |entries| (entries, Rest::Indexed));
+    let end = header + entries.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>();
+    let is_headless = lost_header.is_some();
+    let what = Found { number, is_headless, entries: &entries, rest, torn: length.saturating_sub(end) };
+    let (damaged, is_kept) = what.tell(disk, &path)?;
+    bytes.iter_mut().zip(lost_header.iter().flatten()).for_each(|(to, from)| *to = *from);
+    bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+    let footer = footer(&entries);
+    bytes.extend_from_slice(&footer);
+    write_again(disk, &path, &bytes, &footer, is_kept).map_err(|error| Error::file(UNCHANGED, &path, error))?;
+    Ok((Segment { header, entries, bytes: bytes.len() as u64, sealed: true }, damaged))
 }
 
-/// Writes a segment's header again, where it has changed.
-fn mend_header(file: &mut File, path: &Path, number: u64, header: &[u8]) -> Result<()> {
-    let copy = keep_copy(path, "damaged")?;
-    let failed = |error: io::Error| Error::file("cannot recover", path, error);
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    file.write_all(header).and_then(|()| file.sync_all()).map_err(failed)?;
-    tracing::error!(segment = number, copy = %copy.display(), "a segment's header was damaged, and is written again");
-    Ok(())
+/// Puts a segment in the place of what was found. A disk that is full has room for a footer alone, where nothing else changes.
+fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], is_kept: bool) -> io::Result<()> {
+    let is_full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    match replace(disk, path, bytes) {
+        Err(error) if !is_kept && is_full(error.kind()) => {
+            let file = disk.open(path)?;
+            file.append(&mut [IoSlice::new(footer)]).and_then(|()| file.sync())
+        }
+        written => written,
+    }
 }
 
-/// Copies a file before it is changed, and says what is wrong with it.
-fn keep_what_was(path: &Path, number: u64, length: u64, scanned: &Scanned) -> Result<()> {
-    let (lost, end) = (scanned.lost().count(), scanned.end);
-    if lost > 0 || scanned.rest == Rest::DamagedFooter {
-        let copy = keep_copy(path, "damaged")?;
-        let bytes: u64 = scanned.lost().map(|entry| u64::from(entry.bytes)).sum();
-        tracing::error!(
-            segment = number, places = lost, rows = lost_rows(&scanned.entries), bytes, copy = %copy.display(),
-            "a segment of the spool is damaged: the rows in it are lost, all others can be read"
-        );
-    } else if end < length {
-        let copy = keep_copy(path, "torn")?;
-        let bytes = length - end;
-        tracing::warn!(segment = number, bytes, copy = %copy.display(), "the torn end of a segment, never acknowledged, is cut off");
+/// What was found of a segment that is not in order.
+struct Found<'a> {
+    number: u64,
+    is_headless: bool,
+    entries: &'a [Entry],
+    rest: Rest,
+    /// Bytes behind the last record.
+    torn: u64,
+}
+
+impl Found<'_> {
+    /// Says what is wrong, once the file has a name that stays; gives how many records are newly found damaged, and whether the file
+    /// has got one.
+    fn tell(&self, disk: &dyn Disk, path: &Path) -> Result<(u64, bool)> {
+        let Self { number, is_headless, entries, rest, torn } = *self;
+        // What is lost by its footer was told when that was written.
+        let lost: Vec<&Entry> = entries.iter().filter(|entry| entry.lost && rest != Rest::Indexed).collect();
+        let damaged = lost.len() as u64 + u64::from(is_headless) + u64::from(rest == Rest::DamagedFooter);
+        if damaged == 0 && torn == 0 {
+            return Ok((0, false));
+        }
+        let copy = keep_copy(disk, path, if damaged > 0 { "damaged" } else { "torn" })?;
+        let copy = copy.display();
+        if is_headless {
+            tracing::error!(segment = number, %copy, "a segment's header was damaged, and is written again");
+        }
+        if !lost.is_empty() || rest == Rest::DamagedFooter {
+            let bytes: u64 = lost.iter().map(|entry| u64::from(entry.bytes)).sum();
+            tracing::error!(
+                segment = number, places = lost.len(), rows = lost_rows(entries), bytes, %copy,
+                "a segment of the spool is damaged: the rows in it are lost, all others can be read"
+            );
+        }
+        if damaged == 0 {
+            tracing::warn!(segment = number, bytes = torn, %copy, "the torn end of a segment, never acknowledged, is cut off");
+        }
+        Ok((damaged, true))
     }
-    Ok(())
 }
 
 /// Which rows are lost, as `2 to 4, 9 to 9`.

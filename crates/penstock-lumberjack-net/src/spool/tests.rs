@@ -1,17 +1,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use object_store::memory::InMemory;
+use penstock_io::ReadKey;
 use penstock_io::runtime::{block_on, wait};
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
-use penstock_io::{DriverError as _, ReadKey};
+use penstock_testkit::disk::{Fault, MemoryDisk};
 use twox_hash::XxHash3_64;
 
-use super::writer::{Durable, Target};
 use super::*;
 use crate::Origin;
 use crate::columns::Builder;
@@ -75,6 +74,16 @@ fn all(store: &Arc<dyn Store>) -> Vec<u32> {
 
 fn folder_store(folder: &Path) -> Arc<dyn Store> {
     Arc::new(FolderStore::open(folder).unwrap())
+}
+
+/// A spool on a disk in memory; the folder of this machine has its lock alone.
+fn open_on(disk: &MemoryDisk, folder: &Path) -> Arc<Spool> {
+    let opened = folder::open(Arc::new(disk.clone()), folder, Ack::Spool).unwrap();
+    Spool::with(options(folder), opened).unwrap()
+}
+
+fn store_on(disk: &MemoryDisk, folder: &Path) -> Arc<dyn Store> {
+    Arc::new(FolderStore::on(Arc::new(disk.clone()), folder).unwrap())
 }
 
 #[test]
@@ -329,57 +338,24 @@ fn only_the_last_two_windows_of_a_connection_may_be_sent_again() {
     assert_eq!(spool.counters().unwrap().duplicates, 4);
 }
 
-#[derive(Debug)]
-struct Broken {
-    target: Box<dyn Target>,
-    broken: Arc<AtomicBool>,
-}
-
-impl Target for Broken {
-    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
-        if self.broken.load(Ordering::SeqCst) {
-            // Half of it is there.
-            self.target.write(segment, at, &bytes[..bytes.len() / 2], durable)?;
-            return Err(Error::io("cannot write", "No space left on device"));
-        }
-        self.target.write(segment, at, bytes, durable)
-    }
-
-    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
-        self.target.end(segment, at, footer)
-    }
-
-    fn is_whole(&self) -> bool {
-        self.target.is_whole()
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_and_what_was_refused_may_come_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let broken = Arc::new(AtomicBool::new(false));
-    let opened = folder::open(folder.path(), Ack::Spool).unwrap();
-    let target = Box::new(Broken { target: opened.target, broken: Arc::clone(&broken) });
-    let (writer, shared, store) = Writer::with(options(folder.path()), writer::Opened { target, ..opened }).unwrap();
-    let (messages, inbox) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || writer.run(&inbox));
-    let send = |connection, events| {
-        let (safe, answer) = oneshot::channel();
-        messages.send(Message::Batch { delivery: delivery(connection, events), safe }).unwrap();
-        block_on(answer).unwrap().unwrap()
-    };
-    send(1, 0..3).unwrap();
-    broken.store(true, Ordering::SeqCst);
-    assert!(send(1, 3..6).unwrap_err().to_string().contains("No space left"));
-    assert!(send(2, 3..6).is_err());
-    assert_eq!(all(&store), [0, 1, 2]);
-    broken.store(false, Ordering::SeqCst);
-    send(3, 3..6).unwrap();
+    let (folder, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+    let spool = open_on(&disk, folder.path());
+    let store = spool.store().unwrap();
+    take(&spool, 1, 0..3).unwrap();
+    // Half of it is there, behind a record, and behind a header; and it cannot be cut off at once.
+    for (connection, before) in [(1, 0), (2, 4)] {
+        disk.fail(disk.calls() + before, Fault::Short, 2);
+        assert!(take(&spool, connection, 3..6).unwrap_err().to_string().contains("No space left"));
+        assert_eq!(all(&store), [0, 1, 2]);
+    }
+    disk.heal();
+    take(&spool, 3, 3..6).unwrap();
     assert_eq!(all(&store), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(shared.counters.refused.load(Ordering::SeqCst), 2);
-    drop(messages);
-    thread.join().unwrap();
-    assert_eq!(all(&folder_store(folder.path())), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(spool.counters().unwrap().refused, 2);
+    spool.close().unwrap();
+    assert_eq!(all(&store_on(&disk, folder.path())), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -541,6 +517,7 @@ fn an_object_store_keeps_the_same_spool() {
 }
 
 mod claims;
+mod crashes;
 mod earlier;
 mod failures;
 mod recovery;

@@ -1,21 +1,21 @@
 //! The thread that makes batches durable, a group at a time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
+use penstock_log::GROUP;
 use tokio::sync::oneshot;
 
 use super::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
 use super::recent::Recent;
-use super::{Ack, Counters, Keep, Position, Shared, SpoolOptions, Store, folder, lock, objects};
+use super::{Ack, Counters, Position, Shared, SpoolOptions, Store, lock};
 use crate::delivery::{Delivery, Ended};
 use crate::{Error, Result};
 
-/// Bytes of a group, and batches: what comes meanwhile is in the next one.
-const GROUP_BYTES: usize = 16 << 20;
-const GROUP: usize = 4_096;
+/// Messages of a group: what comes behind them is in the next one.
+const MESSAGES: usize = 4_096;
 
 /// What the writer is told.
 pub(super) enum Message {
@@ -25,18 +25,9 @@ pub(super) enum Message {
     Ended(Ended),
 }
 
-impl Message {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Batch { delivery, .. } => delivery.bytes,
-            Self::Ended(_) => 0,
-        }
-    }
-}
-
 /// Where bytes become durable.
 pub(super) trait Target: std::fmt::Debug + Send {
-    /// Writes bytes at a place in a segment, which begins at 0, and makes them durable, unless somebody else may do that
+    /// Writes bytes at a place in a segment, which begins at 0, and makes them durable, unless that may be done
     /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
     fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()>;
 
@@ -51,6 +42,9 @@ pub(super) trait Target: std::fmt::Debug + Send {
 /// Whether bytes must be on disk before a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
+    /// Now, and so many of them, which are the segment's header, before the others: a segment that a crash has left without
+    /// one has nothing else either.
+    Header(usize),
     Now,
     /// With what follows. A process may die meanwhile, but not the machine.
     Later,
@@ -76,10 +70,10 @@ pub(super) struct Writer {
     length: u64,
     rows: u64,
     began: Option<Instant>,
-    /// Whether a write to it failed. Nobody knows what is there behind its records, so it has to end before anything else
+    /// Whether a write to it failed. What is there behind its records is not known, so it has to end before anything else
     /// is written: a shorter record in the same place would leave the rest of a longer one behind it.
     is_broken: bool,
-    /// Added to the numbers of connections, which begin anew in every process.
+    /// Added to the numbers of connections, which begin at the same one in every process.
     epoch: u64,
     /// The bytes of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
     bytes: Vec<u8>,
@@ -105,23 +99,59 @@ impl Pending {
     }
 }
 
-impl Writer {
-    pub(super) fn open(options: SpoolOptions) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
-        let opened = match &options.keep {
-            Keep::Folder(folder) => folder::open(folder, options.ack)?,
-            Keep::Objects(place) => objects::open(place, options.ack)?,
-        };
-        Self::with(options, opened)
+impl penstock_log::Writer for Writer {
+    type Item = Message;
+
+    fn weight(message: &Message) -> usize {
+        match message {
+            Message::Batch { delivery, .. } => delivery.bytes,
+            Message::Ended(_) => 0,
+        }
     }
 
-    pub(super) fn with(mut options: SpoolOptions, opened: Opened) -> Result<(Self, Arc<Shared>, Arc<dyn Store>)> {
-        let Opened { target, shared, store, recent, next } = opened;
+    fn write(&mut self, group: &mut Vec<Message>) {
+        let mut messages = group.drain(..).peekable();
+        while messages.peek().is_some() {
+            let (mut together, mut broken) = (Vec::new(), HashSet::new());
+            while let Some(message) =
+                messages.next_if(|message| together.len() < MESSAGES && !is_compared(message, &broken))
+            {
+                if let Message::Ended(Ended { sender, clean: false, .. }) = &message {
+                    broken.insert(Arc::clone(sender));
+                }
+                together.push(message);
+            }
+            self.commit(together);
+        }
+    }
+
+    fn linger(&self) -> Duration {
+        if self.target.is_whole() { self.options.linger } else { Duration::ZERO }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        // An age that no clock reaches is none.
+        self.began?.checked_add(self.options.segment_age)
+    }
+
+    fn wake(&mut self) {
+        self.seal();
+    }
+
+    fn end(&mut self) {
+        self.seal();
+    }
+}
+
+impl Writer {
+    pub(super) fn new(mut options: SpoolOptions, opened: Opened) -> Result<Self> {
+        let Opened { target, shared, recent, next, .. } = opened;
         // Only whole segments are removed, and the last two are kept: so all of them must be smaller than the spool.
         options.segment_bytes = options.segment_bytes.min(options.max_bytes / 4);
-        let writer = Self {
+        Ok(Self {
             encoder: Encoder::new()?,
             target,
-            shared: Arc::clone(&shared),
+            shared,
             recent,
             segment: next,
             length: 0,
@@ -131,57 +161,11 @@ impl Writer {
             epoch: fastrand::u64(..),
             bytes: Vec::new(),
             options,
-        };
-        Ok((writer, shared, store))
-    }
-
-    /// Runs until nobody can send any more.
-    pub(super) fn run(mut self, inbox: &Receiver<Message>) {
-        loop {
-            let first = match self.due() {
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => inbox.recv_timeout(due),
-            };
-            match first {
-                Ok(first) => self.groups(first, inbox),
-                Err(RecvTimeoutError::Timeout) => self.seal(),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        self.seal();
-    }
-
-    /// How long the open segment may still stay so.
-    fn due(&self) -> Option<Duration> {
-        self.began.map(|began| self.options.segment_age.saturating_sub(began.elapsed()))
+        })
     }
 
     fn head_seed(&self) -> HeadSeed {
         HeadSeed::of(&self.shared.index.spool, self.segment)
-    }
-
-    /// Takes what is there, in groups.
-    fn groups(&mut self, first: Message, inbox: &Receiver<Message>) {
-        let until = self.target.is_whole().then(|| Instant::now() + self.options.linger);
-        let mut next = Some(first);
-        while let Some(first) = next.take() {
-            let mut bytes = first.bytes();
-            let mut group = vec![first];
-            while bytes < GROUP_BYTES && group.len() < GROUP {
-                let message = match until {
-                    None => inbox.try_recv().ok(),
-                    Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
-                };
-                let Some(message) = message else { break };
-                if group.iter().any(|earlier| is_compared(&message, earlier)) {
-                    next = Some(message);
-                    break;
-                }
-                bytes = bytes.saturating_add(message.bytes());
-                group.push(message);
-            }
-            self.commit(group);
-        }
     }
 
     /// Makes a group durable, and says so.
@@ -189,7 +173,7 @@ impl Writer {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         self.commit_into(group, &mut bytes);
-        bytes.shrink_to(2 * GROUP_BYTES);
+        bytes.shrink_to(2 * GROUP);
         self.bytes = bytes;
     }
 
@@ -200,7 +184,7 @@ impl Writer {
         if fresh {
             bytes.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
         }
-        let header = bytes.len() as u64;
+        let header = bytes.len();
         let mut rows = self.rows;
         for message in group {
             match message {
@@ -217,9 +201,10 @@ impl Writer {
             if self.target.is_whole() {
                 bytes.extend_from_slice(&footer(&entries));
             }
-            // That a connection has ended is acknowledged to nobody.
-            let durable = if fresh || rows > self.rows { Durable::Now } else { Durable::Later };
-            if let Err(error) = ended.and_then(|()| self.write(bytes, durable, rows)) {
+            // That a connection has ended is not acknowledged.
+            let later = if rows > self.rows { Durable::Now } else { Durable::Later };
+            let durable = if fresh { Durable::Header(header) } else { later };
+            if let Err(error) = ended.and_then(|()| self.put(bytes, durable, rows)) {
                 self.give_up(pending, &error);
                 return;
             }
@@ -227,7 +212,7 @@ impl Writer {
                 segment.bytes += bytes.len() as u64;
                 segment.sealed = self.target.is_whole();
                 if fresh {
-                    segment.header = header;
+                    segment.header = header as u64;
                 }
             });
         }
@@ -238,7 +223,7 @@ impl Writer {
     }
 
     /// Writes a group, behind which the segment has so many rows.
-    fn write(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
+    fn put(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
             return Err(Error::misuse(format!("{wanted} bytes at a time; the spool keeps {}", self.options.max_bytes)));
@@ -248,12 +233,12 @@ impl Writer {
         }
         self.shared.index.extend(Position { segment: self.segment, row });
         if let Err(error) = self.target.write(self.segment, self.length, bytes, durable) {
-            // At once, so that nobody reads what was refused; where that fails, before the next group.
+            // At once, so that no reader gets what was refused; where that fails, before the next group.
             self.is_broken = true;
             self.seal();
             return Err(error);
         }
-        Counters::add(&self.shared.counters.syncs, u64::from(durable == Durable::Now));
+        Counters::add(&self.shared.counters.syncs, u64::from(durable != Durable::Later));
         self.length += wanted;
         self.began.get_or_insert_with(Instant::now);
         Ok(())
@@ -343,7 +328,7 @@ impl Writer {
                 }
             }
         }
-        // Whoever is gone has no connection any more.
+        // A connection that has gone hears nothing.
         let _ = safe.send(Ok(()));
     }
 
@@ -372,7 +357,7 @@ impl Writer {
         for safe in waiting {
             tracing::error!(%error, "events are refused, and nothing is acknowledged");
             Counters::add(&self.shared.counters.refused, 1);
-            // Whoever is gone has no connection any more.
+            // A connection that has gone hears nothing.
             let _ = safe.send(Err(error.clone()));
         }
     }
@@ -410,12 +395,10 @@ impl Writer {
     }
 }
 
-/// Whether an earlier message must be durable before this one is looked at, which may send again what it brought.
-fn is_compared(message: &Message, earlier: &Message) -> bool {
-    match (message, earlier) {
-        (Message::Batch { delivery, .. }, Message::Ended(ended)) => {
-            delivery.first == 0 && !ended.clean && ended.sender == delivery.sender
-        }
-        (Message::Batch { .. }, Message::Batch { .. }) | (Message::Ended(_), _) => false,
+/// Whether a message must wait until those before it are durable: it may send again what connections brought that broke.
+fn is_compared(message: &Message, broken: &HashSet<Arc<str>>) -> bool {
+    match message {
+        Message::Batch { delivery, .. } => delivery.first == 0 && broken.contains(&delivery.sender),
+        Message::Ended(_) => false,
     }
 }

@@ -1,179 +1,140 @@
 //! Writes that fail, and readers that say more than they can know.
 
-use std::io::{Seek as _, SeekFrom, Write as _};
-use std::sync::atomic::AtomicU32;
-use std::sync::mpsc;
+use std::ops::Range;
+
+use penstock_log::Writer as _;
 
 use super::*;
 
-/// Fails the write of one group, and as many ends of segments.
-#[derive(Debug)]
-struct Failing {
-    target: Box<dyn Target>,
-    /// Whether all of that group lies in the file all the same.
-    is_left: bool,
-    /// Groups that are written before.
-    groups: u32,
-    ends: Arc<AtomicU32>,
-}
-
-fn eio() -> Error {
-    Error::io("cannot write", "Input/output error")
-}
-
-impl Target for Failing {
-    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()> {
-        let left = self.groups.checked_sub(1);
-        self.groups = left.unwrap_or(u32::MAX);
-        if left.is_some() || self.is_left {
-            self.target.write(segment, at, bytes, durable)?;
-        }
-        if left.is_none() { Err(eio()) } else { Ok(()) }
-    }
-
-    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()> {
-        let failing = self.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |ends| ends.checked_sub(1));
-        if failing.is_ok() { Err(eio()) } else { self.target.end(segment, at, footer) }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.target.is_whole()
-    }
-}
-
-type Answer = oneshot::Receiver<Result<()>>;
-
-/// A spool whose disk fails.
-struct Disk {
-    folder: tempfile::TempDir,
-    messages: mpsc::Sender<Message>,
-    inbox: Option<(Writer, mpsc::Receiver<Message>)>,
-    ends: Arc<AtomicU32>,
-    store: Arc<dyn Store>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Disk {
-    fn new(groups: u32, is_left: bool, ends: u32) -> Self {
-        let (folder, ends) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU32::new(ends)));
-        let opened = folder::open(folder.path(), Ack::Spool).unwrap();
-        let target = Box::new(Failing { target: opened.target, is_left, groups, ends: Arc::clone(&ends) });
-        let opened = writer::Opened { target, ..opened };
-        let (writer, _, store) = Writer::with(options(folder.path()), opened).unwrap();
-        let (messages, inbox) = mpsc::channel();
-        Self { folder, messages, inbox: Some((writer, inbox)), ends, store, thread: None }
-    }
-
-    /// Sends a batch; `last`: nothing else is in its group.
-    fn send(&self, connection: u64, events: std::ops::Range<u32>, last: bool) -> Answer {
+/// Hands batches to a writer together, and gives what it says of each.
+pub(super) fn write_group(writer: &mut Writer, batches: &[(u64, Range<u32>)]) -> Vec<Result<()>> {
+    let (mut group, mut answers) = (Vec::new(), Vec::new());
+    for (connection, events) in batches {
         let (safe, answer) = oneshot::channel();
-        let bytes = if last { 16 << 20 } else { 1 };
-        let delivery = Delivery { bytes, ..delivery(connection, events) };
-        self.messages.send(Message::Batch { delivery, safe }).unwrap();
-        answer
+        group.push(Message::Batch { delivery: delivery(*connection, events.clone()), safe });
+        answers.push(answer);
+    }
+    writer.write(&mut group);
+    answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
+}
+
+pub(super) fn write_end(writer: &mut Writer, connection: u64) {
+    writer.write(&mut vec![Message::Ended(Ended { sender: "192.0.2.1".into(), connection, clean: true })]);
+}
+
+/// A spool whose disk fails, without a thread.
+struct Writing {
+    folder: tempfile::TempDir,
+    disk: MemoryDisk,
+    writer: Writer,
+    store: Arc<dyn Store>,
+}
+
+impl Writing {
+    fn new() -> Self {
+        let (folder, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+        let opened = folder::open(Arc::new(disk.clone()), folder.path(), Ack::Spool).unwrap();
+        let store = Arc::clone(&opened.store);
+        let writer = Writer::new(options(folder.path()), opened).unwrap();
+        Self { folder, disk, writer, store }
     }
 
-    fn start(&mut self) {
-        let (writer, inbox) = self.inbox.take().unwrap();
-        self.thread = Some(std::thread::spawn(move || writer.run(&inbox)));
+    fn take(&mut self, connection: u64, events: Range<u32>) {
+        write_group(&mut self.writer, &[(connection, events)]).into_iter().for_each(Result::unwrap);
     }
 
-    /// The folder as a killed process leaves it.
-    fn image(&self) -> tempfile::TempDir {
-        let image = quick_folder();
-        for entry in fs::read_dir(self.folder.path()).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), image.path().join(entry.file_name())).unwrap();
+    fn refuse(&mut self, batches: &[(u64, Range<u32>)]) {
+        write_group(&mut self.writer, batches).into_iter().for_each(|answer| assert!(answer.is_err()));
+    }
+
+    /// Checks what is there, for its own readers and for those in other processes.
+    fn check(&self, expected: &[u32]) {
+        assert_eq!(all(&self.store), expected);
+        assert_eq!(all(&store_on(&self.disk, self.folder.path())), expected);
+    }
+
+    /// Gives what a killed process leaves in the folder, and what a power cut does.
+    fn die(self) -> (tempfile::TempDir, Vec<MemoryDisk>) {
+        let images = std::iter::once(self.disk.copy()).chain((0..8).map(|seed| self.disk.crash(seed))).collect();
+        (self.folder, images)
+    }
+
+    fn die_and_check(self, expected: &[u32]) {
+        let (folder, images) = self.die();
+        for image in images {
+            assert_eq!(all(&store_on(&image, folder.path())), expected, "before recovery");
+            let spool = open_on(&image, folder.path());
+            assert_eq!(all(&spool.store().unwrap()), expected);
+            assert_eq!(spool.counters().unwrap().damaged, 0);
         }
-        image
-    }
-
-    fn close(self) {
-        drop(self.messages);
-        self.thread.unwrap().join().unwrap();
     }
 }
 
-fn answer(answer: Answer) -> Result<()> {
-    block_on(answer).unwrap().unwrap()
+/// Calls before the sync of a group: the write, and where it is the first one what makes the file durable with its header.
+const fn before_sync(is_first: bool) -> u64 {
+    if is_first { 5 } else { 1 }
 }
 
 #[test]
 fn what_a_failed_write_has_left_is_never_taken_for_an_event() {
-    for groups in [0, 1] {
-        let mut disk = Disk::new(groups, true, 0);
-        let before = (groups > 0).then(|| disk.send(1, 10..13, true));
-        // Two records that are refused; the next one is as long as the first of them, and has as many rows.
-        let refused = [disk.send(2, 20..23, false), disk.send(3, 30..33, true)];
-        let after = disk.send(4, 40..43, true);
-        disk.start();
-        before.into_iter().for_each(|safe| answer(safe).unwrap());
-        refused.into_iter().for_each(|safe| assert!(answer(safe).is_err()));
-        answer(after).unwrap();
-        let expected: Vec<u32> = if groups > 0 { vec![10, 11, 12, 40, 41, 42] } else { vec![40, 41, 42] };
-        assert_eq!(all(&disk.store), expected);
-        assert_eq!(all(&folder_store(disk.folder.path())), expected);
-        let image = disk.image();
-        assert_eq!(all(&folder_store(image.path())), expected, "before recovery");
-        let spool = Spool::open(options(image.path())).unwrap();
-        assert_eq!(all(&spool.store().unwrap()), expected);
-        assert_eq!(spool.counters().unwrap().damaged, 0);
-        disk.close();
+    for before in [&[][..], &[10, 11, 12]] {
+        let mut writing = Writing::new();
+        if !before.is_empty() {
+            writing.take(1, 10..13);
+        }
+        // Two records that are refused, and that lie in the file all the same: it is not synced, and cannot be cut at once.
+        // The next one is as long as the first of them, and has as many rows.
+        writing.disk.fail(writing.disk.calls() + before_sync(before.is_empty()), Fault::Io, 2);
+        writing.refuse(&[(2, 20..23), (3, 30..33)]);
+        writing.take(4, 40..43);
+        let expected = [before, &[40, 41, 42]].concat();
+        writing.check(&expected);
+        writing.die_and_check(&expected);
     }
 }
 
 #[test]
 fn nothing_is_written_behind_a_failed_write_before_its_segment_has_ended() {
-    for groups in [0, 1] {
-        let mut disk = Disk::new(groups, true, 2);
-        let before = (groups > 0).then(|| disk.send(1, 10..13, true));
-        let refused = [disk.send(2, 20..23, true), disk.send(3, 30..33, true)];
-        let after = [disk.send(4, 40..43, true), disk.send(5, 50..53, true)];
-        disk.start();
-        before.into_iter().for_each(|safe| answer(safe).unwrap());
-        // The second one finds the segment as the first one left it.
-        refused.into_iter().for_each(|safe| assert!(answer(safe).is_err()));
-        after.into_iter().for_each(|safe| answer(safe).unwrap());
-        assert_eq!(disk.ends.load(Ordering::SeqCst), 0);
-        let expected: Vec<u32> = if groups > 0 { vec![10, 11, 12] } else { Vec::new() };
-        let expected: Vec<u32> = expected.into_iter().chain(40..43).chain(50..53).collect();
-        assert_eq!(all(&disk.store), expected);
-        let image = disk.image();
-        assert_eq!(all(&folder_store(image.path())), expected, "before recovery");
-        let spool = Spool::open(options(image.path())).unwrap();
-        assert_eq!(all(&spool.store().unwrap()), expected);
-        assert_eq!(spool.counters().unwrap().damaged, 0);
-        disk.close();
+    for before in [&[][..], &[10, 11, 12]] {
+        let mut writing = Writing::new();
+        if !before.is_empty() {
+            writing.take(1, 10..13);
+        }
+        // The sync, the cut, and two ends of the segment.
+        writing.disk.fail(writing.disk.calls() + before_sync(before.is_empty()), Fault::Io, 4);
+        writing.refuse(&[(2, 20..23)]);
+        // This one finds the segment as the first one left it.
+        writing.refuse(&[(3, 30..33)]);
+        writing.take(4, 40..43);
+        writing.take(5, 50..53);
+        let expected = [before, &[40, 41, 42, 50, 51, 52]].concat();
+        writing.check(&expected);
+        writing.die_and_check(&expected);
     }
 }
 
 #[test]
 fn the_end_of_a_connection_that_was_not_synced_outlives_a_failed_write() {
-    let mut disk = Disk::new(2, false, 0);
-    let first = disk.send(1, 10..13, true);
-    disk.start();
-    answer(first).unwrap();
-    disk.messages.send(Message::Ended(Ended { sender: "192.0.2.1".into(), connection: 1, clean: true })).unwrap();
-    let end = loop {
-        if let [_, end] = disk.store.segments(1, 1).unwrap()[0].entries[..] {
-            break u64::from(end.bytes);
-        }
-        std::thread::yield_now();
-    };
+    let mut writing = Writing::new();
+    writing.take(1, 10..13);
+    write_end(&mut writing.writer, 1);
+    let [_, end] = writing.store.segments(1, 1).unwrap()[0].entries[..] else { panic!("it is not there") };
     // What the system may have forgotten when a sync fails.
-    let path = disk.folder.path().join("00000000000000000001.segment");
-    let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
-    let place = file.metadata().unwrap().len() - end;
-    file.seek(SeekFrom::Start(place)).unwrap();
-    file.write_all(&vec![0; usize::try_from(end).unwrap()]).unwrap();
-    assert!(answer(disk.send(2, 20..23, true)).is_err());
-    answer(disk.send(3, 40..43, true)).unwrap();
-    let image = disk.image();
-    disk.close();
-    let spool = Spool::open(options(image.path())).unwrap();
-    take(&spool, 9, 10..13).unwrap();
-    assert_eq!(all(&spool.store().unwrap()), [10, 11, 12, 40, 41, 42, 10, 11, 12]);
-    assert_eq!(spool.counters().unwrap().duplicates, 0, "the first connection has ended, so these are new");
+    let path = writing.folder.path().join("00000000000000000001.segment");
+    let mut bytes = writing.disk.read(&path).unwrap();
+    let length = bytes.len();
+    bytes[length - end.bytes as usize..].fill(0);
+    writing.disk.damage(&path, bytes).unwrap();
+    writing.disk.fail(writing.disk.calls() + before_sync(false), Fault::Io, 1);
+    writing.refuse(&[(2, 20..23)]);
+    writing.take(3, 40..43);
+    let (folder, images) = writing.die();
+    for image in images {
+        let spool = open_on(&image, folder.path());
+        take(&spool, 9, 10..13).unwrap();
+        assert_eq!(all(&spool.store().unwrap()), [10, 11, 12, 40, 41, 42, 10, 11, 12]);
+        assert_eq!(spool.counters().unwrap().duplicates, 0, "the first connection has ended, so these are new");
+    }
 }
 
 #[test]
