@@ -60,7 +60,7 @@ mod replace;
 mod scan;
 
 pub use commit::{GROUP, GroupCommit, Writer};
-pub use disk::{Disk, DiskFile, SystemDisk};
+pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk};
 pub use error::{Error, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::HEADER;

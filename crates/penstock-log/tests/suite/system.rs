@@ -1,7 +1,8 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use penstock_log::{FolderLock, Log, SystemDisk, make_folder, replace};
+use penstock_log::{Disk, FolderLock, Log, PrivateDisk, SystemDisk, make_folder, replace};
 
 use crate::support::{FORMAT, Heard, Numbered};
 
@@ -40,4 +41,25 @@ fn a_file_of_this_machine_is_replaced() {
         assert_eq!(fs::read(&file).unwrap(), bytes);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn what_a_private_disk_makes_is_its_owners_alone() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("not/yet");
+    make_folder(&PrivateDisk, &folder).unwrap();
+    for file in ["file", "file", "log"].map(|name| folder.join(name)) {
+        replace(&PrivateDisk, &file, b"secret").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    for folder in [above.path().join("not"), folder.clone()] {
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    PrivateDisk.rename(&folder.join("log"), &folder.join("file")).unwrap();
+    PrivateDisk.link(&folder.join("file"), &folder.join("other")).unwrap();
+    PrivateDisk.remove(&folder.join("file")).unwrap();
+    assert_eq!(
+        (PrivateDisk.list(&folder).unwrap(), PrivateDisk.open(&folder.join("other")).unwrap().length().unwrap()),
+        (vec!["other".to_owned()], 6)
+    );
 }
