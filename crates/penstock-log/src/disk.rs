@@ -1,10 +1,10 @@
 //! What a log asks of a disk. Tests put a disk in memory here that loses power at every call (`penstock-testkit`).
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,6 +62,10 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
 
+/// The same, but files and folders that are made here are their owner's alone: what they hold is secret.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrivateDisk;
+
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).append(true);
@@ -108,6 +112,40 @@ impl Disk for SystemDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
+    }
+}
+
+impl Disk for PrivateDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(options().create_new(true).mode(0o600).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        SystemDisk.open(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        SystemDisk.list(folder)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        SystemDisk.sync_folder(folder)
     }
 }
 

@@ -264,6 +264,8 @@ impl Drop for Server {
         // In a forked child this is the parent's socket.
         if let Ok(inner) = self.0.get() {
             if inner.returns.state.is_some() {
+                // A client that comes back at once must not hear from this server that its session is not there.
+                inner.endpoint.set_server_config(None);
                 // The process that continues them finds them on disk.
                 inner.urge_all(|| Urgent::Leave(None));
                 drop(inner.returns.take_waiting());
@@ -387,7 +389,7 @@ impl metrics::Source for Inner {
         let log = self.session.events.as_ref().map(EventLog::counters);
         let claims = self.claims.count();
         let claim_limits = self.claims.counters();
-        let journal = self.returns.state.as_ref().map(|state| &state.keeper.counters);
+        let journal = self.returns.state.as_ref().map(|state| &*state.keeper.counters);
         Report {
             counters: &self.counters,
             claims,
@@ -440,7 +442,7 @@ fn open_state(
         return Err(Error::misuse("a state folder is for sessions that survive their connections, at layer 2".into()));
     }
     let state = ServerState::open(folder, &mut session.session)?;
-    let waiting = state.restore(&session.session, recovery)?;
+    let waiting = state.restore(&session.session, recovery);
     Ok((Some(state), waiting))
 }
 

@@ -1,7 +1,10 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use penstock_log::{Disk as _, FolderLock, Log, SystemDisk, keep_aside, make_folder, read, read_range, replace};
+use penstock_log::{
+    Disk as _, FolderLock, Log, PrivateDisk, SystemDisk, keep_aside, make_folder, read, read_range, replace,
+};
 
 use crate::support::{FORMAT, Heard, Numbered};
 
@@ -69,4 +72,25 @@ fn a_file_that_is_kept_aside_stays_what_it_was_when_it_is_replaced() {
         keep_aside(&SystemDisk, &path, &kept).unwrap();
     }
     assert_eq!((fs::read(&path).unwrap(), fs::read(&kept).unwrap()), (b"second".to_vec(), b"first".to_vec()));
+}
+
+#[test]
+fn what_a_private_disk_makes_is_its_owners_alone() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("not/yet");
+    make_folder(&PrivateDisk, &folder).unwrap();
+    for file in ["file", "file", "log"].map(|name| folder.join(name)) {
+        replace(&PrivateDisk, &file, b"secret").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    for folder in [above.path().join("not"), folder.clone()] {
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    PrivateDisk.rename(&folder.join("log"), &folder.join("file")).unwrap();
+    PrivateDisk.link(&folder.join("file"), &folder.join("other")).unwrap();
+    PrivateDisk.remove(&folder.join("file")).unwrap();
+    assert_eq!(
+        (PrivateDisk.list(&folder).unwrap(), PrivateDisk.open(&folder.join("other")).unwrap().length().unwrap()),
+        (vec!["other".to_owned()], 6)
+    );
 }

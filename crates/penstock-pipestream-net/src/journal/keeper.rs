@@ -1,127 +1,230 @@
-//! Who writes the records of sessions: one thread of the pool at a time, as long as something waits. All that came while it
-//! was busy becomes durable together.
+//! The log of a folder, and the thread that writes it. Whatever all sessions have said while it was busy becomes durable together.
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use penstock_io::folder_lock::FolderLock;
-use penstock_io::runtime::spawn_blocking;
+use penstock_io::DriverError as _;
+use penstock_log::{Disk, FolderLock, Format, GroupCommit, Log, Writer};
+use penstock_pipestream::SessionId;
 use tokio::sync::oneshot;
 
 use crate::counters::JournalCounters;
-use crate::journal::labels::Labels;
-use crate::journal::log::Log;
+use crate::journal::book::Book;
+use crate::journal::record::{Entry, Form};
 use crate::outcomes::lock;
+use crate::{Error, Result};
 
-/// What a session's records are in.
+/// How many times as many bytes as count may lie in the log, and how many segments beyond that.
+const TIMES: u64 = 2;
+const BEYOND: u64 = 2;
+/// How many segments' bytes are said again at once, so that segments can go.
+const RESCUED: u64 = 4;
+
+/// The log, with what it holds.
 #[derive(Debug)]
-pub(super) struct Files {
-    pub(super) log: Log,
-    pub(super) labels: Labels,
+pub(super) struct Store {
+    disk: Arc<dyn Disk>,
+    log: Log,
+    /// Bytes of a segment.
+    segment: u64,
+    book: Arc<Mutex<Book>>,
+    /// One session at a time: when it has ended the segments go.
+    keeps_one: bool,
+    /// The segment that was appended to when the log was last looked through for what can go.
+    looked_at: Option<u64>,
+    /// Sessions that have ended, of which the disk did not take that.
+    owed: Vec<SessionId>,
 }
 
-/// What is to be written.
-#[derive(Debug)]
-pub(super) enum Write {
-    /// Records behind the others.
-    Append(Vec<u8>),
-    /// Records that stand for all before them.
-    Replace(Vec<u8>),
-    /// Nothing is needed any more.
-    Remove,
+impl Store {
+    /// Reads what is in a folder that this process has locked.
+    pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, keeps_one: bool) -> Result<Self> {
+        let mut book = Book::new(folder, keeps_one);
+        let mut log = Log::open(Arc::clone(&disk), folder, format, &mut book).map_err(penstock_io::Error::from)?;
+        let stale: Vec<_> =
+            log.segments().map(|(number, _)| number).filter(|number| *number < book.horizon()).collect();
+        log.remove(stale);
+        let (book, owed) = (Arc::new(Mutex::new(book)), Vec::new());
+        Ok(Self { disk, log, segment: format.segment, book, keeps_one, looked_at: None, owed })
+    }
+
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+
+    /// Appends records together; they count, durably, when this returns.
+    pub(super) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let appended = self.log.append(entries)?;
+        let mut book = lock(&self.book);
+        book.add_segment(appended.segment, &appended.file);
+        for (entry, offset) in entries.iter().zip(appended.offsets) {
+            book.apply(appended.segment, offset, entry.view()).ok_or_else(|| io::Error::other("it is too long"))?;
+        }
+        Ok(())
+    }
+
+    /// The only session has ended: removes all segments, the newest first, so that what a crash leaves is its beginning. This
+    /// takes no room on a disk that is full.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        let numbers: Vec<_> = self.log.segments().map(|(number, _)| number).collect();
+        for number in numbers.into_iter().rev() {
+            self.log.remove([number]);
+            self.disk.sync_folder(self.log.folder())?;
+        }
+        self.book().clear();
+        Ok(())
+    }
+
+    /// Appends records, and what the disk did not take of sessions that have ended.
+    pub(super) fn write(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
+        let ends = |entry: &Entry| self.keeps_one && entry.form == Form::Gone;
+        if let Some(end) = entries.iter().rposition(ends) {
+            self.clear()?;
+            // What is said behind it is of the next session.
+            entries.drain(..=end);
+        }
+        entries.extend(self.owed.drain(..).map(Entry::gone));
+        let written = self.append(&entries);
+        if written.is_err() {
+            let gone = entries.iter().filter(|entry| entry.form == Form::Gone);
+            self.owed.extend(gone.map(|entry| entry.session));
+        }
+        written
+    }
+
+    /// When a segment was begun: removes those at the log's beginning of which nothing counts, and says again what counts of the
+    /// others, where most of the log does not.
+    pub(super) fn tidy(&mut self) {
+        let open = self.log.open_segment();
+        let Some(number) = open.filter(|_| open != self.looked_at) else { return };
+        if let Err(error) = self.remove_oldest(number) {
+            tracing::warn!(folder = %self.log.folder().display(), %error, "the journal of sessions cannot be made shorter");
+        }
+        self.looked_at = self.log.open_segment();
+    }
+
+    fn remove_oldest(&mut self, open: u64) -> io::Result<()> {
+        let (horizon, victims) = {
+            let book = lock(&self.book);
+            if book.is_damaged() {
+                return Ok(());
+            }
+            let most = book.all_live().saturating_mul(TIMES).saturating_add(BEYOND * self.segment);
+            let (mut bytes, mut rescued) = (self.log.bytes().load(Ordering::Relaxed), 0);
+            let mut victims = Vec::new();
+            for (number, length) in self.log.segments().take_while(|(number, _)| *number < open) {
+                let live = book.live(number);
+                if live > 0 && (bytes <= most || (rescued > 0 && rescued + live > RESCUED * self.segment)) {
+                    break;
+                }
+                (bytes, rescued) = (bytes.saturating_sub(length), rescued + live);
+                victims.push(number);
+            }
+            let Some(last) = victims.last() else { return Ok(()) };
+            (last + 1, victims)
+        };
+        let mut entries = Vec::new();
+        // One at a time: sessions that are busy ask the book, too.
+        let sessions = self.book().sessions();
+        for session in sessions {
+            entries.extend(self.book().rescue(session, horizon)?);
+        }
+        self.append(&entries)?;
+        // Only now, so that these stand for the segments, whichever of them a crash brings back.
+        self.append(&[Entry::horizon(horizon)])?;
+        self.log.remove(victims);
+        Ok(())
+    }
 }
 
+/// What waits for the thread.
 #[derive(Debug)]
 struct Pending {
-    files: Arc<Mutex<Files>>,
-    write: Write,
+    entry: Entry,
     done: oneshot::Sender<io::Result<()>>,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    pending: Vec<Pending>,
-    writing: bool,
+/// The thread's end of it. Dropped with the keeper, before another process may have the folder.
+#[derive(Debug)]
+struct StoreWriter {
+    store: Store,
+    counters: Arc<JournalCounters>,
+    _lock: Option<FolderLock>,
+}
+
+impl Writer for StoreWriter {
+    type Item = Pending;
+
+    fn weight(item: &Pending) -> usize {
+        item.entry.length()
+    }
+
+    fn write(&mut self, group: &mut Vec<Pending>) {
+        let began = Instant::now();
+        self.counters.records.fetch_add(group.len() as u64, Ordering::Relaxed);
+        let (entries, waiting): (_, Vec<_>) = group.drain(..).map(|each| (each.entry, each.done)).unzip();
+        let written = self.store.write(entries);
+        for done in waiting {
+            let same = written.as_ref().copied().map_err(|error| io::Error::new(error.kind(), error.to_string()));
+            // A caller that has gone hears nothing.
+            let _ = done.send(same);
+        }
+        self.counters.commits.observe(began.elapsed());
+        self.store.tidy();
+    }
+}
+
+impl Drop for StoreWriter {
+    fn drop(&mut self) {
+        // What breaks from now on is damage. Without it the next start takes the last record for one that was being written.
+        if let Err(error) = self.store.log.seal() {
+            tracing::debug!(%error, "the journal of sessions cannot be sealed");
+        }
+    }
 }
 
 /// The end of the records of all sessions of a folder.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    waiting: Mutex<Waiting>,
-    pub(crate) counters: JournalCounters,
-    _lock: FolderLock,
+    book: Arc<Mutex<Book>>,
+    commit: GroupCommit<Pending>,
+    pub(crate) counters: Arc<JournalCounters>,
 }
 
 impl Keeper {
-    /// Takes a folder, as long as a session writes in it.
-    pub(super) fn new(folder: &Path) -> crate::Result<Arc<Self>> {
-        let lock = FolderLock::take(folder, ".lock", "another process goes on with what is in there")?;
-        Ok(Arc::new(Self { waiting: Mutex::default(), counters: JournalCounters::default(), _lock: lock }))
+    /// Starts the thread. The folder is this process's until the keeper is dropped.
+    pub(super) fn start(store: Store, lock: Option<FolderLock>) -> Result<Arc<Self>> {
+        let (book, counters) = (Arc::clone(&store.book), Arc::new(JournalCounters::default()));
+        let writer = StoreWriter { store, counters: Arc::clone(&counters), _lock: lock };
+        let commit = GroupCommit::start("penstock-pipestream-journal", writer);
+        let commit = commit.map_err(|error| Error::io("cannot start the thread that stores sessions", error))?;
+        Ok(Arc::new(Self { book, commit, counters }))
     }
 
-    /// Hands something over; the answer comes when it is durable.
-    pub(super) async fn write(self: &Arc<Self>, files: &Arc<Mutex<Files>>, write: Write) -> io::Result<()> {
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+
+    /// Hands a record over; the answer comes when it is durable, and is dropped where the thread has ended.
+    fn push(&self, entry: Entry) -> oneshot::Receiver<io::Result<()>> {
         let (done, answer) = oneshot::channel();
-        {
-            let mut waiting = lock(&self.waiting);
-            waiting.pending.push(Pending { files: Arc::clone(files), write, done });
-            if !waiting.writing {
-                let keeper = Arc::clone(self);
-                spawn_blocking(move || keeper.run()).map_err(io::Error::other)?;
-                waiting.writing = true;
-            }
-        }
-        answer.await.unwrap_or_else(|_| Err(io::Error::other("the thread that stores sessions has ended")))
+        drop(self.commit.push(Pending { entry, done }));
+        answer
     }
 
-    fn run(&self) {
-        loop {
-            let pending = {
-                let mut waiting = lock(&self.waiting);
-                if waiting.pending.is_empty() {
-                    waiting.writing = false;
-                    return;
-                }
-                std::mem::take(&mut waiting.pending)
-            };
-            let began = Instant::now();
-            self.counters.records.fetch_add(pending.len() as u64, Ordering::Relaxed);
-            let mut appended = Vec::new();
-            for Pending { files, write, done } in pending {
-                let written = lock(&files).write(write);
-                match written {
-                    Ok(true) => appended.push((files, done)),
-                    // Whoever waited may have given up.
-                    Ok(false) => drop(done.send(Ok(()))),
-                    Err(error) => drop(done.send(Err(error))),
-                }
-            }
-            for (files, done) in appended {
-                let synced = lock(&files).log.sync();
-                let _ = done.send(synced);
-            }
-            self.counters.commits.observe(began.elapsed());
-        }
+    /// Writes a record. Returns when it is durable.
+    pub(super) async fn write(&self, entry: Entry) -> io::Result<()> {
+        self.push(entry).await.unwrap_or_else(|_| Err(io::Error::other("the thread that stores sessions has ended")))
     }
-}
 
-impl Files {
-    /// Whether what was written is to be made durable yet.
-    fn write(&mut self, write: Write) -> io::Result<bool> {
-        match write {
-            Write::Append(bytes) => self.log.append(&bytes).map(|()| true),
-            Write::Replace(bytes) => {
-                // They must not go with the file that they are in.
-                self.labels.store()?;
-                self.log.replace(&bytes).map(|()| false)
-            }
-            Write::Remove => {
-                self.labels.remove()?;
-                self.log.remove().map(|()| false)
-            }
-        }
+    /// Nothing of a session is needed any more. No caller waits for that: where a crash comes first it is there as before.
+    pub(super) fn forget(&self, session: SessionId) {
+        drop(self.push(Entry::gone(session)));
     }
 }

@@ -1,48 +1,58 @@
-//! Sessions that outlive their process: their records on disk.
+//! Sessions that outlive their process: their records on disk, in one log for all sessions of a folder (`penstock-log`).
 //!
 //! ```text
-//!  a server's folder              a client's folder, for one session
-//!    .lock                          .lock
-//!    key                            key          seals yield tokens
-//!    SESSION/00000001.session       00000001.session
-//!    SESSION.damaged/               labels
+//!  a server's folder                            a client's folder, for one session
+//!    .lock                                        .lock
+//!    key                                          key          seals yield tokens
+//!    00000000000000000001.log.session             00000000000000000001.log.session
+//!    SESSION.damaged/                             none where its session has ended
+//!      00000000000000000001.log.session
 //! ```
 //!
-//! The driver writes what the session has been told before it does anything that follows from it ([`Journal::write`]).
+//! The driver writes what the session has been told before it does anything that follows from it ([`Journal::write`]). One log
+//! serves all sessions, so that a session costs no file, and what sessions say at once shares a write and an `fdatasync`.
 
+mod book;
+mod earlier;
 mod keeper;
 mod labels;
-mod log;
 mod open;
+mod record;
+#[cfg(test)]
+mod tests;
 mod vain;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_pipestream::{EntityKey, ErrorCode, ScopeDigest, Ticket};
 
 pub(crate) use self::keeper::Keeper;
-use self::keeper::{Files, Write};
 pub(crate) use self::labels::Ended;
-use self::labels::encode_released;
-pub(crate) use self::log::Owner;
-use self::log::{Kind, put};
+use self::labels::{encode_ended, encode_released};
 pub(crate) use self::open::{ClientState, ServerState, Waiting};
+pub(crate) use self::record::Owner;
+use self::record::{Entry, Form, Found, Kind, put};
 use crate::counters::JournalCounters;
-use crate::outcomes::lock;
 use crate::types::Resolution;
 
 /// The records of one session, for its driver.
 #[derive(Debug)]
 pub(crate) struct Journal {
     keeper: Arc<Keeper>,
-    files: Arc<Mutex<Files>>,
+    owner: Owner,
+    /// What its folder in the sink is called.
+    sink_folder: Option<String>,
     /// The first record has been written.
     begun: bool,
-    /// Records of ours that go with the core's next one.
+    /// Parts of ours that go with the core's next record.
     unwritten: Vec<u8>,
+    /// Entities of ours that have a label and have ended, which goes with that record, too.
+    ended: HashMap<Bytes, Ended>,
+    /// How many have, with those.
+    known: u32,
     /// Entities of ours that have a label and are open.
     open: HashMap<Bytes, Ticket>,
     labels: HashMap<EntityKey, Bytes>,
@@ -58,12 +68,15 @@ const fn no_entity(scope: u16) -> EntityKey {
 }
 
 impl Journal {
-    fn new(keeper: &Arc<Keeper>, files: Files, begun: bool) -> Self {
+    fn new(keeper: &Arc<Keeper>, owner: Owner) -> Self {
         Self {
             keeper: Arc::clone(keeper),
-            files: Arc::new(Mutex::new(files)),
-            begun,
+            owner,
+            sink_folder: None,
+            begun: false,
             unwritten: Vec::new(),
+            ended: HashMap::new(),
+            known: 0,
             open: HashMap::new(),
             labels: HashMap::new(),
             released: HashMap::new(),
@@ -71,9 +84,15 @@ impl Journal {
         }
     }
 
+    /// The one of a session that an earlier process has begun.
+    fn restored(keeper: &Arc<Keeper>, found: &Found) -> Self {
+        let (sink_folder, known) = (found.sink_folder.clone(), keeper.book().labels(found.owner.session));
+        Self { sink_folder, begun: true, known, ..Self::new(keeper, found.owner) }
+    }
+
     /// Whether the next record is to be a snapshot.
     pub(crate) fn wants_snapshot(&self) -> bool {
-        !self.begun || lock(&self.files).log.is_long()
+        !self.begun || self.keeper.book().is_long(self.owner.session)
     }
 
     /// What is counted of all journals of the folder.
@@ -90,33 +109,50 @@ impl Journal {
     /// with an entity.
     pub(crate) fn note_sink_folder(&mut self, name: &str) {
         put(Kind::Folder, name.as_bytes(), &mut self.unwritten);
-        lock(&self.files).log.sink_folder = Some(name.to_owned());
+        self.sink_folder = Some(name.to_owned());
     }
 
     /// Writes a record of the core, a snapshot where that was wanted; `end`: it is the last one, and the session has ended.
     /// Returns when it is durable.
     pub(crate) async fn write(&mut self, record: &[u8], snapshot: bool, end: Option<ErrorCode>) -> io::Result<()> {
-        let mut bytes = std::mem::take(&mut self.unwritten);
-        if snapshot {
-            bytes.clear();
-            let root = self.root.as_ref().map(|(parent, digest)| (parent, digest));
-            for (parent, digest) in self.released.iter().chain(root) {
-                put(Kind::Released, &encode_released(*parent, digest), &mut bytes);
-            }
+        let form = match (snapshot, self.begun) {
+            (true, false) => Form::New,
+            (true, true) => Form::Whole,
+            (false, true) => Form::More,
+            (false, false) => return Err(io::Error::other("its first record is no snapshot")),
+        };
+        let unwritten = std::mem::take(&mut self.unwritten);
+        let mut parts = if snapshot { self.beginning() } else { unwritten };
+        for (label, ended) in &self.ended {
+            put(Kind::Label, &encode_ended(label, ended), &mut parts);
         }
         match end {
-            None => put(Kind::Core, record, &mut bytes),
-            Some(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut bytes),
+            None => put(Kind::Core, record, &mut parts),
+            Some(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut parts),
         }
-        let write = if snapshot { Write::Replace(bytes) } else { Write::Append(bytes) };
-        self.keeper.write(&self.files, write).await?;
+        self.keeper.write(Entry::new(self.owner.session, form, self.known, parts)).await?;
         self.begun = true;
+        self.ended.clear();
         Ok(())
+    }
+
+    /// The parts that a snapshot has of its own.
+    fn beginning(&self) -> Vec<u8> {
+        let mut parts = Vec::new();
+        put(Kind::Begin, &self.owner.encode(), &mut parts);
+        if let Some(name) = &self.sink_folder {
+            put(Kind::Folder, name.as_bytes(), &mut parts);
+        }
+        let root = self.root.as_ref().map(|(parent, digest)| (parent, digest));
+        for (parent, digest) in self.released.iter().chain(root) {
+            put(Kind::Released, &encode_released(*parent, digest), &mut parts);
+        }
+        parts
     }
 
     /// The session has ended, and all of it is where it belongs: nothing is kept.
     pub(crate) async fn remove(self) -> io::Result<()> {
-        self.keeper.write(&self.files, Write::Remove).await
+        self.keeper.write(Entry::gone(self.owner.session)).await
     }
 
     /// An entity of ours has been announced with a label.
@@ -132,7 +168,10 @@ impl Journal {
 
     /// One that has. Reads a file.
     pub(crate) fn ended(&self, label: &Bytes) -> io::Result<Option<Ended>> {
-        lock(&self.files).labels.find(label)
+        match self.ended.get(label) {
+            Some(ended) => Ok(Some(ended.clone())),
+            None => self.keeper.book().find(self.owner.session, label),
+        }
     }
 
     /// The digest of an open entity's scope, where that was released.
@@ -165,8 +204,7 @@ impl Journal {
         let digest = self.released.remove(&key);
         let Some(label) = self.labels.remove(&key) else { return };
         let Some(ticket) = self.open.remove(&label) else { return };
-        let ended = Ended { ticket, resolution: resolution.clone(), digest };
-        put(Kind::Label, &labels::encode_ended(&label, &ended), &mut self.unwritten);
-        lock(&self.files).labels.insert(label, ended);
+        self.ended.insert(label, Ended { ticket, resolution: resolution.clone(), digest });
+        self.known = self.known.saturating_add(1);
     }
 }

@@ -2,21 +2,21 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_io::records::sync_folder;
 use penstock_io::{DriverError as _, tls};
+use penstock_log::{Disk, FolderLock, PrivateDisk, make_folder, replace};
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 
 use crate::clock::now;
-use crate::journal::Journal;
-use crate::journal::keeper::{Files, Keeper};
-use crate::journal::labels::{Labels, decode_released};
-use crate::journal::log::{self, Log, Owner, make_folder, options};
+use crate::journal::keeper::{Keeper, Store};
+use crate::journal::labels::decode_released;
+use crate::journal::record::{Entry, FORMAT, Found, Owner};
+use crate::journal::{Journal, earlier};
 use crate::port::{RecoveredSession, SessionRecovery};
 use crate::transport::ResetKey;
 use crate::{Error, Result};
@@ -48,14 +48,17 @@ pub(crate) struct Waiting {
 /// A client's folder.
 #[derive(Debug)]
 pub(crate) struct ClientState {
-    folder: PathBuf,
     keeper: Arc<Keeper>,
 }
 
 impl ServerState {
     /// Takes a folder, which is made if it is not there, and has the configuration store sessions.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<Self> {
-        let (keeper, key) = take(folder, config)?;
+        let (lock, key) = take(folder, config)?;
+        let mut store = open_store(folder, false)?;
+        let refused = take_earlier(&mut store, folder)?;
+        let keeper = Keeper::start(store, Some(lock))?;
+        keeper.counters.in_vain.fetch_add(refused, Ordering::Relaxed);
         Ok(Self { folder: folder.to_owned(), reset_key: ResetKey::of(key), keeper })
     }
 
@@ -66,56 +69,54 @@ impl ServerState {
 
     /// The journal of a new session.
     pub(crate) fn begin(&self, owner: Owner) -> Journal {
-        let folder = self.folder.join(owner.session.to_string());
-        let files = Files { labels: Labels::new(&folder), log: Log::new(folder, owner) };
-        Journal::new(&self.keeper, files, false)
+        Journal::new(&self.keeper, owner)
     }
 
     /// The sessions that were open when the last server died. What cannot be restored is put aside.
-    pub(crate) fn restore(&self, config: &SessionConfig, sink: &dyn SessionRecovery) -> Result<Vec<Waiting>> {
-        let failed = |error: io::Error| Error::file("cannot read", &self.folder, error);
+    pub(crate) fn restore(&self, config: &SessionConfig, sink: &dyn SessionRecovery) -> Vec<Waiting> {
         let mut waiting = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
-            let Some(name) = name.filter(|_| entry.path().is_dir()) else { continue };
-            match self.restore_one(&entry.path(), config, sink) {
-                Ok(Some(session)) => {
+        let sessions = self.keeper.book().sessions();
+        for name in sessions {
+            match self.restore_one(name, config, sink) {
+                Ok(session) => {
                     tracing::info!(session = %name, "a session of an earlier process waits for its client");
                     waiting.push(session);
                 }
-                // It had not begun, or nothing is left of it.
-                Ok(None) => drop(fs::remove_dir_all(entry.path())),
                 Err(error) => {
                     self.keeper.counters.in_vain.fetch_add(1, Ordering::Relaxed);
-                    self.put_aside(&entry.path(), &error);
+                    self.put_aside(name, &error);
                 }
             }
         }
         self.keeper.counters.restored.fetch_add(waiting.len() as u64, Ordering::Relaxed);
-        Ok(waiting)
+        waiting
     }
 
-    fn put_aside(&self, folder: &Path, error: &Error) {
-        let aside = PathBuf::from(format!("{}{DAMAGED}", folder.display()));
-        let moved = fs::rename(folder, &aside).and_then(|()| sync_folder(&aside));
-        let kept = if moved.is_ok() { aside } else { folder.to_owned() };
-        tracing::error!(
-            %error, kept = %kept.display(),
-            "a session cannot be restored: its client will be refused and has to begin a new one. What the sink has of it \
-             stays. Check the disk; remove the folder that is kept when nobody needs it"
-        );
-    }
-
-    fn restore_one(
-        &self,
-        folder: &Path,
-        config: &SessionConfig,
-        sink: &dyn SessionRecovery,
-    ) -> Result<Option<Waiting>> {
-        let Some((log, found)) = Log::read(folder).map_err(|error| Error::file("cannot read", folder, error))? else {
-            return Ok(None);
+    /// Puts what is left of a session into a log of its own. An operator who gives that the session's name has it tried again.
+    fn put_aside(&self, session: SessionId, error: &Error) {
+        let aside = self.folder.join(format!("{session}{DAMAGED}"));
+        let copy = || {
+            let entry = self.keeper.book().copy(session).map_err(|error| Error::file("cannot read", &aside, error))?;
+            make_folder(&PrivateDisk, &aside).map_err(|error| Error::file("cannot make", &aside, error))?;
+            let mut store = open_store(&aside, true)?;
+            // A start that died may have left the same.
+            let written = store.clear().and_then(|()| store.append(&[entry]));
+            written.map_err(|error| Error::file("cannot write to", &aside, error))
         };
+        match copy() {
+            Ok(()) => {
+                self.keeper.forget(session);
+                tell(error, &aside);
+            }
+            Err(failed) => {
+                tracing::warn!(%session, error = %failed, "what is left of a session cannot be put aside");
+                tell(error, &self.folder);
+            }
+        }
+    }
+
+    fn restore_one(&self, name: SessionId, config: &SessionConfig, sink: &dyn SessionRecovery) -> Result<Waiting> {
+        let found = find(&self.keeper, name).map_err(|error| Error::file("cannot read", &self.folder, error))?;
         let owner = found.owner;
         let id = owner.session.to_string();
         let end = found.end.map(ErrorCode::from_code);
@@ -134,18 +135,73 @@ impl ServerState {
         {
             tracing::warn!(session = %id, %error, "its list cannot be closed yet; that is tried again at its end");
         }
-        let files = Files { log, labels: Labels::new(folder) };
-        let journal = Journal::new(&self.keeper, files, true);
-        Ok(Some(Waiting { session, owner, journal, found: in_sink, end }))
+        let journal = Journal::restored(&self.keeper, &found);
+        Ok(Waiting { session, owner, journal, found: in_sink, end })
     }
 }
 
-fn restore(
-    role: Role,
-    config: &SessionConfig,
-    found: &log::Found,
-    whole: impl Fn(EntityKey) -> bool,
-) -> Result<Session> {
+fn tell(error: &Error, kept: &Path) {
+    tracing::error!(
+        %error, kept = %kept.display(),
+        "a session cannot be restored: its client will be refused and has to begin a new one. What the sink has of it \
+         stays. Check the disk; remove the folder that is kept when it is not needed"
+    );
+}
+
+fn open_store(folder: &Path, keeps_one: bool) -> Result<Store> {
+    Store::open(Arc::new(PrivateDisk), folder, FORMAT, keeps_one)
+}
+
+/// What the log holds of a session.
+fn find(keeper: &Keeper, session: SessionId) -> io::Result<Found> {
+    let book = keeper.book();
+    book.check(Some(session))?;
+    Found::read(&book.parts(session)?)
+}
+
+/// Takes into the log of a server what lies in folders of sessions, and gives the number of those that are damaged.
+fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
+    let failed = |error: io::Error| Error::file("cannot read", folder, error);
+    let mut refused = 0;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| SessionId::parse(name.to_str()?).ok());
+        let Some(name) = name.filter(|_| path.is_dir()) else { continue };
+        let taken = if store.book().knows(name) { Ok(None) } else { read_folder(&path, name) };
+        match taken {
+            Ok(taken) => {
+                let failed = |error| Error::file("cannot take the session of", &path, error);
+                store.append(taken.as_slice()).map_err(failed)?;
+                fs::remove_dir_all(&path).map_err(failed)?;
+            }
+            Err(error) => {
+                refused += 1;
+                let aside = PathBuf::from(format!("{}{DAMAGED}", path.display()));
+                let moved = fs::rename(&path, &aside);
+                tell(&error, if moved.is_ok() { &aside } else { &path });
+            }
+        }
+    }
+    // What has gone must not come back over what the sessions are told from now on.
+    PrivateDisk.sync_folder(folder).map_err(failed)?;
+    Ok(refused)
+}
+
+/// What a folder holds of a session; `None` where it had not begun.
+fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
+    let failed = |error: io::Error| Error::file("cannot read", folder, error);
+    if let Some(entry) = earlier::read(folder).map_err(failed)? {
+        return Ok(Some(entry));
+    }
+    let store = open_store(folder, true)?;
+    let book = store.book();
+    if book.is_empty() {
+        return book.check(None).map(|()| None).map_err(failed);
+    }
+    book.check(Some(session)).and_then(|()| book.copy(session)).map(Some).map_err(failed)
+}
+
+fn restore(role: Role, config: &SessionConfig, found: &Found, whole: impl Fn(EntityKey) -> bool) -> Result<Session> {
     let records = found.core.iter().map(Vec::as_slice);
     let Restored { session, resolved: _ } = Session::restore(role, config.clone(), records, now(), whole)?;
     Ok(session)
@@ -155,54 +211,64 @@ impl ClientState {
     /// Takes a folder, which is made if it is not there, and has the configuration store the session; gives the unfinished
     /// one that is in there.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<(Self, Option<(Session, Journal)>)> {
-        let (keeper, _) = take(folder, config)?;
-        let state = Self { folder: folder.to_owned(), keeper };
-        let session = state.restore(config)?;
-        Ok((state, session))
+        let failed = |error: io::Error| Error::file("cannot go on with the session in", folder, error);
+        let (lock, _) = take(folder, config)?;
+        let mut store = open_store(folder, true)?;
+        if store.book().is_empty() {
+            store.book().check(None).map_err(failed)?;
+            let taken = earlier::read(folder).map_err(failed)?;
+            store.append(taken.as_slice()).map_err(failed)?;
+        }
+        earlier::remove(folder).and_then(|()| PrivateDisk.sync_folder(folder)).map_err(failed)?;
+        let session = store.book().sessions().pop();
+        let keeper = Keeper::start(store, Some(lock))?;
+        let found = session.map(|session| find(&keeper, session)).transpose().map_err(failed)?;
+        let session = match found {
+            Some(found) if found.end.is_none() => Some(go_on(&keeper, &found, config)?),
+            // Should a crash come first, the next start finds the same.
+            Some(found) => {
+                keeper.forget(found.owner.session);
+                None
+            }
+            None => None,
+        };
+        Ok((Self { keeper }, session))
     }
 
     /// The journal of a new session.
     pub(crate) fn begin(&self, session: SessionId) -> Journal {
-        let owner = Owner { session, certificate: None };
-        let log = Log::new(self.folder.clone(), owner);
-        Journal::new(&self.keeper, Files { log, labels: Labels::new(&self.folder) }, false)
-    }
-
-    fn restore(&self, config: &mut SessionConfig) -> Result<Option<(Session, Journal)>> {
-        let failed = |error: io::Error| Error::file("cannot go on with the session in", &self.folder, error);
-        let Some((mut log, found)) = Log::read(&self.folder).map_err(failed)? else { return Ok(None) };
-        let mut labels = Labels::read(&self.folder, &found.labels).map_err(failed)?;
-        if found.end.is_some() {
-            labels.remove().and_then(|()| log.remove()).map_err(failed)?;
-            return Ok(None);
-        }
-        if let Some(layer2) = &mut config.layer2 {
-            layer2.session = Some(found.owner.session);
-        }
-        let session = restore(Role::Client, config, &found, |_| false)?;
-        let mut journal = Journal::new(&self.keeper, Files { log, labels }, true);
-        for open in session.sent_open() {
-            if let Some(label) = open.label {
-                journal.announced(label, open.ticket);
-            }
-        }
-        for (parent, digest) in found.released.iter().filter_map(|record| decode_released(record)) {
-            if parent.entity == 0 {
-                journal.root = Some((parent, digest));
-            } else if journal.labels.contains_key(&parent) {
-                journal.released.insert(parent, digest);
-            }
-        }
-        self.keeper.counters.restored.fetch_add(1, Ordering::Relaxed);
-        Ok(Some((session, journal)))
+        Journal::new(&self.keeper, Owner { session, certificate: None })
     }
 }
 
+/// Restores a client's session.
+fn go_on(keeper: &Arc<Keeper>, found: &Found, config: &mut SessionConfig) -> Result<(Session, Journal)> {
+    if let Some(layer2) = &mut config.layer2 {
+        layer2.session = Some(found.owner.session);
+    }
+    let session = restore(Role::Client, config, found, |_| false)?;
+    let mut journal = Journal::restored(keeper, found);
+    for open in session.sent_open() {
+        if let Some(label) = open.label {
+            journal.announced(label, open.ticket);
+        }
+    }
+    for (parent, digest) in found.released.iter().filter_map(|record| decode_released(record)) {
+        if parent.entity == 0 {
+            journal.root = Some((parent, digest));
+        } else if journal.labels.contains_key(&parent) {
+            journal.released.insert(parent, digest);
+        }
+    }
+    keeper.counters.restored.fetch_add(1, Ordering::Relaxed);
+    Ok((session, journal))
+}
+
 /// Takes a folder, with the key of its yield tokens.
-fn take(folder: &Path, config: &mut SessionConfig) -> Result<(Arc<Keeper>, [u8; 32])> {
-    let failed = |error: io::Error| Error::file("cannot use", folder, error);
-    make_folder(folder).map_err(failed)?;
-    let keeper = Keeper::new(folder)?;
+fn take(folder: &Path, config: &mut SessionConfig) -> Result<(FolderLock, [u8; 32])> {
+    make_folder(&PrivateDisk, folder).map_err(|error| Error::file("cannot use", folder, error))?;
+    let lock = FolderLock::take(folder, ".lock", "another process goes on with what is in there");
+    let lock = lock.map_err(penstock_io::Error::from)?;
     let key = key(folder)?;
     if config.layer2.is_none() {
         config.layer2 = Some(Layer2Config::new(None, TokenKey::new(key)));
@@ -210,7 +276,7 @@ fn take(folder: &Path, config: &mut SessionConfig) -> Result<(Arc<Keeper>, [u8; 
     if let Some(layer2) = &mut config.layer2 {
         (layer2.survives, layer2.journal) = (true, true);
     }
-    Ok((keeper, key))
+    Ok((lock, key))
 }
 
 fn key(folder: &Path) -> Result<[u8; 32]> {
@@ -225,11 +291,6 @@ fn key(folder: &Path) -> Result<[u8; 32]> {
         Err(error) => return Err(failed(error)),
     }
     let key: [u8; 32] = tls::random()?;
-    let new = path.with_extension("tmp");
-    let written = options().truncate(true).open(&new).and_then(|mut file| {
-        file.write_all(&key)?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&new, &path)).and_then(|()| sync_folder(&path)).map_err(failed)?;
+    replace(&PrivateDisk, &path, &key).map_err(failed)?;
     Ok(key)
 }

@@ -18,8 +18,8 @@ use std::thread;
 
 use bytes::Buf as _;
 use penstock_io::DriverError as _;
-use penstock_io::folder_lock::FolderLock;
 use penstock_io::records::{self, sync_folder};
+use penstock_log::{FolderLock, SystemDisk, make_folder};
 use penstock_pipestream::claims::ClaimRecord;
 use penstock_pipestream_net::port::Details;
 use tokio::sync::{mpsc, oneshot};
@@ -74,9 +74,9 @@ pub(super) struct Log {
 impl Store {
     /// Take a folder and read what is in it.
     pub(super) fn open(folder: &Path, mut each: impl FnMut(ClaimRecord, Option<Details>)) -> Result<Opened> {
-        fs::create_dir_all(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
-        sync_folder(folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
-        let lock = FolderLock::take(folder, "lock", "another server keeps its claim checks there")?;
+        make_folder(&SystemDisk, folder).map_err(|error| Error::file("cannot make the folder", folder, error))?;
+        let lock = FolderLock::take(folder, "lock", "another server keeps its claim checks there");
+        let lock = lock.map_err(penstock_io::Error::from)?;
         let path = folder.join(NAME);
         let file = Log::open(&path, &mut each).map_err(|error| Error::file("cannot read", &path, error))?;
         Ok(Opened::File { file, _lock: lock })
@@ -207,9 +207,9 @@ impl Log {
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&temp, &self.path)?;
-        sync_folder(&self.path)?;
+        // From here on the old file has no name: nothing may be written to it, even where the folder cannot be synced.
         *self = Self { path: self.path.clone(), file, length: bytes.len() as u64, records: changes.len() };
-        Ok(())
+        sync_folder(&self.path)
     }
 }
 

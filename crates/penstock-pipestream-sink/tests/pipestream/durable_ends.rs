@@ -10,6 +10,8 @@ use bytes::Bytes;
 use penstock_pipestream_net::{EntityDraft, ErrorCode, Payload, ScopeKey, SentEntity, SessionHandle, Status};
 
 use crate::durable::{Home, part, whole};
+use crate::logged::segments;
+use crate::state::wait_until_free;
 use crate::support::{PATIENCE, block, draft, eventually, log};
 
 const ROOT: ScopeKey = ScopeKey { scope: 0, scope_use: 0 };
@@ -185,13 +187,21 @@ fn tear(file: &Path, bytes: &[u8]) {
     OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }
 
+/// The same, behind the last record of a folder: so many bytes of one.
+fn tear_last(folder: &Path, length: usize) {
+    wait_until_free(folder);
+    let file = segments(folder).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    tear(&file, &bytes[penstock_log::HEADER..][..length]);
+}
+
 #[test]
 fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
-    // Half a length; a length and a checksum; those of a record of 80 bytes, and some of it.
-    let torn: [&[u8]; 3] = [&[0, 0], &[0, 0, 0, 80, 1, 2, 3, 4], &[0, 0, 0, 80, 1, 2, 3, 4, b'R', 1, 2]];
+    // Half a head; a head; a head and some of the body.
+    let torn = [2, 32, 43];
     let mut home = Home::new(PATIENCE);
     let mut ids = std::collections::HashSet::new();
-    for (number, bytes) in torn.into_iter().enumerate() {
+    for (number, length) in torn.into_iter().enumerate() {
         let client = home.connect_with_state();
         assert_eq!(client.resumed().unwrap(), number > 0);
         let session = client.id().unwrap().to_string();
@@ -204,9 +214,8 @@ fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
         home.server = None;
         drop(client);
         eventually("the sink is open", || fs::File::open(list(&home, &session)).unwrap().try_lock().is_ok());
-        let theirs = home.dir.path().join("state").join(&session).join("00000001.session");
-        for file in [theirs, home.state().join("00000001.session")] {
-            tear(&file, bytes);
+        for folder in [home.server_state(), home.state()] {
+            tear_last(&folder, length);
         }
         tear(&list(&home, &session), b"{\"scope\":2,\"ent");
         ids.insert(session);

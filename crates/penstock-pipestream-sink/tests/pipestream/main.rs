@@ -16,6 +16,7 @@ mod durable;
 mod durable_ends;
 mod layer2;
 mod lifecycle;
+mod logged;
 mod metrics;
 mod packets;
 #[path = "../../../penstock-pipestream-net/tests/pipestream/raw.rs"]
@@ -23,6 +24,7 @@ mod raw;
 mod reading;
 mod round_trip;
 mod sealing;
+mod state;
 mod streaming;
 mod support;
 mod survival;

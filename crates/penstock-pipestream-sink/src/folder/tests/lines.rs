@@ -3,6 +3,9 @@
 use super::*;
 use crate::folder::stored::Stored;
 
+#[path = "../../../tests/pipestream/logged.rs"]
+mod logged;
+
 const ID: &str = "11111111111111111111111111111111";
 
 fn attempt(entity: u32) -> Attempt {
@@ -199,8 +202,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 fn kept(dir: &Path) -> usize {
-    let entries = fs::read_dir(dir.join("state")).unwrap();
-    entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    logged::count(&dir.join("state"))
 }
 
 fn list_of(dir: &Path, session: &str) -> String {

@@ -1,0 +1,230 @@
+//! What the log holds of sessions, and what it says of each.
+//!
+//! ```text
+//! label  session ID (16)
+//! body   session ID (16)  form (1)  labels (4)  parts
+//!
+//! form   N  a session begins: nothing before it counts of that ID
+//!        W  the parts stand for all before them, but for those of labels
+//!        M  more parts
+//!        G  nothing of the session counts any more
+//!        H  no session: segments below this number (8) do not count, should a crash bring them back
+//!
+//! part   (records.rs)  its kind (1) and what it says
+//!        B  the session's name, the digest of its client's certificate
+//!        F  the name of its folder in the sink, at a server; the last one counts
+//!        R  a record of the core (core: session/journal.rs); the first is a snapshot
+//!        L  an entity of ours with a label has ended, JSON
+//!        D  a scope of ours was released, JSON
+//!        E  the session's end, and the core's last record
+//! ```
+//!
+//! Integers are big-endian. `labels` is how many labels have ended, with those in the record: so a `W` tells whether none was
+//! lost. The ID stands there twice, so that one of the two says whose record is broken.
+
+use std::io;
+
+use penstock_io::records;
+use penstock_log::{Format, Label, Record};
+use penstock_pipestream::SessionId;
+
+/// The log of a folder.
+pub(super) const FORMAT: Format =
+    Format { kind: *b"session2", suffix: ".log.session", what: "the journal of sessions", segment: 16 << 20 };
+/// No part is longer: a snapshot has what waits for a million entities.
+pub(super) const MAX_PART: usize = 1 << 30;
+/// Bytes of a body before its parts.
+pub(super) const HEAD: usize = 21;
+
+/// What a part says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Begin,
+    Folder,
+    Core,
+    Label,
+    Released,
+    End,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::Begin, Self::Folder, Self::Core, Self::Label, Self::Released, Self::End];
+
+    const fn letter(self) -> u8 {
+        match self {
+            Self::Begin => b'B',
+            Self::Folder => b'F',
+            Self::Core => b'R',
+            Self::Label => b'L',
+            Self::Released => b'D',
+            Self::End => b'E',
+        }
+    }
+}
+
+/// Appends a part.
+pub(super) fn put(kind: Kind, body: &[u8], parts: &mut Vec<u8>) {
+    records::append(&[&[kind.letter()], body].concat(), parts);
+}
+
+/// The first part: its kind, what it says, and how many bytes it has; `None` where there is no whole one.
+pub(super) fn first_part(parts: &[u8]) -> Option<(Kind, &[u8], usize)> {
+    let (part, rest) = records::first(parts, MAX_PART)?;
+    let (kind, body) = read_part(part)?;
+    Some((kind, body, parts.len() - rest.len()))
+}
+
+/// What a part's bytes say.
+pub(super) fn read_part(part: &[u8]) -> Option<(Kind, &[u8])> {
+    let (letter, body) = part.split_first()?;
+    Some((Kind::ALL.into_iter().find(|kind| kind.letter() == *letter)?, body))
+}
+
+/// What a record does with those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    New,
+    Whole,
+    More,
+    Gone,
+    Horizon,
+}
+
+impl Form {
+    const ALL: [Self; 5] = [Self::New, Self::Whole, Self::More, Self::Gone, Self::Horizon];
+
+    const fn letter(self) -> u8 {
+        match self {
+            Self::New => b'N',
+            Self::Whole => b'W',
+            Self::More => b'M',
+            Self::Gone => b'G',
+            Self::Horizon => b'H',
+        }
+    }
+}
+
+/// A record that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct View<'a> {
+    pub(super) session: SessionId,
+    pub(super) form: Form,
+    pub(super) labels: u32,
+    pub(super) parts: &'a [u8],
+}
+
+/// Reads a body; `None` where another version has written it.
+pub(super) fn read_body(body: &[u8]) -> Option<View<'_>> {
+    let (session, rest) = body.split_first_chunk()?;
+    let (letter, rest) = rest.split_first()?;
+    let (labels, parts) = rest.split_first_chunk()?;
+    let form = Form::ALL.into_iter().find(|form| form.letter() == *letter)?;
+    Some(View { session: SessionId::new(*session), form, labels: u32::from_be_bytes(*labels), parts })
+}
+
+/// A record that is written.
+#[derive(Debug)]
+pub(super) struct Entry {
+    head: [u8; HEAD],
+    pub(super) session: SessionId,
+    pub(super) form: Form,
+    labels: u32,
+    parts: Vec<u8>,
+}
+
+impl Entry {
+    pub(super) fn new(session: SessionId, form: Form, labels: u32, parts: Vec<u8>) -> Self {
+        let mut head = [0; HEAD];
+        let fields = session.bytes().iter().copied().chain([form.letter()]).chain(labels.to_be_bytes());
+        head.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+        Self { head, session, form, labels, parts }
+    }
+
+    /// Nothing of the session counts any more.
+    pub(super) fn gone(session: SessionId) -> Self {
+        Self::new(session, Form::Gone, 0, Vec::new())
+    }
+
+    /// Segments below this number do not count.
+    pub(super) fn horizon(number: u64) -> Self {
+        Self::new(SessionId::new([0; 16]), Form::Horizon, 0, number.to_be_bytes().to_vec())
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        let Self { session, form, labels, parts, .. } = self;
+        View { session: *session, form: *form, labels: *labels, parts }
+    }
+
+    pub(super) fn length(&self) -> usize {
+        HEAD + self.parts.len()
+    }
+}
+
+impl Record for Entry {
+    fn label(&self) -> Label {
+        *self.session.bytes()
+    }
+
+    fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
+        parts.extend([self.head.as_slice(), self.parts.as_slice()]);
+    }
+}
+
+/// Whose session it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) session: SessionId,
+    /// SHA-256 of its client's certificate, at a server.
+    pub(crate) certificate: Option<[u8; 32]>,
+}
+
+impl Owner {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let certificate = self.certificate.as_ref().map_or(&[][..], |digest| digest.as_slice());
+        [self.session.bytes().as_slice(), certificate].concat()
+    }
+
+    pub(super) fn decode(body: &[u8]) -> Option<Self> {
+        let (session, certificate) = body.split_first_chunk()?;
+        let certificate = if certificate.is_empty() { None } else { Some(certificate.try_into().ok()?) };
+        Some(Self { session: SessionId::new(*session), certificate })
+    }
+}
+
+/// What the parts of a session say, but for labels.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) owner: Owner,
+    /// Its folder in the sink; none where a server wrote this that kept no names, or died before it had one.
+    pub(super) sink_folder: Option<String>,
+    pub(super) core: Vec<Vec<u8>>,
+    pub(super) released: Vec<Vec<u8>>,
+    /// The code that it has ended with.
+    pub(super) end: Option<u64>,
+}
+
+impl Found {
+    /// Reads the parts of a session, oldest first.
+    pub(super) fn read(parts: &[u8]) -> io::Result<Self> {
+        let (mut owner, mut sink_folder, mut end, mut core, mut released) = (None, None, None, Vec::new(), Vec::new());
+        let mut take = |kind, body: &[u8]| {
+            match kind {
+                Kind::Begin => owner = Some(Owner::decode(body)?),
+                Kind::Folder => sink_folder = Some(String::from_utf8(body.to_vec()).ok()?),
+                Kind::Core => core.push(body.to_vec()),
+                Kind::Label => {}
+                Kind::Released => released.push(body.to_vec()),
+                Kind::End => end = Some(u64::from_be_bytes(body.first_chunk().copied()?)),
+            }
+            Some(())
+        };
+        let mut rest = parts;
+        while !rest.is_empty() {
+            let read = first_part(rest).and_then(|(kind, body, length)| take(kind, body).map(|()| length));
+            let length = read.ok_or_else(|| records::damaged("what is stored of it means nothing".to_owned()))?;
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        let owner = owner.ok_or_else(|| records::damaged("it does not say whose session it is".to_owned()))?;
+        Ok(Self { owner, sink_folder, core, released, end })
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+/// Two sessions, told by turns.
+fn two() -> (MemoryDisk, Model) {
+    let disk = MemoryDisk::default();
+    make_folder(&disk, folder()).unwrap();
+    let mut store = Store::open(Arc::new(disk.clone()), folder(), FORMAT, false).unwrap();
+    let mut model = Model::new();
+    for number in 0..8 {
+        let session = 1 + number % 2;
+        let form = if number < 2 { Form::New } else { Form::More };
+        store.write(vec![model.entry(session).or_default().tell(session, form, number, number == 4)]).unwrap();
+    }
+    drop(store);
+    drop(open(&disk));
+    (disk.copy(), model)
+}
+
+#[test]
+fn damage_takes_the_session_whose_record_it_hits_and_says_where() {
+    let (disk, model) = two();
+    let path = folder().join(format!("{:020}.log.session", 1));
+    let whole = disk.read(&path).unwrap();
+    let mut hit = BTreeSet::new();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        let disk = disk.copy();
+        disk.damage(&path, damaged).unwrap();
+        let store = match Store::open(Arc::new(disk), folder(), FORMAT, false) {
+            Ok(store) => store,
+            // Nothing says that it is a log of sessions, or the first record's head says what the header does not.
+            Err(error) => {
+                assert!(at < penstock_log::HEADER, "{at}: {error}");
+                continue;
+            }
+        };
+        let lost: Vec<u8> = [1, 2].into_iter().filter(|session| found(&store, *session).is_none()).collect();
+        assert!(lost.len() < 2, "{at}");
+        for session in [1, 2].into_iter().filter(|session| !lost.contains(session)) {
+            assert_eq!(found(&store, session).as_ref(), model.get(&session), "{at}");
+        }
+        for session in &lost {
+            let error = store.book().check(Some(owner(*session).session)).unwrap_err().to_string();
+            assert!(error.contains(".log.session: the record at byte "), "{at}: {error}");
+        }
+        hit.extend(lost);
+    }
+    assert_eq!(hit, BTreeSet::from([1, 2]));
+}
+
+#[test]
+fn where_nothing_says_whose_record_was_lost_all_are_damaged_that_do_not_say_everything_again() {
+    let (disk, mut model) = two();
+    let mut store = open(&disk);
+    let again = model.get_mut(&2).unwrap().tell(2, Form::Whole, 9, false);
+    store.write(vec![again]).unwrap();
+    let again = model.get_mut(&1).unwrap().tell(1, Form::Whole, 10, false);
+    store.write(vec![again]).unwrap();
+    drop(store);
+    let path = folder().join(format!("{:020}.log.session", 1));
+    let mut damaged = disk.read(&path).unwrap();
+    // The label of session 1 is in what is lost here.
+    let part = damaged.windows(12).position(|bytes| bytes == br#"{"label":[11"#).unwrap();
+    damaged[part - 90..part + 40].fill(0x77);
+    disk.damage(&path, damaged).unwrap();
+    let store = open(&disk.copy());
+    assert_eq!((found(&store, 1), found(&store, 2).as_ref()), (None, model.get(&2)));
+}
+
+#[test]
+fn a_file_that_is_cut_off_at_any_byte_has_all_records_before_it() {
+    let disk = MemoryDisk::default();
+    let mut store = open(&disk);
+    let (mut told, path) = (Told::default(), folder().join(format!("{:020}.log.session", 1)));
+    let mut ends = Vec::new();
+    for number in 0..6 {
+        store.write(vec![told.tell(1, if number == 0 { Form::New } else { Form::More }, number, false)]).unwrap();
+        ends.push(disk.read(&path).unwrap().len());
+    }
+    let whole = disk.read(&path).unwrap();
+    for length in ends[0]..whole.len() {
+        let disk = disk.copy();
+        disk.damage(&path, whole[..length].to_vec()).unwrap();
+        let mut store = open(&disk);
+        let count = ends.iter().filter(|end| **end <= length).count();
+        let mut expected = Told { core: told.core[..count].to_vec(), ..Told::default() };
+        assert_eq!(found(&store, 1).as_ref(), Some(&expected), "cut off at {length}");
+        // What comes next is behind the last whole one.
+        store.write(vec![expected.tell(1, Form::More, 9, true)]).unwrap();
+        drop(store);
+        assert_eq!(found(&open(&disk), 1), Some(expected), "cut off at {length}");
+    }
+}
