@@ -117,7 +117,8 @@ impl Start {
             max_header: self.options.session.max_header,
         });
         let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
-        let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road, self.names);
+        let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);
+        driver.name_in(self.names);
         match durable {
             Some(durable) if resumed => driver.begin_again(durable),
             durable => driver.store_in(durable),

@@ -122,7 +122,6 @@ impl Driver {
         options: SessionOptions,
         sink: Option<Opening>,
         road: Road,
-        names: Arc<Names>,
     ) -> Self {
         let accepting = accept(&link);
         let until = Instant::now().checked_add(options.handshake_timeout);
@@ -139,7 +138,7 @@ impl Driver {
             durable: None,
             batches: Batches::default(),
             policy: options.policy,
-            naming: Naming::new(options.session.layer2.and_then(|layer2| layer2.session), names),
+            naming: Naming::new(options.session.layer2.and_then(|layer2| layer2.session)),
             stage: Stage::Negotiating { until },
             place: sink.into(),
             root: Root::Open,
@@ -151,6 +150,11 @@ impl Driver {
             published: Counters::default(),
             closing: None,
         }
+    }
+
+    /// Register the session's name among `names`: no two sessions of a server have the same one.
+    pub(crate) fn name_in(&mut self, names: Arc<Names>) {
+        self.naming.names = names;
     }
 
     /// Run until the session is over.

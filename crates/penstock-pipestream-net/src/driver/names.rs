@@ -36,13 +36,13 @@ pub(super) struct Naming {
     /// A client's name for the session, where it offers layer 2.
     pub(super) own: Option<SessionId>,
     /// The names of a server's sessions, and this one's among them.
-    names: Arc<Names>,
+    pub(super) names: Arc<Names>,
     taken: Option<Named>,
 }
 
 impl Naming {
-    pub(super) fn new(own: Option<SessionId>, names: Arc<Names>) -> Self {
-        Self { own, names, taken: None }
+    pub(super) fn new(own: Option<SessionId>) -> Self {
+        Self { own, names: Arc::default(), taken: None }
     }
 
     /// Take a name for the session; `false` where another session has it.
