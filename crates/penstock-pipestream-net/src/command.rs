@@ -159,7 +159,7 @@ pub(crate) enum Verdict {
     /// Receive it.
     Accepted {
         accepted: Accepted,
-        /// Number of attempts that have failed.
+        /// Number of attempts that were void: failed, or lost with their connection.
         number: u32,
         header: Arc<EntityHeader>,
         /// Fires when the session wants the stream stopped.

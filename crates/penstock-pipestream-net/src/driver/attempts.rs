@@ -93,7 +93,7 @@ impl Driver {
         }
         !layer2.settling.is_empty() && layer2.settling.contains_key(&key)
     }
-    /// Handle the end of an entity of ours. Return how often it had failed before, and the receiver's claim check.
+    /// Forget an entity of ours that is terminal; return the receiver's claim check.
     pub(super) fn forget_sent(&mut self, key: EntityKey) -> Option<u64> {
         let layer2 = &mut self.layer2;
         let claim = if layer2.deferred.is_empty() { None } else { layer2.deferred.remove(&key) };
@@ -113,8 +113,7 @@ impl Driver {
         }
         claim
     }
-    /// Handle the end of a received entity. Return how often it had failed before, its claim check, and its header if
-    /// that was kept.
+    /// Forget a received entity that is terminal; return its claim check, and its header if that was kept.
     pub(super) fn forget_received(
         &mut self,
         key: EntityKey,

@@ -112,7 +112,7 @@ impl Driver {
             commands.urge(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
         });
     }
-    /// Handle the commands about layer 2 that do not wait.
+    /// Pass on the answer to a question of the peer about a claim check.
     pub(super) fn answered_claim(
         &mut self,
         request: u64,

@@ -149,7 +149,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Handle an entity that may be received; return how many attempts at it have failed.
+    /// Handle an entity that may be received. Return how many attempts at it were void: failed, or lost with their
+    /// connection.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
         let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
         let layer2 = self.session.agreement().is_some_and(|agreement| agreement.layer == 2);

@@ -36,11 +36,13 @@ impl Opening {
 /// A session's place in a sink.
 ///
 /// ```text
-///  Absent: a handle takes what comes        Closed ── the session has its ID ──► Open
+///  Absent: a handle takes what comes        Closed ── the session has its ID, or has ended before ──► Open
+///    ▲                                        │
+///    └────────────── the sink refuses ────────┘
 /// ```
 #[derive(Debug)]
 pub(super) enum Place {
-    /// There is no sink.
+    /// There is no sink, or it has refused the session.
     Absent,
     /// It is opened once the session has its ID.
     Closed(Opening),

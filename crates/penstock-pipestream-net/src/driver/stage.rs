@@ -9,11 +9,15 @@ use penstock_pipestream::Reason;
 /// ```text
 ///               CAPABILITIES, and SESSION at layer 2              the sink has taken it
 ///  Negotiating ──────────────────────────────────────► Identified ─────────────────────► Open
-///       └───── another session has its ID ─────► Mute ◄── the sink cannot take it ──┘
+///       │                                                  │
+///       └─ another session has its ID ─────► Mute ◄────────┴─ the sink cannot take it
 /// ```
+///
+/// A session that ends while it is Negotiating has its line in the sink too; where the sink refuses, it is Mute.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The peer's capabilities, and its SESSION at layer 2, are due by `until`; `None`: they were late, and the session ends.
+    /// The peer's capabilities, and its SESSION at layer 2, are due by `until`. `None`: never, or they were late and the
+    /// session ends.
     Negotiating { until: Option<Instant> },
     /// The session has its ID; its place in the sink is opened next.
     Identified,
@@ -57,15 +61,15 @@ impl Stage {
     }
 }
 
-/// How long a driver goes on.
+/// How long a driver runs.
 ///
 /// ```text
-///            the server goes down                nothing is open
-///  Running ───────────────────────► Retiring ───────────────────► the session closes
-///     │                                │
-///     ├────────────────┬───────────────┘
-///     │                └─ the session has ended ────────────────► Ended: the peer, the sink and all waiters hear of it
-///     └─ its process ends, and its records are on disk ─────────► Leaving: the next process takes the session up
+///            the server goes down
+///  Running ───────────────────────► Retiring ── nothing is open: the session closes ──► Running
+///     └────────────────┬───────────────┘
+///                      ├─ the session has ended ───────► Ended: the peer, the sink and all waiters hear of it
+///                      │                                   ▲ the session has ended in the same round
+///                      └─ another process continues it ──► Leaving
 /// ```
 #[derive(Debug)]
 pub(super) enum Life {

@@ -98,8 +98,8 @@ impl Streams {
         Some(intake.window_with_held(self.held))
     }
 
-    /// End the wait of a held stream. Return its header if it may be received. `number` is how many attempts have
-    /// failed.
+    /// End the wait of a held stream. Return its header if it may be received. `number` is how many attempts were void:
+    /// failed, or lost with their connection.
     pub(super) fn release(&mut self, stream: u64, accepted: Accepted, number: u32) -> Option<Arc<EntityHeader>> {
         match self.slots.remove(&stream)? {
             Slot::Held { header, reply } => {

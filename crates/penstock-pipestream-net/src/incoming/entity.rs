@@ -30,7 +30,7 @@ pub struct IncomingEntity {
 pub(crate) struct Admitted {
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) accepted: Accepted,
-    /// Number of attempts that have failed.
+    /// Number of attempts that were void: failed, or lost with their connection.
     pub(crate) number: u32,
 }
 

@@ -176,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Return the owner sends an entity again: RETRYING.
+    /// Handle RETRYING: the owner sends an entity again.
     pub(super) fn handle_retrying(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {

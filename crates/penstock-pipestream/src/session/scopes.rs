@@ -58,7 +58,6 @@ struct Used {
     uses: u32,
     /// The position of the last use, or of the same ID in a later round that the sender had passed by then; `None`
     /// while it is in use.
-    /// while it is in use.
     released_at: Option<u64>,
 }
 

@@ -78,7 +78,6 @@ impl Limit {
 
 /// How many of them are in a session's records: those of the first version. The others count from 0 when a session is
 /// restored.
-/// is restored.
 const STORED: usize = 11;
 
 /// How often each limit was exceeded, in the order of [`Limit::ALL`].

@@ -52,7 +52,7 @@ impl HeldStreams {
 }
 
 impl Session {
-    /// Return the peer opened a unidirectional stream; its header is still to come.
+    /// Handle a unidirectional stream that the peer has opened; its header is still to come.
     pub fn handle_stream_opened(&mut self, _now: Now) -> Result<()> {
         if self.role == Role::Server && self.agreement.is_none() && self.state != State::Closed {
             let error = Error::from(Violation::EarlyStream);
@@ -69,7 +69,6 @@ impl Session {
 
     /// Handle an entity stream's header that is malformed, too large, or incomplete when the stream ends (decision 14),
     /// or too many headers that wait at the driver.
-    /// too many headers wait at the driver.
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
         if error.code() == ErrorCode::EntityTooLarge {
             self.counters.exceeded(Limit::Header, 1);
@@ -284,7 +283,6 @@ impl Session {
 
     /// Admit a further stream: another chunk of the same payload, or a violation of the rule of one stream (decision
     /// 14).
-    /// (decision 14).
     fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         let outcome = match (&mut entity.streams, header.chunk_info) {
@@ -423,7 +421,6 @@ impl Session {
 
     /// Return the open entity of a held stream. A stream that overtook its PENDING is dropped, and the owner's FAILED
     /// resolves the entity.
-    /// owner's FAILED resolves the entity.
     fn held_key(&mut self, stream: u64) -> Option<EntityKey> {
         let place = self
             .held

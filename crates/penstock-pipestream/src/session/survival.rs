@@ -166,7 +166,6 @@ impl Session {
     }
 
     /// Return whether a client has a new connection on which the server has not confirmed yet that the session resumes.
-    /// on.
     pub fn is_returning(&self) -> bool {
         matches!(self.survival.link, Link::Greeting { .. }) && self.state != State::Closed
     }
