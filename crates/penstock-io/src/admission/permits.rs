@@ -254,7 +254,7 @@ impl Drop for Permit {
     }
 }
 
-/// Return what the limits count as one address: whoever has one IPv6 address has all 2^64 of its /64.
+/// Return what the limits count as one address: a host that has one IPv6 address has all 2^64 of its /64.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,4 +1,4 @@
-//! TLS for every protocol: the identity of this end, and whom it trusts (decision 21).
+//! TLS for every protocol: the identity of this end, and the peers that it trusts (decision 21).
 //!
 //! TLS 1.3 only, unless an [`Offer`] allows 1.2 for old clients. A server shows a certificate from files or a
 //! development certificate that is made once and kept; a client trusts a CA file, the system's store or one pinned

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 /// How long the peer and the user may be silent.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// Within this time the peer says what it offers.
+    /// Time in which the peer must say what it offers, for the message: `Stage` has the deadline.
     pub(super) handshake: Duration,
     /// After so long a silence the session ends, if nothing is open.
     limit: Option<Duration>,

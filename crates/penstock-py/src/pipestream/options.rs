@@ -270,7 +270,7 @@ pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> I
     }
 }
 
-/// Return whom to trust: exactly one option must be set, because nothing turns verification off (decision 21).
+/// Return which peers to trust: exactly one option must be set, because nothing turns verification off (decision 21).
 pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> penstock_io::Result<Trust> {
     match (fingerprint, ca, system_ca) {
         (Some(fingerprint), None, false) => {

@@ -129,7 +129,7 @@ fn checksum(body: &[u8]) -> [u8; SUM] {
 struct Records<'a> {
     segment: &'a [u8],
     offset: usize,
-    /// Bytes whose checksum may still be taken in search of a record: what looks like thousands must not cost for ever.
+    /// Bytes whose checksum may still be taken in search of a record: what looks like thousands of records must not cost without end.
     budget: usize,
     /// The same, in search of a length with one wrong bit.
     bits: usize,
