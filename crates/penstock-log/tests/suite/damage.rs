@@ -257,9 +257,8 @@ fn a_folder_of_an_engine_whose_name_is_a_long_number_is_no_segment_that_was_give
     let disk = MemoryDisk::default();
     make_folder(&disk, folder()).unwrap();
     make_folder(&disk, &folder().join(format!("{:032}.damaged", 7))).unwrap();
-    let mut heard = Heard::default();
-    let mut log = Log::open(Arc::new(disk.clone()), folder(), FORMAT, &mut heard).unwrap();
+    let mut log = open(&disk).unwrap().0;
     assert_eq!(log.append(&[Numbered::new(1)]).unwrap().segment, 1);
     drop(log);
-    assert_eq!(Log::open(Arc::new(disk), folder(), FORMAT, &mut Heard::default()).unwrap().damaged(), 0);
+    assert_eq!(open(&disk).unwrap().0.damaged(), 0);
 }
