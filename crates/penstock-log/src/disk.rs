@@ -201,3 +201,8 @@ pub fn read(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
 pub(crate) fn read_start(file: &dyn DiskFile, most: usize) -> io::Result<Vec<u8>> {
     read_range(file, 0..file.length()?.min(most as u64))
 }
+
+/// Return whether an error says that the disk, or its owner's share of it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -61,7 +61,7 @@ mod replace;
 mod scan;
 
 pub use commit::{GROUP, GroupCommit, Writer};
-pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk, read, read_range};
+pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk, is_full, read, read_range};
 pub use error::{Error, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::{HEADER, repair_bit};

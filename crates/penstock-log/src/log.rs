@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::disk::is_full;
 use crate::frame::{Frame, HEAD, Head, LONGEST, Label, Length, TAIL, hash};
 use crate::header::Header;
 use crate::recovery::{self, Contents, Replay};
@@ -110,7 +111,12 @@ impl Log {
         };
         if is_earlier && opened.segments.values().next_back().is_some_and(|segment| segment.is_unsealed) {
             // No seal fits behind it: the header of the next one says where it ends.
-            opened.begin().map_err(|error| Error::file("cannot begin a segment in", folder, error))?;
+            match opened.begin() {
+                Err(error) if is_full(&error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "the next segment of the log cannot be begun yet");
+                }
+                begun => drop(begun.map_err(|error| Error::file("cannot begin a segment in", folder, error))?),
+            }
         }
         // Names that an earlier process has made or removed, and not synced.
         opened.disk.sync_folder(folder).map_err(|error| Error::file("cannot sync", folder, error))?;
@@ -220,16 +226,31 @@ impl Log {
         self.open = None;
     }
 
-    /// Remove segments: nothing in them counts any more. One that comes back after a crash counts no more than before.
+    /// Remove segments: nothing in them counts any more. One that the disk does not remove, or that comes back after a crash,
+    /// counts no more than before. An engine for which that is not so removes them one by one ([`Log::remove_one`]).
     pub fn remove(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
-            self.open = self.open.filter(|open| *open != number);
-            let Some(segment) = self.segments.remove(&number) else { continue };
-            self.bytes.fetch_sub(segment.length, Ordering::Relaxed);
-            let path = self.path(number);
-            if let Err(error) = self.disk.remove(&path) {
-                tracing::warn!(file = %path.display(), %error, "an old segment cannot be removed");
+            if let Err(error) = self.remove_one(number) {
+                tracing::warn!(file = %self.path(number).display(), %error, "an old segment cannot be removed");
+                self.forget(number);
             }
+        }
+    }
+
+    /// Remove a segment; it is durable that it has gone once the folder is synced. Where the disk does not remove it, it stays.
+    pub fn remove_one(&mut self, number: u64) -> io::Result<()> {
+        match self.disk.remove(&self.path(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.forget(number);
+        Ok(())
+    }
+
+    fn forget(&mut self, number: u64) {
+        self.open = self.open.filter(|open| *open != number);
+        if let Some(segment) = self.segments.remove(&number) {
+            self.bytes.fetch_sub(segment.length, Ordering::Relaxed);
         }
     }
 

@@ -6,13 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::{read, read_start};
+use crate::disk::{is_full, read, read_start};
 use crate::frame::{Frame, Framing, Head, Length};
 use crate::header::{Header, is_begun};
 use crate::log::{Format, Segment};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
+/// Digits of a segment's number in its name.
+const DIGITS: usize = 20;
 /// Behind the number of a segment that an operator has given up, and behind the name of one that is kept for being looked at.
 const DAMAGED: &str = ".damaged";
 
@@ -39,7 +41,7 @@ pub trait Replay {
     }
 
     /// Return how to read a whole segment whose header says nothing, where an earlier version may have written it. Is asked only
-    /// where the folder has no segment of this version.
+    /// where no segment of this version has a lower number.
     fn headless(&self, _number: u64, _segment: &[u8]) -> Option<Earlier> {
         None
     }
@@ -117,7 +119,7 @@ pub(crate) fn path(folder: &Path, number: u64, suffix: &str) -> PathBuf {
 
 /// Read all segments of a folder, oldest first.
 pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<Contents> {
-    let mut recovery = Recovery { disk, format, replay, contents: Contents::default() };
+    let mut recovery = Recovery { disk, format, replay, contents: Contents::default(), first: None };
     let names = disk.list(folder).map_err(|error| Error::file("cannot list", folder, error))?;
     let mut files = numbers(folder, &names, format.suffix);
     let given_up = numbers(folder, &names, DAMAGED);
@@ -129,6 +131,7 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &
     }
     let parts = files.into_iter().map(|(number, path)| recovery.part(number, path)).collect::<Result<Vec<_>>>()?;
     recovery.contents.log = recovery.log(&parts)?;
+    recovery.first = parts.iter().find(|part| part.start.header().is_some()).map(|part| part.number);
     recovery.contents.given_up = given_up.last_key_value().map_or(0, |(number, _)| *number);
     let ends: BTreeMap<u64, u64> =
         parts.iter().filter_map(|part| Some((part.number.checked_sub(1)?, part.start.before()?))).collect();
@@ -155,6 +158,8 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &
 fn numbers(folder: &Path, names: &[String], suffix: &str) -> BTreeMap<u64, PathBuf> {
     let number = |name: &String| {
         let digits = name.strip_suffix(suffix).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        // A longer name is no number of ours, though its value may be small: the name of an engine's own folder, for instance.
+        let digits = Some(digits).filter(|digits| digits.len() <= DIGITS)?;
         Some((digits.parse().ok()?, folder.join(name)))
     };
     names.iter().filter_map(number).collect()
@@ -190,6 +195,8 @@ struct Recovery<'a> {
     format: &'a Format,
     replay: &'a mut dyn Replay,
     contents: Contents,
+    /// The first segment whose header is of this version.
+    first: Option<u64>,
 }
 
 impl Recovery<'_> {
@@ -244,16 +251,16 @@ impl Recovery<'_> {
     }
 
     /// Read a segment. `end` is what the next one's header says of its length: what lies behind that was never acknowledged.
-    fn load(&self, part: Part, end: Option<u64>) -> Result<Loaded> {
+    fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
         let Part { number, path, file, start } = part;
         let mut bytes = read(&*file).map_err(|error| Error::file("cannot read", &path, error))?;
         let length = bytes.len() as u64;
-        if let Some(end) = end.filter(|end| *end < length) {
+        if let Some(end) = end_by_next.filter(|end| *end < length) {
             // What failed must not come back when the next segment has gone.
             cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         }
-        let missing = end.filter(|end| *end > length).map(|end| (length, end));
+        let missing = end_by_next.filter(|end| *end > length).map(|end| (length, end));
         let is_damaged = start.is_damaged();
         let frame = match start {
             Start::Earlier(earlier) => Err(earlier),
@@ -268,19 +275,22 @@ impl Recovery<'_> {
             Ok(frame) => (Some(frame), Box::new(frame)),
             Err(earlier) => (None, earlier.framing),
         };
-        let end = framing.end(&bytes);
-        if let Some(end) = end.filter(|end| *end < bytes.len()) {
+        let by_framing = framing.end(&bytes);
+        // Where the next header says where the segment ends, all before that was acknowledged: what does not end there is damaged.
+        let cuts = |end: &usize| end_by_next.is_none() && *end < bytes.len();
+        if let Some(end) = by_framing.filter(cuts) {
             cut_off(&path, end as u64, (bytes.len() - end) as u64);
             cut(&*file, end as u64).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(end);
         }
-        let is_ended = end.is_some();
+        let is_ended = by_framing.is_some() || end_by_next.is_some();
         Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
     }
 
-    /// Return how an earlier version reads a segment whose header says nothing. One of this version is not to be taken for it.
+    /// Return how an earlier version reads a segment whose header says nothing. One of this version is not to be taken for it: it
+    /// has a number above the first of this version.
     fn headless(&self, number: u64, bytes: &[u8]) -> Option<Earlier> {
-        self.contents.log.is_none().then(|| self.replay.headless(number, bytes)).flatten()
+        self.first.is_none_or(|first| number < first).then(|| self.replay.headless(number, bytes)).flatten()
     }
 
     /// Bring the end of the last segment into order: cut off a torn tail, and make the rest durable, with a seal behind it.
@@ -316,7 +326,7 @@ impl Recovery<'_> {
         // No seal of this version fits behind an earlier one's records.
         last.bytes.extend(last.frame.iter().flat_map(|frame| frame.encode(&seal)));
         match crate::replace(self.disk, &last.path, &last.bytes) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Err(error) if is_full(&error) => {
                 last.bytes.truncate(length);
                 tracing::warn!(file = %last.path.display(), %error, "the end of the log cannot be sealed");
                 return Ok(false);

@@ -251,3 +251,14 @@ fn what_breaks_behind_a_process_that_was_killed_is_damage_where_it_had_said_that
         assert_eq!((heard.numbers, heard.holes.len()), expected);
     }
 }
+
+#[test]
+fn a_folder_of_an_engine_whose_name_is_a_long_number_is_no_segment_that_was_given_up() {
+    let disk = MemoryDisk::default();
+    make_folder(&disk, folder()).unwrap();
+    make_folder(&disk, &folder().join(format!("{:032}.damaged", 7))).unwrap();
+    let mut log = open(&disk).unwrap().0;
+    assert_eq!(log.append(&[Numbered::new(1)]).unwrap().segment, 1);
+    drop(log);
+    assert_eq!(open(&disk).unwrap().0.damaged(), 0);
+}

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
 use penstock_io::DriverError as _;
-use penstock_log::{Disk, DiskFile, keep_aside, read, read_range, replace};
+use penstock_log::{Disk, DiskFile, is_full, keep_aside, read, read_range, replace};
 
 use super::earlier::convert;
 use super::folder::path_of;
@@ -243,6 +243,10 @@ pub(super) fn recover(
     };
     let index = match by_footer(&*file, length, header).map_err(failed)? {
         Some(entries) if lost_header.is_none() => {
+            if last {
+                // It may be in the system's memory alone, where its process was killed; the next segment says that it is there.
+                file.sync().map_err(failed)?;
+            }
             return Ok((Segment { header, entries, bytes: length, sealed: true }, 0));
         }
         index => index,
@@ -269,11 +273,16 @@ pub(super) fn recover(
 
 /// Puts a segment in the place of what was found. A disk that is full has room for a footer alone, where nothing else changes.
 fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], is_kept: bool) -> io::Result<()> {
-    let is_full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     match replace(disk, path, bytes) {
-        Err(error) if !is_kept && is_full(error.kind()) => {
+        Err(error) if !is_kept && is_full(&error) => {
             let file = disk.open(path)?;
-            file.append(&mut [IoSlice::new(footer)]).and_then(|()| file.sync())
+            let length = file.length()?;
+            let written = file.append(&mut [IoSlice::new(footer)]).and_then(|()| file.sync());
+            if written.is_err() {
+                // Half a footer is a torn tail to the next start, which would want room for a copy.
+                let _ = file.truncate(length).and_then(|()| file.sync());
+            }
+            written
         }
         written => written,
     }

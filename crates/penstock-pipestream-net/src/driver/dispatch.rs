@@ -110,6 +110,10 @@ impl Driver {
             Ok(None) => false,
             Err(error) => {
                 self.stage = Stage::Mute;
+                if let Some(durable) = &mut self.durable {
+                    // Of a session of an earlier process: the next start tries it again, with the list that is still open.
+                    durable.stays();
+                }
                 tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
                 let (code, message) = if let Error::Protocol(error) = &error {
                     (error.code(), error.message())

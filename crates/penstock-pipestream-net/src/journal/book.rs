@@ -48,7 +48,7 @@ struct Damage {
 struct Kept {
     /// Records since the last that stands for all before it.
     records: Vec<Place>,
-    /// Their bytes, and those of the first.
+    /// Bytes of their parts but those of labels, and of the snapshot that they begin with.
     bytes: u64,
     begun: u64,
     /// By the label: its part.
@@ -136,7 +136,9 @@ impl Book {
     /// Adds the parts of a record to what counts of its session.
     fn add(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
         let View { session, form, parts, .. } = record;
-        let (mut rest, mut at, mut has_others) = (parts, offset + HEAD as u64, false);
+        let (mut rest, mut at) = (parts, offset + HEAD as u64);
+        // Bytes of the parts that are no labels', and of those up to the first of the core, which is the snapshot.
+        let (mut others, mut snapshot) = (0, None);
         while !rest.is_empty() {
             let (kind, body, length) = first_part(rest)?;
             if kind == Kind::Label {
@@ -146,20 +148,23 @@ impl Book {
                 let before = self.sessions.get_mut(&session)?.labels.insert(key_of_label(&label), place);
                 before.into_iter().for_each(|before| self.release(before));
             } else {
-                has_others = true;
+                others += length as u64;
+                if kind == Kind::Core {
+                    snapshot.get_or_insert(others);
+                }
             }
             (rest, at) = (rest.get(length..)?, at + length as u64);
         }
-        if !has_others {
+        if others == 0 {
             return Some(());
         }
         let place = Place::new(segment, offset, HEAD + parts.len())?;
         self.claim(place);
         let kept = self.sessions.get_mut(&session)?;
         if form != Form::More {
-            (kept.bytes, kept.begun) = (0, place.length.into());
+            (kept.bytes, kept.begun) = (0, snapshot.unwrap_or(others));
         }
-        kept.bytes += u64::from(place.length);
+        kept.bytes += others;
         kept.records.push(place);
         Some(())
     }
@@ -318,9 +323,9 @@ impl Book {
         self.segments.values().map(|segment| segment.live).sum()
     }
 
-    /// Whether something was lost of a session that is still there.
-    pub(super) fn is_damaged(&self) -> bool {
-        self.sessions.values().any(|kept| kept.damage().is_some())
+    /// Return the lowest segment where something was lost of a session that is still there.
+    pub(super) fn oldest_damage(&self) -> Option<u64> {
+        self.sessions.values().filter_map(|kept| Some(kept.damage()?.segment)).min()
     }
 
     /// A record that says again what counts of a session in the segments below one.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use penstock_io::DriverError as _;
-use penstock_log::{Disk, FolderLock, Format, GroupCommit, Log, Writer};
+use penstock_log::{Disk, FolderLock, Format, GROUP, GroupCommit, Log, Writer};
 use penstock_pipestream::SessionId;
 use tokio::sync::oneshot;
 
@@ -22,6 +22,8 @@ const TIMES: u64 = 2;
 const BEYOND: u64 = 2;
 /// How many segments' bytes are said again at once, so that segments can go.
 const RESCUED: u64 = 4;
+/// Bytes that are appended at once, at most.
+const MOST: u64 = 1 << 31;
 
 /// The log, with what it holds.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Store {
     keeps_one: bool,
     /// The segment that was appended to when the log was last looked through for what can go.
     looked_at: Option<u64>,
+    /// How many bytes the log has when that is tried again, after the disk did not take it.
+    patience: u64,
     /// Sessions that have ended, of which the disk did not take that.
     owed: Vec<SessionId>,
 }
@@ -48,7 +52,7 @@ impl Store {
             log.segments().map(|(number, _)| number).filter(|number| *number < book.horizon()).collect();
         log.remove(stale);
         let (book, owed) = (Arc::new(Mutex::new(book)), Vec::new());
-        Ok(Self { disk, log, segment: format.segment, book, keeps_one, looked_at: None, owed })
+        Ok(Self { disk, log, segment: format.segment, book, keeps_one, looked_at: None, patience: 0, owed })
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -60,6 +64,13 @@ impl Store {
         if entries.is_empty() {
             return Ok(());
         }
+        // Beyond it a place in the segment has no number, which would be known only once the records count.
+        let length = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.length() as u64));
+        if length > MOST {
+            return Err(io::Error::other(format!(
+                "records of {length} bytes at once are too long: {MOST} are the most"
+            )));
+        }
         let appended = self.log.append(entries)?;
         let mut book = lock(&self.book);
         book.add_segment(appended.segment, &appended.file);
@@ -69,27 +80,50 @@ impl Store {
         Ok(())
     }
 
-    /// The only session has ended: removes all segments, the newest first, so that what a crash leaves is its beginning. This
-    /// takes no room on a disk that is full.
+    /// Remove all segments, because the only session has ended.
+    ///
+    /// Where there are several, a crash in the middle must not leave the session without its end: the log says that it is gone
+    /// before they go. A full disk does not take that, so there they go newest first, and what is left is the session's beginning.
+    fn end_only(&mut self) -> io::Result<()> {
+        let several = self.log.segments().nth(1).is_some();
+        let gone: Vec<_> = self.book().sessions().into_iter().map(Entry::gone).collect();
+        if several && self.append(&gone).is_ok() { self.remove_all(false) } else { self.remove_all(true) }
+    }
+
+    /// Remove all segments; nothing in them counts.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        let numbers: Vec<_> = self.log.segments().map(|(number, _)| number).collect();
-        for number in numbers.into_iter().rev() {
+        self.remove_all(true)
+    }
+
+    fn remove_all(&mut self, newest_first: bool) -> io::Result<()> {
+        // First, so that no place of a segment that has gone is looked up, whatever fails below.
+        self.book().clear();
+        let mut numbers: Vec<_> = self.log.segments().map(|(number, _)| number).collect();
+        if newest_first {
+            numbers.reverse();
+        }
+        for number in numbers {
             self.log.remove([number]);
             self.disk.sync_folder(self.log.folder())?;
         }
-        self.book().clear();
         Ok(())
+    }
+
+    /// Say of all records that they are durable: else a start takes the last one, where it is damaged, for a write that was cut.
+    pub(super) fn seal(&mut self) -> io::Result<()> {
+        self.log.seal()
     }
 
     /// Appends records, and what the disk did not take of sessions that have ended.
     pub(super) fn write(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         let ends = |entry: &Entry| self.keeps_one && entry.form == Form::Gone;
         if let Some(end) = entries.iter().rposition(ends) {
-            self.clear()?;
-            // What is said behind it is of the next session.
+            self.end_only()?;
+            // What is said after it is of the next session.
             entries.drain(..=end);
         }
-        entries.extend(self.owed.drain(..).map(Entry::gone));
+        // In front: a session that has begun since may have the ID of one that has ended.
+        entries.splice(..0, self.owed.drain(..).map(Entry::gone));
         let written = self.append(&entries);
         if written.is_err() {
             let gone = entries.iter().filter(|entry| entry.form == Form::Gone);
@@ -102,17 +136,35 @@ impl Store {
     /// others, where most of the log does not.
     pub(super) fn tidy(&mut self) {
         let open = self.log.open_segment();
-        let Some(number) = open.filter(|_| open != self.looked_at) else { return };
-        if let Err(error) = self.remove_oldest(number) {
+        let bytes = self.log.bytes().load(Ordering::Relaxed);
+        let Some(number) = open.filter(|_| open != self.looked_at && bytes >= self.patience) else { return };
+        self.patience = 0;
+        if let Err(error) = self.remove_dead(number).and_then(|()| self.remove_oldest(number)) {
+            self.patience = bytes.saturating_add(self.segment);
             tracing::warn!(folder = %self.log.folder().display(), %error, "the journal of sessions cannot be made shorter");
         }
         self.looked_at = self.log.open_segment();
     }
 
+    /// Remove the segments at the log's beginning of which nothing counts. This needs room for one short record.
+    fn remove_dead(&mut self, open: u64) -> io::Result<()> {
+        let dead: Vec<_> = {
+            let book = lock(&self.book);
+            let end = book.oldest_damage().map_or(open, |damaged| damaged.min(open));
+            let numbers = self.log.segments().map(|(number, _)| number);
+            numbers.take_while(|number| *number < end && book.live(*number) == 0).collect()
+        };
+        let Some(last) = dead.last() else { return Ok(()) };
+        self.append(&[Entry::horizon(last + 1)])?;
+        self.log.remove(dead);
+        Ok(())
+    }
+
+    /// Say again what counts of the oldest segments, where most of the log does not, and remove them.
     fn remove_oldest(&mut self, open: u64) -> io::Result<()> {
         let (horizon, victims) = {
             let book = lock(&self.book);
-            if book.is_damaged() {
+            if book.oldest_damage().is_some() {
                 return Ok(());
             }
             let most = book.all_live().saturating_mul(TIMES).saturating_add(BEYOND * self.segment);
@@ -129,11 +181,17 @@ impl Store {
             let Some(last) = victims.last() else { return Ok(()) };
             (last + 1, victims)
         };
-        let mut entries = Vec::new();
-        // One at a time: sessions that are busy ask the book, too.
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        // One at a time: sessions that are busy ask the book, too. Each record stands alone, so that a crash may come between.
         let sessions = self.book().sessions();
         for session in sessions {
-            entries.extend(self.book().rescue(session, horizon)?);
+            let rescued = self.book().rescue(session, horizon)?;
+            bytes += rescued.as_ref().map_or(0, Entry::length);
+            entries.extend(rescued);
+            if bytes >= GROUP {
+                self.append(&entries)?;
+                (entries, bytes) = (Vec::new(), 0);
+            }
         }
         self.append(&entries)?;
         // Only now, so that these stand for the segments, whichever of them a crash brings back.

@@ -100,7 +100,7 @@ impl ServerState {
             make_folder(&PrivateDisk, &aside).map_err(|error| Error::file("cannot make", &aside, error))?;
             let mut store = open_store(&aside, true)?;
             // A start that died may have left the same.
-            let written = store.clear().and_then(|()| store.append(&[entry]));
+            let written = store.clear().and_then(|()| store.append(&[entry])).and_then(|()| store.seal());
             written.map_err(|error| Error::file("cannot write to", &aside, error))
         };
         match copy() {
@@ -167,11 +167,13 @@ fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| SessionId::parse(name.to_str()?).ok());
         let Some(name) = name.filter(|_| path.is_dir()) else { continue };
-        let taken = if store.book().knows(name) { Ok(None) } else { read_folder(&path, name) };
+        // What the folder has takes the place of what the log has lost.
+        let is_whole = store.book().knows(name) && store.book().check(Some(name)).is_ok();
+        let taken = if is_whole { Ok(None) } else { read_folder(&path, name) };
         match taken {
             Ok(taken) => {
                 let failed = |error| Error::file("cannot take the session of", &path, error);
-                store.append(taken.as_slice()).map_err(failed)?;
+                store.append(taken.as_slice()).and_then(|()| store.seal()).map_err(failed)?;
                 fs::remove_dir_all(&path).map_err(failed)?;
             }
             Err(error) => {
@@ -190,15 +192,23 @@ fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
 /// What a folder holds of a session; `None` where it had not begun.
 fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
     let failed = |error: io::Error| Error::file("cannot read", folder, error);
+    let is_its_own = |entry: &Entry| entry.session == session;
     if let Some(entry) = earlier::read(folder).map_err(failed)? {
-        return Ok(Some(entry));
+        return Some(entry).filter(is_its_own).map(Some).ok_or_else(|| another(folder));
     }
     let store = open_store(folder, true)?;
     let book = store.book();
     if book.is_empty() {
         return book.check(None).map(|()| None).map_err(failed);
     }
+    if !book.knows(session) {
+        return Err(another(folder));
+    }
     book.check(Some(session)).and_then(|()| book.copy(session)).map(Some).map_err(failed)
+}
+
+fn another(folder: &Path) -> Error {
+    Error::content(format!("{} has another session than its name says", folder.display()))
 }
 
 fn restore(role: Role, config: &SessionConfig, found: &Found, whole: impl Fn(EntityKey) -> bool) -> Result<Session> {
@@ -217,10 +227,12 @@ impl ClientState {
         if store.book().is_empty() {
             store.book().check(None).map_err(failed)?;
             let taken = earlier::read(folder).map_err(failed)?;
-            store.append(taken.as_slice()).map_err(failed)?;
+            store.append(taken.as_slice()).and_then(|()| store.seal()).map_err(failed)?;
         }
-        earlier::remove(folder).and_then(|()| PrivateDisk.sync_folder(folder)).map_err(failed)?;
         let session = store.book().sessions().pop();
+        // What the log has lost may be there still.
+        store.book().check(session).map_err(failed)?;
+        earlier::remove(folder).and_then(|()| PrivateDisk.sync_folder(folder)).map_err(failed)?;
         let keeper = Keeper::start(store, Some(lock))?;
         let found = session.map(|session| find(&keeper, session)).transpose().map_err(failed)?;
         let session = match found {

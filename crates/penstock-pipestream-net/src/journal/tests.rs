@@ -237,6 +237,45 @@ fn sessions_that_a_full_disk_does_not_take_end_and_do_not_come_back() {
     }
 }
 
+#[test]
+fn an_end_that_the_disk_did_not_take_does_not_end_the_next_session_of_that_id() {
+    let disk = MemoryDisk::default();
+    let mut store = open(&disk);
+    store.write(vec![Told::default().tell(1, Form::New, 1, true)]).unwrap();
+    disk.fail(disk.calls(), Fault::Full, 100);
+    store.write(vec![Entry::gone(owner(1).session)]).unwrap_err();
+    disk.heal();
+    let mut told = Told::default();
+    store.write(vec![told.tell(1, Form::New, 2, false)]).unwrap();
+    assert_eq!(found(&store, 1).as_ref(), Some(&told));
+    drop(store);
+    assert_eq!(found(&open(&disk.crash(1)), 1), Some(told));
+}
+
+#[test]
+fn a_session_whose_records_were_said_again_is_still_due_for_a_snapshot() {
+    let disk = MemoryDisk::default();
+    let mut store = open(&disk);
+    let session = owner(1).session;
+    let long = |form, length: usize| {
+        let mut parts = Vec::new();
+        if form == Form::New {
+            put(Kind::Begin, &owner(1).encode(), &mut parts);
+        }
+        put(Kind::Core, &vec![7; length], &mut parts);
+        Entry::new(session, form, 0, parts)
+    };
+    store.write(vec![long(Form::New, 100)]).unwrap();
+    assert!(!store.book().is_long(session));
+    store.write(vec![long(Form::More, 1 << 19)]).unwrap();
+    assert!(store.book().is_long(session));
+    let again = store.book().rescue(session, u64::MAX).unwrap();
+    store.write(again.into_iter().collect()).unwrap();
+    assert!(store.book().is_long(session));
+    drop(store);
+    assert!(open(&disk).book().is_long(session));
+}
+
 fn on_disk(folder: &Path, keeps_one: bool) -> Store {
     Store::open(Arc::new(PrivateDisk), folder, FORMAT, keeps_one).unwrap()
 }

@@ -5,6 +5,7 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ const fn format(segment: u64) -> Format {
 pub(super) struct Folder {
     disk: Arc<dyn Disk>,
     log: Log,
+    /// Segments that are to go, oldest first. None goes before the one in front of it: it may say that the tasks of that are over.
+    gone: VecDeque<u64>,
     /// Held as long as the journal is written.
     _guard: FolderLock,
 }
@@ -63,7 +66,7 @@ impl Folder {
         if queue.tasks() > 0 {
             tracing::info!(tasks = queue.tasks(), dead = queue.dead(), "tasks came back from the journal");
         }
-        Ok((Self { disk, log, _guard: guard }, queue))
+        Ok((Self { disk, log, gone: VecDeque::new(), _guard: guard }, queue))
     }
 
     /// Append records durably; return the number of their segment.
@@ -76,12 +79,18 @@ impl Folder {
         Ok(segment)
     }
 
-    /// Remove the oldest segment.
+    /// Remove the oldest segment, after those before it that the disk did not remove.
     fn remove(&mut self, segment: u64) {
-        // What was removed before must not come back after this one has gone, where it says that the tasks of that are over. A
-        // failure is the disk's, which will say so again.
-        let _ = self.disk.sync_folder(self.log.folder());
-        self.log.remove([segment]);
+        self.gone.push_back(segment);
+        while let Some(oldest) = self.gone.front() {
+            // The one before must not come back after this one has gone.
+            let removed = self.disk.sync_folder(self.log.folder()).and_then(|()| self.log.remove_one(*oldest));
+            if let Err(error) = removed {
+                tracing::warn!(segment = *oldest, %error, "an old segment of the journal cannot be removed yet");
+                return;
+            }
+            self.gone.pop_front();
+        }
     }
 
     /// Start the thread that writes what the queue has to write, until it is closed. A thread of its own: with the disk's time
