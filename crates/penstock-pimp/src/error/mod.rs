@@ -68,7 +68,7 @@ pub enum Error {
     /// The sender said that the job failed.
     #[error("the sender failed: {reason}")]
     Failed {
-        /// What the sender said.
+        /// Message of the sender.
         reason: String,
     },
     /// The consumer has cancelled the job.
@@ -208,13 +208,13 @@ pub enum Corrupt {
     /// It is not gzip.
     #[error("no gzip: {reason}")]
     Gzip {
-        /// What the decompressor said.
+        /// Message of the decompressor.
         reason: String,
     },
     /// It ends within gzip.
     #[error("the gzip breaks off: {reason}")]
     GzipEnd {
-        /// What the decompressor said.
+        /// Message of the decompressor.
         reason: String,
     },
     /// It has another length.
@@ -242,30 +242,30 @@ pub enum Unwritable {
     /// A compressed payload.
     #[error("gzip: {reason}")]
     Gzip {
-        /// What the compressor said.
+        /// Message of the compressor.
         reason: String,
     },
     /// A chunk.
     #[error("a chunk cannot be written: {reason}")]
     Chunk {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
     /// The value of chunk 0.
     #[error("the metadata cannot be written: {reason}")]
     Metadata {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
     /// A job's record.
     #[error("a job cannot be written: {reason}")]
     Job {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
 }
 
-/// What the caller did wrong.
+/// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -304,7 +304,7 @@ pub enum Misuse {
     /// `meta` is not JSON.
     #[error("meta is no JSON: {reason}")]
     Meta {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// `meta` is JSON, but not an object.

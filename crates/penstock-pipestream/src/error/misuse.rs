@@ -4,7 +4,7 @@ use crate::pseudonym::MIN_KEY;
 use crate::session::MAX_LABEL;
 use crate::status::Status;
 
-/// What the caller did wrong; nothing was sent.
+/// Mistakes of the caller; nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {

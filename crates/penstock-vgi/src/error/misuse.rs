@@ -1,6 +1,6 @@
 use crate::shm_layout::HEADER;
 
-/// What the caller did wrong.
+/// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
