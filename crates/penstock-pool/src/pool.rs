@@ -141,7 +141,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Return a block's content: as many bytes as were asked for.
+    /// Return a block's content: as many bytes as were requested.
     ///
     /// Fails where the handle is not that of an allocated block.
     #[inline]

@@ -54,7 +54,7 @@ pub enum Error {
     /// A buffer's answer is longer than any valid one.
     #[error("{url}: an answer of more than {limit} bytes")]
     AnswerLength {
-        /// Where the answer came from.
+        /// Source of the answer.
         url: String,
         /// The most bytes that an answer may have.
         limit: usize,
@@ -65,7 +65,7 @@ pub enum Error {
     /// The buffer refused a request.
     #[error(transparent)]
     Rejected(Box<Rejection>),
-    /// The sender said that the job failed.
+    /// The sender reported that the job failed.
     #[error("the sender failed: {reason}")]
     Failed {
         /// Message of the sender.
@@ -95,12 +95,12 @@ pub enum Conflict {
     /// A job has two final chunks.
     #[error("chunks {first} and {second} are both done")]
     TwoEnds {
-        /// The one that came first.
+        /// The one that arrived first.
         first: u32,
         /// The other one.
         second: u32,
     },
-    /// A chunk comes after the final one.
+    /// A chunk follows the final one.
     #[error("chunk {index} is above chunk {done}, which is done")]
     BehindEnd {
         /// The chunk.
@@ -165,12 +165,12 @@ pub enum Stalled {
         /// Why the last attempt failed.
         trouble: Trouble,
     },
-    /// No chunk came.
+    /// No chunk arrived.
     #[error("no new chunk within {} ms: {}{}", .timeout.as_millis(), Last(*.last), Behind(.trouble))]
     Poll {
-        /// How long no chunk came.
+        /// How long no chunk arrived.
         timeout: Duration,
-        /// The last chunk that came.
+        /// The last chunk that arrived.
         last: Option<u32>,
         /// Why the last poll failed, if it did.
         trouble: Option<Trouble>,
@@ -222,7 +222,7 @@ pub enum Corrupt {
     Length {
         /// The length stated in the metadata.
         expected: u64,
-        /// How many bytes came.
+        /// How many bytes arrived.
         actual: u64,
     },
     /// It has another checksum.
@@ -230,7 +230,7 @@ pub enum Corrupt {
     Digest {
         /// The actual checksum.
         expected: Box<Digest>,
-        /// The checksum of what came.
+        /// The checksum of the bytes that arrived.
         actual: Box<Digest>,
     },
 }

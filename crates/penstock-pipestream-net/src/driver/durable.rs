@@ -72,12 +72,12 @@ impl Durable {
         self.journal.note_ended(key, resolution);
     }
 
-    /// An entity is to be sent; whether its payload is yet to be brought.
+    /// Mark an entity as to be sent; return whether its payload is still to be provided.
     pub(super) fn wants(&mut self, key: EntityKey) -> bool {
         self.unattached.get_mut(&key).map(|unattached| *unattached = Unattached::Wanted).is_some()
     }
 
-    /// An attempt has failed; whether its payload is yet to be brought.
+    /// Record that an attempt has failed; return whether its payload is still to be provided.
     pub(super) fn failed(&mut self, key: EntityKey, failures: u32, reason: &Reason) -> bool {
         let failed = || Unattached::Failed(failures, reason.clone());
         self.unattached.get_mut(&key).map(|unattached| *unattached = failed()).is_some()

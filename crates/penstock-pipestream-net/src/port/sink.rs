@@ -174,7 +174,7 @@ pub trait SessionControl: fmt::Debug + Send + Sync {
 /// Notifications from a driver to a sink.
 #[derive(Debug)]
 pub enum SinkEvent {
-    /// An attempt to bring an entity may be received.
+    /// An attempt to send an entity may be received.
     Admitted {
         /// The attempt.
         attempt: Attempt,

@@ -155,7 +155,7 @@ pub enum Misuse {
     /// Bytes that are not a header.
     #[error("what comes after a header is payload")]
     Payload,
-    /// A depth that no STATUS can say.
+    /// A depth that no STATUS can express.
     #[error("depth {0} is above {MAX_DEPTH}")]
     StatusDepth(u8),
     /// A token that no frame can hold.

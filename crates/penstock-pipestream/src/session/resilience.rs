@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!              fail(), a time-out: FAILED           owner's RETRYING
-//!  receiving ─────────────────────────► set aside ───────────────────► announced, as at first
+//!  receiving ─────────────────────────► deferred ────────────────────► announced, as at first
 //!      │ ▲                                  └─ time-out ─► ABANDONED, SKIPPED or DEFERRED
 //!      │ └── RESUME with its token: PROCESSING
 //!      └─yield_entity(): YIELDED─► waiting, which ends by complete(), fail(), defer(), skip() too

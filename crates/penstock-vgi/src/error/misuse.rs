@@ -46,13 +46,13 @@ pub enum Misuse {
     /// Columns of other types or lengths than the schema's.
     #[error("a batch that does not fit its schema: {reason}")]
     BatchSchema {
-        /// What Arrow said.
+        /// Message of Arrow.
         reason: String,
     },
     /// A batch that Arrow cannot encode.
     #[error("a batch that cannot be written: {reason}")]
     Batch {
-        /// What Arrow said.
+        /// Message of Arrow.
         reason: String,
     },
     /// A dialect that is not known.
