@@ -368,8 +368,7 @@ impl Session {
     }
 
     /// Defer a received entity for good under a claim check: STATUS DEFERRED, which is terminal. The claim check must
-    /// be stored before. Return whether the entity was still open; if not, the caller must void the
-    /// claim check.
+    /// be stored before. Return whether the entity was still open; if not, the caller must void the claim check.
     ///
     /// # Errors
     ///
