@@ -10,7 +10,7 @@ pub enum FailureKind {
     Broken,
     /// A limit on bytes, ratio or number of children was exceeded.
     Limit,
-    /// The part is a container whose children would lie deeper than allowed.
+    /// The part is a container whose children would be nested deeper than allowed.
     TooDeep,
     /// The part is the same container as one that contains it.
     Cycle,

@@ -37,7 +37,7 @@ pub(crate) struct Opened {
     pub(crate) payload: Option<Payload>,
 }
 
-/// What is known about a part before it is opened.
+/// Known properties of a part before it is opened.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     pub(crate) hint: &'a Hint,

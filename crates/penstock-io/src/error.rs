@@ -13,7 +13,7 @@ pub enum Error {
     Io {
         /// What was tried, with the name of the file or the address.
         context: String,
-        /// What the system or a library said.
+        /// Message of the system or a library.
         source: Arc<dyn StdError + Send + Sync>,
     },
     /// A certificate, a key or the handshake.

@@ -48,7 +48,7 @@ pub enum Malformed {
     /// The content of a compressed frame is not zlib.
     #[error("a compressed frame is not zlib: {reason}")]
     Zlib {
-        /// What zlib said.
+        /// Message of zlib.
         reason: String,
     },
     /// A compressed frame ends before its zlib stream does.
@@ -103,7 +103,7 @@ pub enum Violation {
     },
 }
 
-/// What took too long.
+/// Operation that took too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Deadline {
@@ -124,7 +124,7 @@ pub enum Deadline {
     },
 }
 
-/// What the caller did wrong.
+/// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {

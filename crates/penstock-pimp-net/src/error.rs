@@ -1,6 +1,6 @@
 use penstock_wire::ErrorKind;
 
-/// What can go wrong in this driver.
+/// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.

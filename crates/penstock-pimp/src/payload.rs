@@ -22,7 +22,7 @@ const STEP: usize = 4 << 10;
 /// Decodes the values of chunks from 1 on into the payload, in order.
 pub struct Decoder {
     encoding: ContentEncoding,
-    // The first characters of a group of four whose rest comes with the next value.
+    // The first characters of a group of four whose rest is in the next value.
     carry: Vec<u8>,
     gzip: Option<MultiGzDecoder<Vec<u8>>>,
     hasher: Sha256,

@@ -74,9 +74,9 @@ impl StatusBody {
 /// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal<'a> {
-    /// What is wrong, for people.
+    /// Description of the error, for people.
     pub error: Cow<'a, str>,
-    /// What is wrong, for programs.
+    /// Code of the error, for programs.
     pub code: &'static str,
     /// EXPIRED, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -53,7 +53,7 @@ fn refusal(error: &Error) -> (u16, Vec<u8>) {
     (error.code().status().expect("an answer of a buffer"), body)
 }
 
-/// What the consumer received, and how it ended.
+/// The bytes that the consumer received, and how it ended.
 struct Received {
     bytes: Vec<u8>,
     result: Result<(), Error>,

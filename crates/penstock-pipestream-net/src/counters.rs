@@ -102,7 +102,7 @@ impl Gauges {
     }
 }
 
-/// What the journal of sessions counts.
+/// Counters of the journal of sessions.
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounters {
     pub(crate) restored: AtomicU64,
@@ -242,7 +242,7 @@ impl Counters {
 pub struct CounterSnapshot {
     /// Connections whose handshake was begun.
     pub connections_total: u64,
-    /// Those that are open now.
+    /// Number of those that are open now.
     pub connections_open: u64,
     /// Connections refused because of a limit.
     pub refused: u64,

@@ -21,7 +21,7 @@ pub enum Error {
     Closed(Reason),
 }
 
-/// What this driver returns.
+/// Result of this driver.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -18,7 +18,7 @@ use crate::link::Link;
 
 /// Duration of silence after which the system is asked.
 const QUIET: Duration = Duration::from_secs(1);
-/// A refusal is there by then.
+/// A refusal has arrived by then.
 const ANSWER: Duration = Duration::from_millis(50);
 /// Not a packet of QUIC: its fixed bit is not set, so a QUIC receiver discards it (RFC 9000, section 17.2).
 const NOTHING: [u8; 1] = [0];

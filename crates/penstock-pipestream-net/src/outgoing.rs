@@ -21,7 +21,7 @@ use crate::transport::quic_code;
 /// Credit that the smallest entity counts for, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
 
-/// An announced entity on its way.
+/// An announced entity that is being sent.
 pub(crate) struct Outgoing {
     pub(crate) ticket: Ticket,
     pub(crate) header: EntityHeader,

@@ -82,7 +82,7 @@ struct Prefix {
     child_scope: u16,
 }
 
-/// What is known from a header whose metadata cannot be read.
+/// Known properties of a header whose metadata cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outside {
     pub(crate) dehydrated: bool,

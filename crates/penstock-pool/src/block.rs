@@ -69,7 +69,7 @@ impl fmt::Debug for Block {
 pub(crate) struct Header {
     /// The allocation's stamp; while the block is free, the stamp before the pool's first one.
     pub(crate) stamp: u64,
-    /// Bytes that were asked for.
+    /// Number of bytes requested.
     pub(crate) length: u32,
     /// While the block is free, the slab's next free block; otherwise its class.
     pub(crate) link: u32,

@@ -9,7 +9,7 @@ pub enum ConfigError {
     Class(usize),
     /// The pool has no room for a slab, or is beyond 64 GiB.
     Pool {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         bytes: usize,
         /// The smallest size that holds a slab of these classes.
         least: usize,
@@ -37,7 +37,7 @@ impl std::error::Error for ConfigError {}
 pub enum AllocError {
     /// More bytes than the largest size class has.
     TooLarge {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         bytes: usize,
         /// The largest class.
         largest: usize,

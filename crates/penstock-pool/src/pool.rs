@@ -42,7 +42,7 @@ pub struct Pool {
     stamp: u64,
 }
 
-/// What a pool holds at a moment.
+/// State of a pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
     /// The sum of the class sizes of all allocated blocks.
@@ -57,7 +57,7 @@ pub struct Stats {
     pub classes: Vec<ClassStats>,
 }
 
-/// What a size class holds at a moment.
+/// State of a size class at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassStats {
     /// Bytes of a block.
@@ -141,7 +141,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Return a block's content: as many bytes as were asked for.
+    /// Return a block's content: as many bytes as were requested.
     ///
     /// Fails where the handle is not that of an allocated block.
     #[inline]

@@ -46,7 +46,7 @@ impl Conditions {
     };
 }
 
-/// What comes out of a link.
+/// The output of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// The next bytes of a stream.

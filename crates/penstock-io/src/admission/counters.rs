@@ -43,7 +43,7 @@ impl Counters {
         self.refused() + read(&self.late)
     }
 
-    /// Count a handshake or a first byte that came too late.
+    /// Count a handshake or a first byte that arrived too late.
     pub fn late(&self) {
         count(&self.late);
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes.
+//! The checks that the fuzz targets in `/fuzz` run on arbitrary bytes.
 //!
 //! The first byte of the input determines how the rest is cut into pieces, so that the fuzzer also finds cuts.
 

@@ -29,7 +29,7 @@ pub enum Code {
     Failed,
     /// The consumer has cancelled the job.
     Cancelled,
-    /// Nothing new came for `stallTimeoutMs`.
+    /// Nothing new arrived for `stallTimeoutMs`.
     Stalled,
     /// The payload is not what its metadata or its checksum says.
     Corrupt,

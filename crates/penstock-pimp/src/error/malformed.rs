@@ -3,7 +3,7 @@ use std::str::Utf8Error;
 use crate::id::JobId;
 use crate::validate::KEY;
 
-/// What is malformed. A buffer answers such a request with 400.
+/// Malformed inputs. A buffer answers such a request with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -16,7 +16,7 @@ pub enum Malformed {
     /// The value of chunk 0.
     #[error("chunk 0 is no metadata: {reason}")]
     Metadata {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// The content type in chunk 0.
@@ -28,7 +28,7 @@ pub enum Malformed {
     /// A consumer's position.
     #[error("no position in a job: {reason}")]
     Position {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// A position in another job.
@@ -51,7 +51,7 @@ pub enum Malformed {
     /// The fields of a body.
     #[error("the body: {reason}")]
     Body {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// A body that ended early.
@@ -63,7 +63,7 @@ pub enum Malformed {
     /// An envelope by itself.
     #[error("no envelope: {reason}")]
     Envelope {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// An index.
@@ -147,13 +147,13 @@ pub enum Malformed {
     /// A job's record in a store.
     #[error("no record of a job: {reason}")]
     Job {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// A buffer's status of a job.
     #[error("the buffer's status is none: {reason}")]
     Status {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
 }

@@ -54,7 +54,7 @@ pub enum Error {
     /// A buffer's answer is longer than any valid one.
     #[error("{url}: an answer of more than {limit} bytes")]
     AnswerLength {
-        /// Where the answer came from.
+        /// Source of the answer.
         url: String,
         /// The most bytes that an answer may have.
         limit: usize,
@@ -65,10 +65,10 @@ pub enum Error {
     /// The buffer refused a request.
     #[error(transparent)]
     Rejected(Box<Rejection>),
-    /// The sender said that the job failed.
+    /// The sender reported that the job failed.
     #[error("the sender failed: {reason}")]
     Failed {
-        /// What the sender said.
+        /// Message of the sender.
         reason: String,
     },
     /// The consumer has cancelled the job.
@@ -95,12 +95,12 @@ pub enum Conflict {
     /// A job has two final chunks.
     #[error("chunks {first} and {second} are both done")]
     TwoEnds {
-        /// The one that came first.
+        /// The one that arrived first.
         first: u32,
         /// The other one.
         second: u32,
     },
-    /// A chunk comes after the final one.
+    /// A chunk follows the final one.
     #[error("chunk {index} is above chunk {done}, which is done")]
     BehindEnd {
         /// The chunk.
@@ -165,12 +165,12 @@ pub enum Stalled {
         /// Why the last attempt failed.
         trouble: Trouble,
     },
-    /// No chunk came.
+    /// No chunk arrived.
     #[error("no new chunk within {} ms: {}{}", .timeout.as_millis(), Last(*.last), Behind(.trouble))]
     Poll {
-        /// How long no chunk came.
+        /// How long no chunk arrived.
         timeout: Duration,
-        /// The last chunk that came.
+        /// The last chunk that arrived.
         last: Option<u32>,
         /// Why the last poll failed, if it did.
         trouble: Option<Trouble>,
@@ -208,13 +208,13 @@ pub enum Corrupt {
     /// It is not gzip.
     #[error("no gzip: {reason}")]
     Gzip {
-        /// What the decompressor said.
+        /// Message of the decompressor.
         reason: String,
     },
     /// It ends within gzip.
     #[error("the gzip breaks off: {reason}")]
     GzipEnd {
-        /// What the decompressor said.
+        /// Message of the decompressor.
         reason: String,
     },
     /// It has another length.
@@ -222,7 +222,7 @@ pub enum Corrupt {
     Length {
         /// The length stated in the metadata.
         expected: u64,
-        /// How many bytes came.
+        /// How many bytes arrived.
         actual: u64,
     },
     /// It has another checksum.
@@ -230,7 +230,7 @@ pub enum Corrupt {
     Digest {
         /// The actual checksum.
         expected: Box<Digest>,
-        /// The checksum of what came.
+        /// The checksum of the bytes that arrived.
         actual: Box<Digest>,
     },
 }
@@ -242,30 +242,30 @@ pub enum Unwritable {
     /// A compressed payload.
     #[error("gzip: {reason}")]
     Gzip {
-        /// What the compressor said.
+        /// Message of the compressor.
         reason: String,
     },
     /// A chunk.
     #[error("a chunk cannot be written: {reason}")]
     Chunk {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
     /// The value of chunk 0.
     #[error("the metadata cannot be written: {reason}")]
     Metadata {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
     /// A job's record.
     #[error("a job cannot be written: {reason}")]
     Job {
-        /// What the writer of JSON said.
+        /// Message of the JSON serializer.
         reason: String,
     },
 }
 
-/// What the caller did wrong.
+/// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -304,7 +304,7 @@ pub enum Misuse {
     /// `meta` is not JSON.
     #[error("meta is no JSON: {reason}")]
     Meta {
-        /// What the reader of JSON said.
+        /// Message of the JSON parser.
         reason: String,
     },
     /// `meta` is JSON, but not an object.

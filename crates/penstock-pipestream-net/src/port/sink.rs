@@ -39,7 +39,7 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     fn note_settled(&self, rows: &[ClaimRow]) -> io::Result<()> {
         let _ = rows;
         Ok(())
@@ -54,7 +54,7 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the page.
+    /// Errors of the page.
     fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
         let _ = page;
         Ok(())
@@ -68,7 +68,7 @@ pub trait SessionRecovery {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     fn find(&self, id: &str, place: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>>;
 }
 
@@ -87,7 +87,7 @@ pub trait RecoveredSession: fmt::Debug + Send {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     fn close_list(&mut self) -> io::Result<()>;
 
     /// Open the session's place again.
@@ -130,7 +130,7 @@ pub trait SinkSession: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// Errors of the disk.
     fn spool(&self, attempt: Attempt) -> io::Result<Spool>;
 
     /// Return the name of the session's place, if the next process can find it by that.
@@ -174,7 +174,7 @@ pub trait SessionControl: fmt::Debug + Send + Sync {
 /// Notifications from a driver to a sink.
 #[derive(Debug)]
 pub enum SinkEvent {
-    /// An attempt to bring an entity may be received.
+    /// An attempt to send an entity may be received.
     Admitted {
         /// The attempt.
         attempt: Attempt,

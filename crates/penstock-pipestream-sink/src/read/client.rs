@@ -167,7 +167,7 @@ impl RemoteSink {
     }
 }
 
-/// An answer on its way.
+/// An answer that is being received.
 struct Answer {
     stream: RecvStream,
     address: SocketAddr,

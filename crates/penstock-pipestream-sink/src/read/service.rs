@@ -57,7 +57,7 @@ impl ReadOptions {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub fn service(self, claims: Arc<dyn ClaimChecks>) -> Result<Arc<dyn PortService>> {
         let Self { key, store, patience, certificates } = self;
         let journal = Journal::new(store)?;

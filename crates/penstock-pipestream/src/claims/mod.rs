@@ -240,7 +240,7 @@ impl ClaimBook {
     ///
     /// # Errors
     ///
-    /// Those of [`redeem`](Self::redeem).
+    /// Errors of [`redeem`](Self::redeem).
     pub fn check_redeem(&self, now: Now, id: u64, session: SessionId) -> Result<()> {
         let known = self.claims.get(&id).filter(|claim| claim.session == session);
         let Some(claim) = known else { return Err(Violation::UnknownClaim { id }.into()) };

@@ -1,6 +1,6 @@
 use crate::pipe_doc::{MAX_ENTRY, MAX_SCOPES, MAX_TEXT};
 
-/// What is wrong with an entity's PipeDoc.
+/// Errors in an entity's PipeDoc.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {

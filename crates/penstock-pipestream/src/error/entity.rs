@@ -69,7 +69,7 @@ pub enum EntityError {
     /// More payload than the header states.
     #[error("the payload has {seen} bytes or more, its header says {length}")]
     PayloadOverrun {
-        /// Bytes that came.
+        /// Bytes that arrived.
         seen: u64,
         /// Bytes that it has.
         length: u64,
@@ -77,7 +77,7 @@ pub enum EntityError {
     /// Less payload than the header states.
     #[error("the payload has {seen} bytes, its header says {length}")]
     PayloadLength {
-        /// Bytes that came.
+        /// Bytes that arrived.
         seen: u64,
         /// Bytes that it has.
         length: u64,

@@ -206,7 +206,7 @@ pub enum LimitError {
     KeyDerivation,
 }
 
-/// What took too long.
+/// Operation that took too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Deadline {

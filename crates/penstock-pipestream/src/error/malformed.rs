@@ -3,7 +3,7 @@ use penstock_wire::Truncated;
 use super::{ErrorCode, StreamEnd};
 use crate::status::Status;
 
-/// What cannot be parsed.
+/// Inputs that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -86,7 +86,7 @@ pub enum Malformed {
     },
 }
 
-/// What is wrong with a URI.
+/// Errors in a URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
@@ -134,7 +134,7 @@ pub enum UriError {
     EntityId,
 }
 
-/// What is wrong with a stored record of claim checks.
+/// Errors in a stored record of claim checks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimRecordError {

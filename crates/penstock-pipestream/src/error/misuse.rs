@@ -4,7 +4,7 @@ use crate::pseudonym::MIN_KEY;
 use crate::session::MAX_LABEL;
 use crate::status::Status;
 
-/// What the caller did wrong; nothing was sent.
+/// Mistakes of the caller; nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -155,7 +155,7 @@ pub enum Misuse {
     /// Bytes that are not a header.
     #[error("what comes after a header is payload")]
     Payload,
-    /// A depth that no STATUS can say.
+    /// A depth that no STATUS can express.
     #[error("depth {0} is above {MAX_DEPTH}")]
     StatusDepth(u8),
     /// A token that no frame can hold.

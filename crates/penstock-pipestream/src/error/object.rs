@@ -1,6 +1,6 @@
 use super::ErrorCode;
 
-/// What is wrong with the object behind a reference.
+/// Errors in the object that a reference names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {

@@ -1,6 +1,6 @@
 use crate::reference::{LONGEST_WRAPPED, MAX_KEY, SHORTEST_WRAPPED};
 
-/// What is wrong with a reference to an external object (section 10.9).
+/// Errors in a reference to an external object (section 10.9).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {

@@ -345,7 +345,7 @@ pub enum Violation {
     /// The name in a SESSION.
     #[error("SESSION names another session than ours")]
     OtherSession,
-    /// A session that has nothing to go on with.
+    /// A session that has nothing to continue from.
     #[error("SESSION goes on with a session that begins")]
     EarlyResumption,
     /// The policy in a SESSION.

@@ -16,7 +16,7 @@ pub struct ErrorFrame {
     pub scope_id: u32,
     /// The entity; 0 if it is about none.
     pub entity_id: u32,
-    /// What happened, for people.
+    /// Description of the error, for people.
     pub message: String,
 }
 

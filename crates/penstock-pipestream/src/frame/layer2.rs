@@ -74,7 +74,7 @@ impl SessionFrame {
 /// The answer to a query about a claim check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimResponse {
-    /// The ID that was asked for.
+    /// The requested ID.
     pub claim_id: u64,
     /// `None` if it is unknown or has expired.
     pub found: Option<FoundClaim>,

@@ -20,13 +20,13 @@ pub(super) const LENGTH: usize = 68;
 pub struct ScopeDigest {
     /// The scope.
     pub scope_id: u16,
-    /// All entities of the scope.
+    /// Number of entities of the scope.
     pub processed: u64,
-    /// Those that are COMPLETE.
+    /// Number of those that are COMPLETE.
     pub succeeded: u64,
-    /// Those that are FAILED or ABANDONED.
+    /// Number of those that are FAILED or ABANDONED.
     pub failed: u64,
-    /// Those that are DEFERRED.
+    /// Number of those that are DEFERRED.
     pub deferred: u64,
     /// The Merkle root over all IDs and statuses (section 9.4).
     pub merkle_root: [u8; 32],

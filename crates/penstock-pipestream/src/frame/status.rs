@@ -54,7 +54,7 @@ pub enum Extension {
     Yield {
         /// Why processing was paused.
         reason: YieldReason,
-        /// The opaque state to go on with, at most 16,777,215 bytes.
+        /// The opaque state to continue from, at most 16,777,215 bytes.
         token: Bytes,
     },
     /// Of DEFERRED.

@@ -86,7 +86,7 @@ pub(super) struct Unbound {
     lacking: Vec<i64>,
 }
 
-/// What is known about a scope without a parent.
+/// Known properties of a scope without a parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clues {
     /// The depth in its STATUS frames.

@@ -112,7 +112,7 @@ impl Session {
         self.layer() == 2 && !self.resilience.heard
     }
 
-    /// Check that no other frame of layer 2 comes before SESSION (decision 18).
+    /// Check that no other frame of layer 2 arrives before SESSION (decision 18).
     pub(super) fn check_named(&self, what: Early) -> Result<()> {
         if self.resilience.heard {
             return Ok(());

@@ -102,7 +102,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of `announce`; misuse without layer 2, for a longer label, and for a policy of an entity that is not
+    /// Errors of `announce`; misuse without layer 2, for a longer label, and for a policy of an entity that is not
     /// dehydrated; ENTITY_INVALID for an invalid policy.
     pub fn announce_labelled(
         &mut self,

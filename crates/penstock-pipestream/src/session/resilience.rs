@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!              fail(), a time-out: FAILED           owner's RETRYING
-//!  receiving ─────────────────────────► set aside ───────────────────► announced, as at first
+//!  receiving ─────────────────────────► retryable ───────────────────► announced, as at first
 //!      │ ▲                                  └─ time-out ─► ABANDONED, SKIPPED or DEFERRED
 //!      │ └── RESUME with its token: PROCESSING
 //!      └─yield_entity(): YIELDED─► waiting, which ends by complete(), fail(), defer(), skip() too
@@ -372,7 +372,7 @@ impl Session {
     }
 
     /// Defer a received entity for good under a claim check: STATUS DEFERRED, which is terminal. The claim check must
-    /// be stored before. Return whether the entity was still open; if not, void the claim check.
+    /// be stored before. Return whether the entity was still open; if not, the caller must void the claim check.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ struct Used {
     released_at: Option<u64>,
 }
 
-/// What is known about the peer's scope IDs.
+/// Known properties of the peer's scope IDs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PeerScopes {
     /// How many entities the peer has dehydrated.

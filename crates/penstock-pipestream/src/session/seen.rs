@@ -152,7 +152,7 @@ impl Counters {
     }
 }
 
-/// What a session holds at one moment.
+/// State of a session at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Entities of ours without a terminal status.

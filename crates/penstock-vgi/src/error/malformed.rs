@@ -4,7 +4,7 @@ use penstock_wire::Truncated;
 use crate::ipc::DEEPEST;
 use crate::shm_layout::{MOST, VERSION};
 
-/// What cannot be parsed.
+/// Inputs that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {

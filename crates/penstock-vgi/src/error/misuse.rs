@@ -1,6 +1,6 @@
 use crate::shm_layout::HEADER;
 
-/// What the caller did wrong.
+/// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -46,13 +46,13 @@ pub enum Misuse {
     /// Columns of other types or lengths than the schema's.
     #[error("a batch that does not fit its schema: {reason}")]
     BatchSchema {
-        /// What Arrow said.
+        /// Message of Arrow.
         reason: String,
     },
     /// A batch that Arrow cannot encode.
     #[error("a batch that cannot be written: {reason}")]
     Batch {
-        /// What Arrow said.
+        /// Message of Arrow.
         reason: String,
     },
     /// A dialect that is not known.

@@ -52,7 +52,7 @@ pub enum Error {
     /// The compressor failed, through no fault of the input.
     #[error("a body cannot be compressed: {reason}")]
     Compression {
-        /// What the compressor said.
+        /// Message of the compressor.
         reason: String,
     },
     /// The caller broke a rule.

@@ -1,4 +1,4 @@
-//! What the fuzz targets in `/fuzz` do with arbitrary bytes.
+//! The checks that the fuzz targets in `/fuzz` do with arbitrary bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
