@@ -17,6 +17,7 @@ mod client;
 mod clock;
 mod command;
 mod conceal;
+mod congestion;
 mod connection;
 mod consumer;
 mod counters;

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::claim_checks::{ClaimRow, DeferTypes};
 use crate::command::{Commands, Urgent};
+use crate::congestion;
 use crate::connection::{Start, Started};
 use crate::consumer::Consumer;
 use crate::counters::{CounterSnapshot, Counters};
@@ -269,9 +270,9 @@ impl Drop for Server {
                 // The process that continues them finds them on disk.
                 inner.urge_all(|| Urgent::Leave(None));
                 drop(inner.returns.take_waiting());
-                inner.endpoint.close(quic_code(GOES_ON), b"the server is gone");
+                inner.close_endpoint(GOES_ON, b"the server is gone");
             }
-            inner.endpoint.close(quic_code(ErrorCode::InternalError), b"the server is gone");
+            inner.close_endpoint(ErrorCode::InternalError, b"the server is gone");
             inner.stop_metrics();
         }
     }
@@ -290,9 +291,14 @@ impl Inner {
         drop(self.returns.take_waiting());
         self.all_closed().await;
         Arc::clone(&self.claims).close().await;
-        self.endpoint.close(quic_code(ErrorCode::NoError), b"the server is going down");
+        self.close_endpoint(ErrorCode::NoError, b"the server is going down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.stop_metrics();
+    }
+
+    fn close_endpoint(&self, code: ErrorCode, reason: &[u8]) {
+        lock(&self.sessions).open.values().for_each(|open| congestion::lift_window(&open.connection));
+        self.endpoint.close(quic_code(code), reason);
     }
 
     /// Return the recovery for a session whose connection is lost.
@@ -508,7 +514,11 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     // one.
     if inner.needs_certificate && connection.peer_identity().is_none() {
         Counters::add(&inner.counters.handshakes_failed, 1);
-        connection.close(quic_code(ErrorCode::InternalError), b"this server takes clients with a certificate only");
+        congestion::close(
+            &connection,
+            quic_code(ErrorCode::InternalError),
+            b"this server takes clients with a certificate only",
+        );
         return Err(Error::tls("the client has shown no certificate".into()));
     }
     let start = Start {
@@ -526,7 +536,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
         Ok(started) => started,
         Err(error) => {
-            connection.close(quic_code(ErrorCode::InternalError), error.to_string().as_bytes());
+            congestion::close(&connection, quic_code(ErrorCode::InternalError), error.to_string().as_bytes());
             return Err(error);
         }
     };

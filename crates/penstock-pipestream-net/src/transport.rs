@@ -15,7 +15,6 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use penstock_io::runtime::{ProcessLocal, Runtime};
 use penstock_io::{DriverError as _, hex};
 use penstock_pipestream::{ErrorCode, Reason};
-use quinn::congestion::CubicConfig;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{
@@ -26,6 +25,7 @@ use quinn_proto::HashedConnectionIdGenerator;
 use sha2::{Digest as _, Sha256};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::congestion::CongestionConfig;
 use crate::segments::{MAX_SEGMENTS, Segmented, segments};
 use crate::{Error, Result};
 
@@ -43,8 +43,7 @@ const DEFAULT_MTU: u16 = 1_452;
 /// bytes, approximately.
 const MTU: RangeInclusive<u16> = 1_200..=9_000;
 /// Number of bytes that may be in flight at first (RFC 9002, section 7.2), and packets of the largest size that is
-/// tried: while a packet that tries a size is in flight, quinn must not hold a frame back, because CONNECTION_CLOSE
-/// would never follow it.
+/// tried: a packet that tries a size is in flight, too, and must not hold frames back.
 const INITIAL_WINDOW: u64 = 14_720;
 const INITIAL_PACKETS: u64 = 4;
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -150,8 +149,7 @@ fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAd
     let largest = asked.unwrap_or(default);
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(largest);
-    let mut congestion = CubicConfig::default();
-    congestion.initial_window(INITIAL_WINDOW.max(INITIAL_PACKETS * u64::from(largest)));
+    let congestion = CongestionConfig::new(INITIAL_WINDOW.max(INITIAL_PACKETS * u64::from(largest)));
     config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
 }
 

@@ -6,6 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::now;
 use crate::command::closed;
+use crate::congestion;
 use crate::driver::Driver;
 use crate::driver::durable::Durable;
 use crate::driver::opening::{Place, wait_for_sink};
@@ -97,15 +98,14 @@ impl Driver {
     }
 
     /// Close the connection. CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames first get a
-    /// little time. The acknowledgements of what is in flight get it too: quinn holds CONNECTION_CLOSE back while the
-    /// congestion window is full, and processes no acknowledgements any more, so the peer would never learn why.
+    /// little time.
     async fn close_connection(&mut self, closing: &Reason) {
         let connection = self.link.connection.clone();
         let linger = (connection.rtt() * 2).clamp(LINGER.0, LINGER.1);
         let _ = timeout(LINGER.1, self.control.write_all()).await;
         sleep(linger).await;
         let sent = connection.stats().udp_tx.datagrams;
-        connection.close(quic_code(closing.code), closing.message.as_bytes());
+        congestion::close(&connection, quic_code(closing.code), closing.message.as_bytes());
         let gone = async {
             while connection.stats().udp_tx.datagrams == sent {
                 sleep(Duration::from_millis(1)).await;

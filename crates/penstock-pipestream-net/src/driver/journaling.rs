@@ -11,6 +11,7 @@ use penstock_pipestream::{EntityKey, ErrorCode, Now, Reason, Ticket};
 use crate::Error;
 use crate::clock::now;
 use crate::command::{SendRequest, closed};
+use crate::congestion;
 use crate::counters::Counters;
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
@@ -236,7 +237,7 @@ impl Driver {
         let reason = Reason { code: GOES_ON, message };
         let shared = Arc::clone(&self.link.shared);
         tracing::info!(session = %shared.id(), "the session waits for the next process");
-        self.link.connection.close(quic_code(reason.code), reason.message.as_bytes());
+        congestion::close(&self.link.connection, quic_code(reason.code), reason.message.as_bytes());
         for request in self.sending.waiting.take() {
             request.answer.fail(closed(&reason));
         }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
 use crate::Result;
+use crate::congestion;
 use crate::dial::{Dialer, Dialled};
 use crate::driver::control::Control;
 use crate::journal::{ServerState, Waiting};
@@ -125,7 +126,7 @@ impl Road {
 
 /// Refuse a client that has returned to a session that has ended in the meantime.
 pub(super) fn refuse(connection: &Connection) {
-    connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
+    congestion::close(connection, quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
 }
 
 /// Dial until a connection is established, or the time is over.

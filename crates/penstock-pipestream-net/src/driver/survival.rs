@@ -16,6 +16,7 @@ use penstock_pipestream::{ErrorCode, Reason, Role, SessionId};
 use quinn::{Connection, ConnectionError};
 
 use crate::clock::now;
+use crate::congestion;
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::driver::accept::accept;
@@ -62,7 +63,7 @@ impl Driver {
         }
         let waits = self.detach(&reason.message);
         if waits {
-            self.link.connection.close(quic_code(reason.code), reason.message.as_bytes());
+            congestion::close(&self.link.connection, quic_code(reason.code), reason.message.as_bytes());
         } else {
             self.session.abort(now(), reason);
         }
@@ -121,17 +122,17 @@ impl Driver {
         let is_up = !self.session.is_suspended();
         if !same_client(&self.link.connection, &connection) {
             tracing::warn!(session = %self.link.shared.id(), peer = %connection.remote_address(), "another client asks for the session");
-            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session is another client's");
+            congestion::close(&connection, quic_code(ErrorCode::ClaimNotFound), b"the session is another client's");
             return is_up;
         }
         // The old connection is gone, though this end has not noticed.
         if is_up && !self.detach("its client is back") {
-            connection.close(quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
+            congestion::close(&connection, quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
             return true;
         }
         let old = self.link.connection.clone();
         self.attach(connection, control);
-        old.close(quic_code(ErrorCode::NoError), b"the session goes on over another connection");
+        congestion::close(&old, quic_code(ErrorCode::NoError), b"the session goes on over another connection");
         // The session closes by itself if something is wrong with it.
         let _ = self.session.adopt(now(), fresh);
         true

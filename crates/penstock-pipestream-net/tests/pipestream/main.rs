@@ -9,6 +9,7 @@
 )]
 
 mod channel;
+mod closing;
 #[allow(dead_code, reason = "the tests of the sinks use the rest")]
 mod common;
 mod port;

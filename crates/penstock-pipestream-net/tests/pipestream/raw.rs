@@ -57,25 +57,38 @@ pub(crate) fn client_config(pair: &Pair, alpn: &[u8]) -> quinn::ClientConfig {
 /// Return a connection without stream 0.
 pub(crate) async fn connect(pair: &Pair, alpn: &[u8]) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
     let endpoint = Endpoint::client(anywhere()).unwrap();
-    let config = client_config(pair, alpn);
-    let connection = endpoint.connect_with(config, pair.server.local_addr().unwrap(), "localhost").unwrap().await?;
+    let connection = connect_over(&endpoint, pair, alpn).await?;
     Ok((endpoint, connection))
+}
+
+async fn connect_over(endpoint: &Endpoint, pair: &Pair, alpn: &[u8]) -> Result<quinn::Connection, ConnectionError> {
+    let config = client_config(pair, alpn);
+    endpoint.connect_with(config, pair.server.local_addr().unwrap(), "localhost").unwrap().await
 }
 
 impl RawClient {
     /// Return a peer with stream 0 open that has sent nothing.
     pub(crate) async fn silent(pair: &Pair) -> Self {
-        let (endpoint, connection) = connect(pair, b"pipestream/1").await.unwrap();
+        Self::over(Endpoint::client(anywhere()).unwrap(), pair).await
+    }
+
+    /// Return such a peer over a certain socket.
+    pub(crate) async fn over(endpoint: Endpoint, pair: &Pair) -> Self {
+        let connection = connect_over(&endpoint, pair, b"pipestream/1").await.unwrap();
         let (send, receive) = connection.open_bi().await.unwrap();
         Self { connection, send, receive, decoder: FrameDecoder::new(), endpoint }
     }
 
     /// Return a peer that has agreed on capabilities.
     pub(crate) async fn agreed(pair: &Pair) -> Self {
-        let mut client = Self::silent(pair).await;
-        client.tell(&[Frame::Capabilities(capabilities())]).await;
-        assert!(matches!(client.hear().await, Frame::Capabilities(_)));
-        client
+        Self::silent(pair).await.agree().await
+    }
+
+    /// Agree on capabilities.
+    pub(crate) async fn agree(mut self) -> Self {
+        self.tell(&[Frame::Capabilities(capabilities())]).await;
+        assert!(matches!(self.hear().await, Frame::Capabilities(_)));
+        self
     }
 
     pub(crate) async fn tell(&mut self, frames: &[Frame]) {
