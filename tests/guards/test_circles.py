@@ -10,12 +10,6 @@ from rust_graph import arrows, circles, crates
 
 # The crates that are not here have none. Each entry: the crate, and the files of one circle.
 ALLOWED = [
-    ("io", "admission/descriptors admission/mod"),
-    ("io", "tls/certificate tls/mod"),
-    (
-        "io",
-        "admission/accept admission/counters admission/first_byte admission/permits http/listen listener metrics unix",
-    ),
     ("log", "log recovery"),
     ("lumberjack", "decoder error frame/ack frame/data frame/json frame/mod frame/scan frame/window limits"),
     ("lumberjack-net", "columns/look columns/mod columns/raw columns/text columns/typed delivery"),
