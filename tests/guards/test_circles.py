@@ -50,8 +50,6 @@ ALLOWED = [
     ("quicx", "queue/connection queue/kinds queue/task"),
     ("quicx", "queue/mod queue/outcome queue/time"),
     ("quicx-net", "daemon/listening daemon/mod"),
-    ("vgi-net", "channel descriptor"),
-    ("vgi-net", "external/chunks external/fetch"),
 ]
 
 
