@@ -45,10 +45,6 @@ ALLOWED = [
     ("pipestream", "claims/mod claims/record"),
     ("py", "vgi/batches vgi/client vgi/external vgi/protocol vgi/segment vgi/values"),
     ("py", "vgi/http_call vgi/http_server vgi/server"),
-    ("quicx", "client decoder error frame/dead frame/mod frame/opcode frame/subscribe frame/task"),
-    ("quicx", "queue/held queue/output"),
-    ("quicx", "queue/connection queue/kinds queue/task"),
-    ("quicx", "queue/mod queue/outcome queue/time"),
     ("quicx-net", "daemon/listening daemon/mod"),
 ]
 
