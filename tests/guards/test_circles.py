@@ -22,11 +22,6 @@ ALLOWED = [
             "spool/recent spool/recovery spool/writer"
         ),
     ),
-    ("pimp", "envelope error/malformed error/mod id job key metadata response validate"),
-    ("pimp", "sender/request sender"),
-    ("pimp-net", "server/answer server/body"),
-    ("pimp-net", "server/events server/metrics server/packing server/payload server/pieces server/raw server/service"),
-    ("pimp-net", "store/disk/mod store/disk/writer"),
     (
         "pipestream",
         (
