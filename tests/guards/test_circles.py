@@ -38,8 +38,6 @@ ALLOWED = [
         ),
     ),
     ("pipestream", "claims/mod claims/record"),
-    ("py", "vgi/batches vgi/client vgi/external vgi/protocol vgi/segment vgi/values"),
-    ("py", "vgi/http_call vgi/http_server vgi/server"),
     ("quicx-net", "daemon/listening daemon/mod"),
 ]
 
