@@ -22,22 +22,6 @@ ALLOWED = [
             "spool/recent spool/recovery spool/writer"
         ),
     ),
-    (
-        "pipestream",
-        (
-            "chunk entity_id/mod error/document error/entity error/limit error/malformed error/misuse "
-            "error/mod error/reference error/violation frame/barrier frame/capabilities "
-            "frame/checkpoint frame/decoder frame/entity frame/error_frame frame/layer2 frame/mod "
-            "frame/scope_digest frame/status header_key heap/arena heap/children heap/mod heap/roots "
-            "manifest/children manifest/mod manifest/orphans manifest/types merkle/mod merkle/wide "
-            "messages pipe_doc policy pseudonym reference/keys reference/location reference/mod "
-            "reference/secrets scope session/again session/binding session/checkpoint session/claims "
-            "session/control session/gather session/journal session/mod session/owner session/pace "
-            "session/receiver session/resilience session/scopes session/seen session/streams "
-            "session/survival session/types session_id status stored yield_token"
-        ),
-    ),
-    ("pipestream", "claims/mod claims/record"),
     ("quicx-net", "daemon/listening daemon/mod"),
 ]
 
