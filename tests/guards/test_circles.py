@@ -11,10 +11,6 @@ from rust_graph import arrows, circles, crates
 # The crates that are not here have none. Each entry: the crate, and the files of one circle.
 ALLOWED = [
     ("log", "log recovery"),
-    ("lumberjack", "decoder error frame/ack frame/data frame/json frame/mod frame/scan frame/window limits"),
-    ("lumberjack-net", "columns/look columns/mod columns/raw columns/text columns/typed delivery"),
-    ("lumberjack-net", "receiver/connection receiver/mod"),
-    ("lumberjack-net", "sender/lane sender/mod"),
     (
         "lumberjack-net",
         (
