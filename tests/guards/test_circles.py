@@ -10,23 +10,7 @@ from rust_graph import arrows, circles, crates
 
 # The crates that are not here have none. Each entry: the crate, and the files of one circle.
 ALLOWED = [
-    ("documents", "mail/transfer mail/uu"),
-    ("ingest", "identity previous privacy record"),
-    ("ingest", "outcome part_rows"),
-    ("ingest", "rows/columns rows/envelopes"),
-    ("ingest", "rows/account rows/mod"),
-    ("ingest", "sender settlement transfer/claims transfer/mod"),
-    ("io", "admission/descriptors admission/mod"),
-    ("io", "tls/certificate tls/mod"),
-    (
-        "io",
-        "admission/accept admission/counters admission/first_byte admission/permits http/listen listener metrics unix",
-    ),
     ("log", "log recovery"),
-    ("lumberjack", "decoder error frame/ack frame/data frame/json frame/mod frame/scan frame/window limits"),
-    ("lumberjack-net", "columns/look columns/mod columns/raw columns/text columns/typed delivery"),
-    ("lumberjack-net", "receiver/connection receiver/mod"),
-    ("lumberjack-net", "sender/lane sender/mod"),
     (
         "lumberjack-net",
         (
@@ -34,38 +18,7 @@ ALLOWED = [
             "spool/recent spool/recovery spool/writer"
         ),
     ),
-    ("pimp", "envelope error/malformed error/mod id job key metadata response validate"),
-    ("pimp", "sender/request sender"),
-    ("pimp-net", "server/answer server/body"),
-    ("pimp-net", "server/events server/metrics server/packing server/payload server/pieces server/raw server/service"),
-    ("pimp-net", "store/disk/mod store/disk/writer"),
-    (
-        "pipestream",
-        (
-            "chunk entity_id/mod error/document error/entity error/limit error/malformed error/misuse "
-            "error/mod error/reference error/violation frame/barrier frame/capabilities "
-            "frame/checkpoint frame/decoder frame/entity frame/error_frame frame/layer2 frame/mod "
-            "frame/scope_digest frame/status header_key heap/arena heap/children heap/mod heap/roots "
-            "manifest/children manifest/mod manifest/orphans manifest/types merkle/mod merkle/wide "
-            "messages pipe_doc policy pseudonym reference/keys reference/location reference/mod "
-            "reference/secrets scope session/again session/binding session/checkpoint session/claims "
-            "session/control session/gather session/journal session/mod session/owner session/pace "
-            "session/receiver session/resilience session/scopes session/seen session/streams "
-            "session/survival session/types session_id status stored yield_token"
-        ),
-    ),
-    ("pipestream", "claims/mod claims/record"),
-    ("py", "vgi/batches vgi/client vgi/external vgi/protocol vgi/segment vgi/values"),
-    ("py", "vgi/http_call vgi/http_server vgi/server"),
-    ("quicx", "client decoder error frame/dead frame/mod frame/opcode frame/subscribe frame/task"),
-    ("quicx", "queue/held queue/output"),
-    ("quicx", "queue/connection queue/kinds queue/task"),
-    ("quicx", "queue/mod queue/outcome queue/time"),
     ("quicx-net", "daemon/listening daemon/mod"),
-    ("vgi", "error/malformed error/misuse error/mod ipc/schema shm_layout"),
-    ("vgi", "http/call http/service"),
-    ("vgi-net", "channel descriptor"),
-    ("vgi-net", "external/chunks external/fetch"),
 ]
 
 

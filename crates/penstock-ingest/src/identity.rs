@@ -1,10 +1,9 @@
 //! The identity of a document and its owner (section 7.1), as in its root entity, its receipt and its rows.
 
 use penstock_pipestream::pipe_doc::{doc_id_of_key, is_uuid};
-use penstock_pipestream::{OwnershipContext, PipeDoc, PipestreamUri, Pseudonyms};
+use penstock_pipestream::{OwnershipContext, PipeDoc, Pseudonyms};
 use serde::{Deserialize, Serialize};
 
-use crate::record::Record;
 use crate::{Error, Result};
 
 /// The identity that the sender states for a document.
@@ -64,17 +63,9 @@ pub(crate) fn disclosed_pipe_doc(doc: PipeDoc, pseudonyms: Option<&Pseudonyms>) 
     pseudonyms.map(|pseudonyms| pseudonyms.pipe_doc(&doc)).unwrap_or(doc)
 }
 
-/// Return the URI of a document's root entity at the server of this name; `None` if the name is not a valid authority.
-pub(crate) fn uri(authority: &str, session: &str, root: &Record) -> Option<String> {
-    let (scope, entity) = root.ids()?;
-    let uri = PipestreamUri::new(authority, session, &[scope.into()], Some(entity)).ok()?;
-    Some(uri.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::announced_zip;
 
     const UUID: &str = "00000000-0000-8000-8000-000000000001";
 
@@ -108,14 +99,5 @@ mod tests {
         assert!(Identity::new(None, Some(owner(&"x".repeat(256)))).is_ok());
         let error = Identity::new(None, Some(owner(&"x".repeat(257)))).unwrap_err();
         assert!(matches!(&error, Error::Value(text) if text.contains("ownership.owner_id has 257 bytes")), "{error}");
-    }
-
-    #[test]
-    fn a_document_has_a_uri_where_its_server_has_a_name() {
-        let ledger = announced_zip();
-        let root = &ledger.records[0];
-        let session = "0123456789abcdef0123456789abcdef";
-        assert_eq!(uri("sink.example:9", session, root).unwrap(), format!("pipestream://sink.example:9/{session}/0/1"));
-        assert_eq!(uri("no authority", session, root), None);
     }
 }

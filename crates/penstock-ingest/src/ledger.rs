@@ -13,7 +13,7 @@ use penstock_pipestream::{PipeDoc, document_key};
 use penstock_pipestream_net::{Resolution, SentEntity, Status};
 use tempfile::SpooledTempFile;
 
-use crate::identity::{self, Identity};
+use crate::identity::Identity;
 use crate::policy::{self, DocumentPolicy};
 use crate::previous::PreviousPart;
 use crate::privacy::Privacy;
@@ -121,7 +121,7 @@ impl Ledger {
         if root.previous.is_some() {
             return self.previous_uri.clone();
         }
-        identity::uri(self.authority.as_deref()?, &self.session, root)
+        root.uri(self.authority.as_deref()?, &self.session)
     }
 
     /// Set how much the receiver learns about its parts.

@@ -13,8 +13,9 @@ use crate::identity::OwnerNote;
 use crate::ledger::Ledger;
 use crate::part_rows::{self, PartColumns};
 use crate::policy::DocumentPolicy;
-use crate::privacy::{AliasNote, Padding, PrivacyNote};
-use crate::record::{Record, file_of};
+use crate::privacy::{AliasNote, PrivacyNote};
+use crate::record::Record;
+use crate::scope_note::ScopeNote;
 use crate::{Error, Result};
 
 /// How a document ended, and how each of its parts did.
@@ -52,32 +53,8 @@ struct Receipt<'a> {
     policy: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
-    scopes: Vec<Scope<'a>>,
+    scopes: Vec<ScopeNote<'a>>,
     parts: Vec<Part<'a>>,
-}
-
-/// A scope's digest in the form of a receipt.
-#[derive(Serialize)]
-pub(crate) struct Scope<'a> {
-    session: &'a str,
-    scope: u16,
-    parent: (u16, u32),
-    depth: u32,
-    merkle_root: String,
-    processed: u64,
-    succeeded: u64,
-    failed: u64,
-    deferred: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    padding: Vec<PaddingNote>,
-}
-
-/// A padding entity in a scope.
-#[derive(Serialize)]
-struct PaddingNote {
-    entity: u32,
-    status: &'static str,
-    file: Option<String>,
 }
 
 /// Some children of a container that were sent separately from the others.
@@ -87,7 +64,7 @@ struct Group<'a> {
     incomplete: u64,
     inflated: u64,
     missing: Option<&'a str>,
-    scope: Option<Scope<'a>>,
+    scope: Option<ScopeNote<'a>>,
 }
 
 /// A part in the form of a receipt.
@@ -153,7 +130,7 @@ impl DocumentOutcome {
     pub fn group(&self) -> Result<String> {
         let json = self.with(|ledger| {
             let (children, incomplete) = ledger.counts();
-            let scope = ledger.records.first().and_then(|record| scope(record, &ledger.session));
+            let scope = ledger.records.first().and_then(|record| ScopeNote::new(record, &ledger.session));
             let (inflated, missing) = (ledger.inflated, ledger.missing.as_deref());
             serde_json::to_string(&Group { children, incomplete, inflated, missing, scope })
         });
@@ -221,36 +198,10 @@ impl DocumentOutcome {
             claim: root.and_then(Record::claim),
             policy: ledger.policy.as_ref().map(DocumentPolicy::text),
             outcome: ledger.policy.as_ref().map(|_| ledger.outcome()),
-            scopes: ledger.records.iter().take(end).filter_map(|record| scope(record, session)).collect(),
+            scopes: ledger.records.iter().take(end).filter_map(|record| ScopeNote::new(record, session)).collect(),
             parts: (1..end).filter_map(|index| part(ledger, index)).collect(),
         })
     }
-}
-
-/// Return the receipt's entry for the scope of a container's children; `None` if it was not released.
-pub(crate) fn scope<'a>(record: &Record, session: &'a str) -> Option<Scope<'a>> {
-    let (key, digest) = (record.key?, record.digest.as_ref()?);
-    Some(Scope {
-        session,
-        scope: digest.scope_id,
-        parent: (key.scope, key.entity),
-        depth: record.depth.saturating_add(1),
-        merkle_root: hex::encode(digest.merkle_root),
-        processed: digest.processed,
-        succeeded: digest.succeeded,
-        failed: digest.failed,
-        deferred: digest.deferred,
-        padding: padding(record, session),
-    })
-}
-
-fn padding(record: &Record, session: &str) -> Vec<PaddingNote> {
-    let note = |padding: &Padding| PaddingNote {
-        entity: padding.key.entity,
-        status: padding.status.name(),
-        file: (padding.status == Status::Complete).then(|| file_of(padding.key, session)),
-    };
-    record.padding.iter().map(note).collect()
 }
 
 fn part(ledger: &Ledger, index: usize) -> Option<Part<'_>> {

@@ -9,9 +9,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_io::hex;
 
 use crate::ledger::Ledger;
-use crate::outcome;
 use crate::owner_column::{OwnerColumnBuilder, owner_fields};
 use crate::record::Record;
+use crate::scope_note::ScopeNote;
 
 /// The columns in rows of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +228,7 @@ struct PlaceColumnBuilders {
 impl PlaceColumnBuilders {
     fn push(&mut self, ledger: &Ledger, index: usize) -> io::Result<()> {
         let Some(record) = ledger.records.get(index) else { return Ok(()) };
-        let digest = outcome::scope(record, &ledger.session);
+        let digest = ScopeNote::new(record, &ledger.session);
         let digest = digest.map(|scope| serde_json::to_string(&scope)).transpose()?;
         self.place.append_option(i64::try_from(record.place).ok());
         self.step.append_option(i64::try_from(index).ok());
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_checks_and_places_are_columns_for_whoever_asks() {
+    fn claim_checks_and_places_are_columns_on_request() {
         let names = |columns: PartColumns| -> Vec<String> {
             columns.schema().fields().iter().skip(16).map(|field| field.name().clone()).collect()
         };

@@ -88,6 +88,15 @@ pub struct ChildGroup {
     pub bytes: u64,
 }
 
+/// The number of a container's children that were sent elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElsewhereChildren {
+    /// How many there are.
+    pub children: u64,
+    /// How many of them are not COMPLETE.
+    pub incomplete: u64,
+}
+
 /// Divide the children of a document into groups of about `group_bytes` bytes; `None` if the document is better sent in
 /// one piece. A container with another one as its only content is passed through, down to the one worth dividing.
 ///

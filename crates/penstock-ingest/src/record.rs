@@ -1,6 +1,7 @@
 //! The record of one part: its announcement, its place, and how it ended.
 
 use penstock_documents::Part;
+use penstock_pipestream::PipestreamUri;
 use penstock_pipestream_net::{EntityKey, ScopeDigest, ScopeKey, Status};
 
 use crate::previous::PreviousPart;
@@ -100,6 +101,13 @@ impl Record {
         }
     }
 
+    /// Return its URI at the server of this name; `None` if the name is not a valid authority.
+    pub(crate) fn uri(&self, authority: &str, session: &str) -> Option<String> {
+        let (scope, entity) = self.ids()?;
+        let uri = PipestreamUri::new(authority, session, &[scope.into()], Some(entity)).ok()?;
+        Some(uri.to_string())
+    }
+
     /// Return the path of its bytes below the sink's folder. The sink has a part that is COMPLETE, and one that failed
     /// only because of its own parts. It has no bytes of a container.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
@@ -141,4 +149,18 @@ pub(crate) fn default_reason(status: Status) -> &'static str {
 /// Return an ID as a file name: with a number from its second use on.
 fn component(id: u32, uses: u32) -> String {
     if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::announced_zip;
+
+    #[test]
+    fn a_document_has_a_uri_where_its_server_has_a_name() {
+        let ledger = announced_zip();
+        let root = &ledger.records[0];
+        let session = "0123456789abcdef0123456789abcdef";
+        assert_eq!(root.uri("sink.example:9", session).unwrap(), format!("pipestream://sink.example:9/{session}/0/1"));
+        assert_eq!(root.uri("no authority", session), None);
+    }
 }

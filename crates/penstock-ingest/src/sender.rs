@@ -7,7 +7,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use penstock_documents::{Dehydrator, Limits, Payload, Workspace};
 use penstock_io::DriverError as _;
@@ -18,11 +18,12 @@ use crate::interrupts::Interrupts;
 use crate::labels::Labels;
 use crate::ledger::{Ledger, RowContent};
 use crate::limits::within_receiver;
-use crate::partition::{ChildSelection, ContainerPart};
+use crate::partition::{ChildSelection, ContainerPart, ElsewhereChildren};
 use crate::policy::DocumentPolicy;
 use crate::previous::PreviousReceipt;
 use crate::privacy::Privacy;
 use crate::settlement::SentDocument;
+use crate::sync::lock;
 use crate::transfer::Transfer;
 use crate::{Error, Result};
 
@@ -59,15 +60,6 @@ pub struct Document {
     pub identity: Identity,
     /// What an earlier session has stored, and which is not sent again.
     pub previous: PreviousReceipt,
-}
-
-/// The number of a container's children that were sent elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ElsewhereChildren {
-    /// How many there are.
-    pub children: u64,
-    /// How many of them are not COMPLETE.
-    pub incomplete: u64,
 }
 
 /// Sends documents into one session.
@@ -260,8 +252,4 @@ fn check_privacy(privacy: &Privacy, policy: Option<&DocumentPolicy>, flat: bool,
         return Ok(());
     };
     Err(Error::Value(problem.to_owned()))
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey
 use crate::interrupts::Interrupts;
 use crate::ledger::Ledger;
 use crate::outcome::DocumentOutcome;
-use crate::sender::lock;
+use crate::sync::lock;
 use crate::{Error, Result, digests};
 
 /// A document whose parts have all been announced. Clones refer to the same document.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::listener::BACKLOG;
+use crate::admission::BACKLOG;
 use crate::{DriverError as _, Error, Result};
 
 /// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.

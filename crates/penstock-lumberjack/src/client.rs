@@ -179,7 +179,7 @@ impl Client {
     ///
     /// Fails as a limit where the reader would refuse it.
     pub fn send_json(&mut self, payload: &[u8]) -> Result<()> {
-        self.config.limits.check_json(payload)?;
+        Json::check(payload, &self.config.limits)?;
         let (version, sequence) = (self.config.version, self.next_sequence());
         self.append(|out| Json { version, sequence, payload }.encode(out))
     }
@@ -193,7 +193,7 @@ impl Client {
         I::IntoIter: ExactSizeIterator + Clone,
     {
         let pairs = pairs.into_iter();
-        self.config.limits.check_data(pairs.clone())?;
+        Data::check(pairs.clone(), &self.config.limits)?;
         let (version, sequence) = (self.config.version, self.next_sequence());
         self.append(|out| Data::encode(version, sequence, pairs, out))
     }

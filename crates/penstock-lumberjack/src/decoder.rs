@@ -1,8 +1,9 @@
 use bytes::{Buf as _, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 
+use crate::accepts::Accepts;
 use crate::error::{Error, Malformed, Result, Violation};
-use crate::frame::{ACK, Found, Frame, Json, Scan};
+use crate::frame::{Found, Frame, Json, Scan};
 use crate::limits::Limits;
 
 /// How much is inflated in one step, which is also the memory that a compressed frame needs, except for larger frames
@@ -13,35 +14,6 @@ const INFLATE: usize = 64 << 10;
 const LARGE: usize = 1 << 20;
 /// The number of inflated bytes below which the ratio is not meaningful.
 const RATIO_FROM: u64 = 64 << 10;
-
-/// The sender whose frames a decoder accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepts {
-    /// A writer: windows, data, JSON, compressed frames.
-    Writer,
-    /// A reader: acknowledgements.
-    Reader,
-}
-
-impl Accepts {
-    pub(crate) const fn accepts(self, kind: u8) -> bool {
-        match self {
-            Self::Writer => kind != ACK,
-            Self::Reader => kind == ACK,
-        }
-    }
-
-    pub(crate) fn refusal(self, kind: u8) -> Error {
-        Violation::FrameType { sender: self, frame_type: kind }.into()
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Writer => "writer",
-            Self::Reader => "reader",
-        }
-    }
-}
 
 /// Finds frames in bytes that arrive in arbitrary pieces.
 ///

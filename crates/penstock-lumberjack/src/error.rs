@@ -2,7 +2,7 @@ use std::fmt;
 
 use penstock_wire::{ErrorKind, LimitExceeded, Truncated};
 
-use crate::decoder::Accepts;
+use crate::accepts::Accepts;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

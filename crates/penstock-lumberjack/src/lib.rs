@@ -15,6 +15,7 @@
 //!
 //! All integers are big-endian. The decisions cited are those of `docs/protocols/lumberjack.md`.
 
+mod accepts;
 mod client;
 mod decoder;
 pub mod encoder;
@@ -23,8 +24,9 @@ mod frame;
 mod limits;
 mod server;
 
+pub use accepts::Accepts;
 pub use client::{Acknowledged, Client, ClientConfig, Sequence};
-pub use decoder::{Accepts, Decoder};
+pub use decoder::Decoder;
 pub use error::{Deadline, Error, Malformed, Misuse, Result, Violation};
 pub use frame::{Ack, Data, Frame, Json, Pair, Pairs, Version, Window};
 pub use limits::Limits;

@@ -1,7 +1,5 @@
 use penstock_wire::Limit;
 
-use crate::{Data, Pair, Result};
-
 /// Limits on a peer's input (decision 7). Each is checked when a length is read, before memory is allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -9,9 +7,9 @@ pub struct Limits {
     pub compressed: u64,
     /// Bytes that a compressed payload may inflate to: 256 MiB.
     pub inflated: u64,
-    /// How many times its length a compressed payload may inflate to: 1,000. Up to 64 KiB it is not looked at.
-    pub ratio: u64,
     /// The largest ratio of inflated to compressed length: 1,000. It is not checked up to 64 KiB.
+    pub ratio: u64,
+    /// Bytes of a key: 64 KiB.
     pub key: u64,
     /// Bytes of a value, or of a JSON document: 16 MiB.
     pub value: u64,
@@ -39,23 +37,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Reject a JSON document that is too long for an event.
-    pub fn check_json(&self, payload: &[u8]) -> Result<()> {
-        Ok(self.json().check(payload.len() as u64)?)
-    }
-
-    /// Reject pairs that are too many, or too long, for an event.
-    pub fn check_data<'p>(&self, pairs: impl ExactSizeIterator<Item = Pair<'p>>) -> Result<()> {
-        self.pairs().check(pairs.len() as u64)?;
-        let mut bytes = Data::HEAD as u64;
-        for (key, value) in pairs {
-            self.key().check(key.len() as u64)?;
-            self.value().check(value.len() as u64)?;
-            bytes += (8 + key.len() + value.len()) as u64;
-        }
-        Ok(self.data().check(bytes)?)
-    }
-
     pub(crate) const fn compressed(&self) -> Limit {
         Limit::new("the length of a compressed frame", self.compressed)
     }

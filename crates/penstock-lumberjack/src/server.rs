@@ -231,7 +231,9 @@ impl Server {
                 }
                 Some(Frame::Json(json)) => (json.version, json.sequence, Event::Json(json.payload)),
                 Some(Frame::Data(data)) => (data.version, data.sequence, Event::Data(data.pairs)),
-                Some(Frame::Ack(_)) => return Err(Accepts::Writer.refusal(b'A').at(at)),
+                Some(Frame::Ack(_)) => {
+                    return Err(Error::from(Violation::FrameType { sender: Accepts::Writer, frame_type: b'A' }).at(at));
+                }
             };
             handed_over = handed_over.saturating_add(match event {
                 Event::Json(payload) => payload.len(),

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_io::tls::{ClientTls, nobody};
-use penstock_pimp::{Error as PimpError, JobId, Limits, Now, StatusBody};
+use penstock_pimp::{Error as PimpError, JobId, Limits, StatusBody};
 use penstock_wire::Backoff;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
 use rustls::AlertDescription;
 
+use crate::clock::now;
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -109,12 +110,6 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Read both clocks.
-pub(super) fn now() -> Now {
-    let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
-    Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
-}
-
 /// Return the job's URL, `BUFFER/pimp/{jobId}`, and its ID, from that URL or from the URL of the job's chunks, which is
 /// a writeUrl.
 fn job_of(mut url: Url) -> Result<(String, JobId)> {
@@ -125,7 +120,7 @@ fn job_of(mut url: Url) -> Result<(String, JobId)> {
     let path = url.path().trim_end_matches('/');
     let path = path.strip_suffix("/chunks").unwrap_or(path).to_owned();
     let last = path.rsplit('/').next().unwrap_or_default();
-    let id = JobId::parse(last).map_err(|_| wrong())?;
+    let id = JobId::parse(last).ok_or_else(wrong)?;
     url.set_path(&path);
     Ok((url.to_string(), id))
 }

@@ -8,7 +8,8 @@ use futures_util::future::BoxFuture;
 use penstock_pimp::{Consumer as Machine, ConsumerConfig, ConsumerEvent, Metadata};
 use tokio::time::sleep_until;
 
-use super::client::{Answered, JobClient, now};
+use super::client::{Answered, JobClient};
+use super::clock::now;
 use crate::Result;
 
 /// The most chunks a poll asks for: at most 5 MiB of values, because gateways cut at 6 MB.

@@ -6,6 +6,7 @@
 //! ```
 
 mod client;
+mod clock;
 mod consumer;
 mod error;
 mod sender;

@@ -15,7 +15,8 @@ use penstock_pimp::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
-use super::client::{Answered, JobClient, now};
+use super::client::{Answered, JobClient};
+use super::clock::now;
 use crate::{Error, Result};
 
 /// Bytes that may wait in the machine before the caller has to wait.

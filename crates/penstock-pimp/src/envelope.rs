@@ -75,7 +75,7 @@ fn is_plain(text: &str) -> bool {
 impl<'a> Fields<'a> {
     /// Return the envelope, with each field checked (section 5, decisions "restored" and 2).
     pub(crate) fn check(self, job: JobId, limits: &Limits) -> Result<Envelope<'a>> {
-        if JobId::parse(&self.job_id)? != job {
+        if JobId::parse(&self.job_id).ok_or(Malformed::JobId)? != job {
             return Err(Malformed::OtherJob.into());
         }
         limits.index().check(self.index)?;

@@ -8,46 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Conflict, Error, Lost, Malformed, Result, Unwritable};
 use crate::key::LEEWAY_MS;
 use crate::validate::is_key;
-use crate::{Batch, Digest, Indices, Limits, Now, StatusBody};
+use crate::{Batch, Digest, Indices, Limits, Now, State, StatusBody};
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-/// The state of a job (section 10).
-///
-/// ```text
-///  CREATED ─ chunk 0 ─▶ ACTIVE ─┬─ done, no error ─▶ COMPLETED
-///     │                   │     └─ done, error ────▶ FAILED
-///     └───────────────────┴─ ttlMs passes, from all of them ─▶ EXPIRED ─ ttlMs passes again ─▶ forgotten
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum State {
-    /// No metadata yet.
-    Created,
-    /// Chunks arrive.
-    Active,
-    /// The final chunk has arrived.
-    Completed,
-    /// The final chunk has arrived with an error.
-    Failed,
-    /// The lifetime is over, and the chunks are deleted.
-    Expired,
-}
-
-impl State {
-    /// Return its name in the specification.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Created => "CREATED",
-            Self::Active => "ACTIVE",
-            Self::Completed => "COMPLETED",
-            Self::Failed => "FAILED",
-            Self::Expired => "EXPIRED",
-        }
-    }
 }
 
 /// The settings of a new job.

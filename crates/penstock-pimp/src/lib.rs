@@ -13,6 +13,7 @@
 //! here. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
 
 mod consumer;
+mod digest;
 mod envelope;
 mod error;
 mod id;
@@ -25,25 +26,28 @@ mod object;
 mod payload;
 mod response;
 mod sender;
+mod state;
 mod time;
 mod trigger;
 mod validate;
 
 pub use consumer::{Consumer, ConsumerConfig, ConsumerEvent, Poll};
+pub use digest::Digest;
 pub use envelope::Envelope;
 pub use error::{
     Code, Conflict, Corrupt, Error, Lost, Malformed, Misuse, Rejection, Result, Stalled, Trouble, Unwritable,
 };
 pub use id::JobId;
 pub use indices::Indices;
-pub use job::{Done, Found, Job, Settings, State, Written};
-pub use key::{Digest, bearer, verify_jwt};
+pub use job::{Done, Found, Job, Settings, Written};
+pub use key::{bearer, verify_jwt};
 pub use limits::Limits;
 pub use metadata::{Compression, ContentEncoding, Metadata, is_textual};
 pub use payload::Decoder;
 pub use penstock_wire::ErrorKind;
 pub use response::{Answer, Refusal, StatusBody, poll_body};
 pub use sender::{Encoding, Sender, SenderConfig, SenderEvent, Transmit};
+pub use state::State;
 pub use time::Now;
 pub use trigger::Trigger;
 pub use validate::{Batch, Creation, Query};

@@ -1,5 +1,8 @@
 use penstock_wire::Limit;
 
+/// The longest key in bytes.
+pub(crate) const LONGEST_KEY: usize = 4_096;
+
 /// The limits of a job (section 13, decision 3). Each is checked before memory is allocated for what it limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -102,17 +102,3 @@ pub fn poll_body<T: AsRef<[u8]>>(chunks: impl IntoIterator<Item = T>, next_index
     body.extend_from_slice(format!("],\"nextIndex\":{next_index}}}").as_bytes());
     body
 }
-
-/// Return the code in an error response.
-pub(crate) fn code(body: &[u8]) -> Option<String> {
-    let refusal: serde_json::Value = serde_json::from_slice(body).ok()?;
-    refusal.get("code")?.as_str().map(str::to_owned)
-}
-
-/// Return the beginning of a response, on one line, for an error message.
-pub(crate) fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body.get(..EXCERPT).unwrap_or(body)).into_owned();
-    text.chars().map(|each| if each.is_control() { ' ' } else { each }).collect()
-}
-
-const EXCERPT: usize = 300;

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Conflict, Error, Misuse, Result, Stalled, Trouble, Unwritable};
 use crate::metadata::is_textual;
 use crate::response::Answer;
-use crate::{Code, ContentEncoding, Digest, Envelope, JobId, Metadata, Now, Poll};
+use crate::{Code, ContentEncoding, Digest, Envelope, JobId, Metadata, Now};
 
 mod config;
 mod conflict_check;
@@ -26,6 +26,7 @@ pub use config::{Encoding, SenderConfig};
 use conflict_check::{ConflictProbe, ProbeOutcome};
 use cut::cut;
 use phase::Phase;
+pub use request::Transmit;
 use request::{Chunk, Encoded, Request, Step};
 
 /// An event of a sender.
@@ -37,15 +38,6 @@ pub enum SenderEvent {
     Cancelled,
     /// The final chunk is written.
     Finished,
-}
-
-/// A request to make.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Transmit {
-    /// `POST {job}/chunks` with this body.
-    Write(Vec<u8>),
-    /// A poll with the writeKey: some chunks were already stored, and the sender must find out who wrote them.
-    Probe(Poll),
 }
 
 /// Bytes of an error text that every buffer accepts (`Limits::error`).

@@ -36,7 +36,7 @@ impl Trigger {
     /// Fails with [`Malformed`](crate::Code::Malformed), naming the field.
     pub fn decode(body: &[u8]) -> Result<Self> {
         let Object(trigger): Object<Self> = json(body)?;
-        JobId::parse(&trigger.job_id)?;
+        JobId::parse(&trigger.job_id).ok_or(Malformed::JobId)?;
         if !is_key(&trigger.write_key) {
             return Err(Malformed::TriggerKey.into());
         }

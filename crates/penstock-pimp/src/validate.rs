@@ -9,13 +9,12 @@ use serde::{Deserialize, Deserializer};
 
 use crate::envelope::Fields;
 use crate::error::{Error, Malformed, Result};
+use crate::limits::LONGEST_KEY;
 use crate::object::Object;
 use crate::{Envelope, JobId, Limits};
 
 /// The longest that an empty poll is held open (decision 10).
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The longest key in bytes.
-pub(crate) const KEY: usize = 4_096;
 
 /// The body of a write: one or more well-formed envelopes of the path's job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,7 +159,7 @@ impl Creation {
 
 /// Return whether a header can carry the key as a bearer.
 pub(crate) fn is_key(key: &str) -> bool {
-    !key.is_empty() && key.len() <= KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
+    !key.is_empty() && key.len() <= LONGEST_KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The query of a poll (section 9, decisions 8 and 10).

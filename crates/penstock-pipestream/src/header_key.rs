@@ -21,6 +21,8 @@
 //! and a receiver that cannot open a header must still bind that scope. A nonce has 96 random bits, with which one
 //! session key can seal 2^32 headers.
 
+mod prefix;
+
 use std::fmt;
 
 use base64::Engine as _;
@@ -29,28 +31,17 @@ use prost::Message as _;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 
-use crate::error::{EntityError, Error, LimitError, Misuse, Result};
-use crate::frame::{EntityHeader, MAX_HEADER_LENGTH};
+pub(crate) use self::prefix::check_open;
+use self::prefix::{HAS_CHILDREN, IN_THE_CLEAR, KEY_ID, Prefix, VERSION, hex};
+use crate::error::{Error, LimitError, Misuse, Result};
+use crate::frame::EntityHeader;
 use crate::messages::{EntityHeaderMessage, decode_message};
 use crate::session_id::SessionId;
+use crate::sizes::{MAX_HEADER_LENGTH, MAX_SECRETS, SEALED, SECRET};
 
-/// The metadata entry of a sealed header.
-pub(crate) const SEALED: &str = "pipestream.sealed";
-
-/// The bytes of a secret.
-pub(crate) const SECRET: usize = 32;
-/// The most secrets of one end: the current one, and earlier ones.
-pub(crate) const MAX_SECRETS: usize = 16;
 const SALT: &[u8] = b"penstock pipestream header";
 const CONTEXT: &[u8] = b"pipestream header";
 const OPAQUE: &str = "application/octet-stream";
-const VERSION: u8 = 1;
-/// The version of an entry that marks metadata received unencrypted; it is never sent.
-const IN_THE_CLEAR: u8 = 0;
-const HAS_CHILDREN: u8 = 1;
-/// The bytes before the nonce.
-const PREFIX: usize = 8;
-const KEY_ID: usize = 4;
 /// The most characters of a sealed entry, which leaves room for the rest of its header.
 const MAX_ENTRY: usize = MAX_HEADER_LENGTH as usize - 1024;
 /// The bytes of a nonce (section 5.3 of RFC 5116).
@@ -71,15 +62,6 @@ struct Secret {
 pub struct SessionHeaderKeys {
     session: SessionId,
     keys: Vec<([u8; KEY_ID], LessSafeKey)>,
-}
-
-/// The unencrypted prefix of a sealed entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Prefix {
-    version: u8,
-    key_id: [u8; KEY_ID],
-    flags: u8,
-    child_scope: u16,
 }
 
 /// Known properties of a header whose metadata cannot be read.
@@ -257,17 +239,6 @@ pub fn refused(header: &EntityHeader) -> EntityHeader {
     }
 }
 
-/// Reject a header that is still sealed: its entity fails.
-pub(crate) fn check_open(header: &EntityHeader) -> Result<()> {
-    let Some(entry) = header.metadata.get(SEALED) else { return Ok(()) };
-    let bytes = STANDARD.decode(entry).unwrap_or_default();
-    Err(match Prefix::split(&bytes) {
-        Some((Prefix { version: IN_THE_CLEAR, .. }, _)) => EntityError::ClearHeader.into(),
-        Some((Prefix { version: VERSION, key_id, .. }, _)) => EntityError::HeaderKey { key_id: hex(key_id) }.into(),
-        Some(_) | None => EntityError::SealedHeader.into(),
-    })
-}
-
 impl Outside {
     /// Return what a header states about its entity's children, sealed or not.
     pub(crate) fn of(header: &EntityHeader) -> Self {
@@ -279,24 +250,6 @@ impl Outside {
         }
         Self { dehydrated: header.is_dehydrated(), child_scope: header.child_scope().flatten() }
     }
-}
-
-impl Prefix {
-    fn encode(&self) -> [u8; PREFIX] {
-        let [a, b, c, d] = self.key_id;
-        let [high, low] = self.child_scope.to_be_bytes();
-        [self.version, a, b, c, d, self.flags, high, low]
-    }
-
-    fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let ([version, a, b, c, d, flags, high, low], rest) = bytes.split_first_chunk::<PREFIX>()?;
-        let child_scope = u16::from_be_bytes([*high, *low]);
-        Some((Self { version: *version, key_id: [*a, *b, *c, *d], flags: *flags, child_scope }, rest))
-    }
-}
-
-fn hex(id: [u8; KEY_ID]) -> String {
-    format!("{:08x}", u32::from_be_bytes(id))
 }
 
 impl fmt::Debug for HeaderKeys {

@@ -25,6 +25,7 @@ pub mod reference;
 mod scope;
 mod session;
 mod session_id;
+mod sizes;
 mod status;
 mod stored;
 mod time;
@@ -39,8 +40,7 @@ pub use error::{
 };
 pub use frame::{
     Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension,
-    FoundClaim, Frame, FrameDecoder, HeaderDecoder, Layer2Frame, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, ScopeDigest,
-    SessionFrame, StatusFrame, YieldReason,
+    FoundClaim, Frame, FrameDecoder, HeaderDecoder, Layer2Frame, ScopeDigest, SessionFrame, StatusFrame, YieldReason,
 };
 pub use manifest::{
     AssemblyManifestEntry, Completion, EntryKey, Manifest, ManifestCounters, ManifestLimits, Resolution,
@@ -54,10 +54,11 @@ pub use pseudonym::Pseudonyms;
 pub use receipt::{ContentTree, content_root, document_key, part_label};
 pub use session::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config, Layer2Event,
-    Limit, LimitCounts, MAX_LABEL, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig,
-    Ticket, Transmit, Usage,
+    Limit, LimitCounts, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig, Ticket,
+    Transmit, Usage,
 };
 pub use session_id::SessionId;
+pub use sizes::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MAX_LABEL};
 pub use status::Status;
 pub use time::Now;
 pub use uri::{Authority, Host, PipestreamUri};

@@ -18,16 +18,9 @@ use prost::Message as _;
 
 use crate::error::{DocumentError, Result};
 use crate::messages::{OwnershipContextMessage, PipeDocMessage, decode_message};
+pub use crate::sizes::DOC;
+use crate::sizes::{MAX_DOC_ENTRY, MAX_DOC_SCOPES, MAX_DOC_TEXT};
 
-/// The metadata entry of a root entity's PipeDoc.
-pub const DOC: &str = "pipestream.doc";
-
-/// The most bytes of an identifier.
-pub(crate) const MAX_TEXT: usize = 256;
-/// The most access scopes of an ownership.
-pub(crate) const MAX_SCOPES: usize = 64;
-/// The most characters of an entry: no valid message is longer.
-pub(crate) const MAX_ENTRY: usize = 32 << 10;
 /// The bytes of a UUID.
 const UUID: usize = 16;
 
@@ -107,7 +100,7 @@ impl PipeDoc {
     ///
     /// ENTITY_INVALID where it is not base64, not a valid message, or names another entity.
     pub fn from_entry(entry: &str, entity_id: u32) -> Result<Self> {
-        if entry.len() > MAX_ENTRY {
+        if entry.len() > MAX_DOC_ENTRY {
             return Err(DocumentError::Length { bytes: entry.len() }.into());
         }
         let bytes = STANDARD.decode(entry).map_err(DocumentError::Base64)?;
@@ -128,7 +121,7 @@ impl OwnershipContext {
     fn check(&self) -> Result<()> {
         self.owner_id.as_deref().map_or(Ok(()), |text| check_text("ownership.owner_id", text))?;
         self.group_id.as_deref().map_or(Ok(()), |text| check_text("ownership.group_id", text))?;
-        if self.scopes.len() > MAX_SCOPES {
+        if self.scopes.len() > MAX_DOC_SCOPES {
             let count = self.scopes.len();
             return Err(DocumentError::Scopes { count }.into());
         }
@@ -137,7 +130,7 @@ impl OwnershipContext {
 }
 
 fn check_text(field: &'static str, text: &str) -> Result<()> {
-    if text.is_empty() || text.len() > MAX_TEXT {
+    if text.is_empty() || text.len() > MAX_DOC_TEXT {
         return Err(DocumentError::TextLength { field, bytes: text.len() }.into());
     }
     if text.chars().any(char::is_control) {
@@ -285,7 +278,7 @@ mod tests {
                 scopes: vec!["s".repeat(256); 64],
             }),
         };
-        assert!(longest.to_entry().len() <= MAX_ENTRY, "the longest valid message can be read");
-        assert!(PipeDoc::from_entry(&"A".repeat(MAX_ENTRY + 4), 1).is_err());
+        assert!(longest.to_entry().len() <= MAX_DOC_ENTRY, "the longest valid message can be read");
+        assert!(PipeDoc::from_entry(&"A".repeat(MAX_DOC_ENTRY + 4), 1).is_err());
     }
 }

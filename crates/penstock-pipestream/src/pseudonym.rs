@@ -20,9 +20,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::{Misuse, Result};
 use crate::pipe_doc::{OwnershipContext, PipeDoc, uuid_v8};
+use crate::sizes::MIN_PSEUDONYM_KEY;
 
-/// The fewest bytes of a key.
-pub(crate) const MIN_KEY: usize = 16;
 /// The bytes of a pseudonym.
 const LENGTH: usize = 16;
 /// The bytes of a block of SHA-256, into which a key goes.
@@ -35,7 +34,7 @@ pub struct Pseudonyms(Hmac<Sha256>);
 impl Pseudonyms {
     /// Make pseudonyms with a key of at least 16 bytes.
     pub fn new(key: &[u8]) -> Result<Self> {
-        if key.len() < MIN_KEY {
+        if key.len() < MIN_PSEUDONYM_KEY {
             return Err(Misuse::Pseudonym { length: key.len() }.into());
         }
         let mut block = [0; BLOCK];

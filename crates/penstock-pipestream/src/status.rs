@@ -13,8 +13,6 @@
 
 use std::fmt;
 
-use crate::error::{Error, Malformed, Result};
-
 /// A 4-bit status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -100,15 +98,6 @@ impl Status {
     }
 }
 
-impl TryFrom<u8> for Status {
-    type Error = Error;
-
-    /// Convert a code; 0xD to 0xF are reserved: ENTITY_INVALID (decision 3).
-    fn try_from(code: u8) -> Result<Self, Error> {
-        Self::ALL.get(usize::from(code)).copied().ok_or(Malformed::Status(code).into())
-    }
-}
-
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -118,17 +107,6 @@ impl fmt::Display for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorCode;
-
-    #[test]
-    fn codes_are_the_registrys_and_the_rest_is_reserved() {
-        for code in 0..=0xC {
-            assert_eq!(Status::try_from(code).expect("assigned").code(), code);
-        }
-        for code in 0xD..=0xF {
-            assert_eq!(Status::try_from(code).expect_err("reserved").code(), ErrorCode::EntityInvalid);
-        }
-    }
 
     #[test]
     fn five_statuses_are_terminal() {

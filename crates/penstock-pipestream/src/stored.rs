@@ -1,24 +1,21 @@
 //! The encoding of a session's records, which its next process reads: postcard's format.
 //!
 //! None of it is on the wire. A type derives serde's traits, and its fields are written in their order: another order
-//! is another version of the records. This file has the types that need a custom form, and the reader and writer of a
-//! record. The store adds checksums.
+//! is another version of the records. This file has the reader and the writer of a record, and `forms.rs` the types that
+//! need a custom form. The store adds checksums.
+
+mod forms;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use prost::Message;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use crate::error::{Error, ErrorCode, Malformed, Result};
-use crate::messages::{
-    ClaimCheck, CompletionMode, CompletionPolicy, FailureAction, StoppingPointValidation, decode_message,
-};
-use crate::status::Status;
-use crate::{ClaimResponse, EntityHeader, EntityKey, EntryKey, Frame, Reason, ResolutionState, YieldReason};
+pub(crate) use self::forms::{answer, deadlines, expiries, optional_answer, optional_token};
+use crate::error::{Error, Malformed, Result};
 
 thread_local! {
     /// The beginning of the session whose record this thread writes or reads, because serde's traits take no argument
@@ -84,31 +81,6 @@ macro_rules! written_as {
 }
 pub(crate) use written_as;
 
-written_as! {
-    Status as u8: |status: &Self| status.code(), Self::try_from;
-    YieldReason as u8: |reason: &Self| reason.code(), Self::try_from;
-    CompletionMode as u8: |mode: &Self| *mode as u8, |number: u8| Self::try_from(i32::from(number));
-    FailureAction as u8: |action: &Self| *action as u8, |number: u8| Self::try_from(i32::from(number));
-    ErrorCode as u64: |code: &Self| code.code(), |code| Ok::<_, Error>(Self::from_code(code));
-    ResolutionState as u8: |state: &Self| state.code(), resolution_state;
-    ClaimCheck as &[u8]: |check: &Self| AsBytes(check.encode_to_vec()), decode_message;
-    CompletionPolicy as &[u8]: |policy: &Self| AsBytes(policy.encode_to_vec()), decode_message;
-    StoppingPointValidation as &[u8]: |validation: &Self| AsBytes(validation.encode_to_vec()), decode_message;
-    EntityHeader as &[u8]: |header: &Self| AsBytes(header.encode().split_off(Self::LENGTH_FIELD)), Self::parse;
-    Frame as &[u8]: |frame: &Self| AsBytes(frame.encode_to_vec()), whole_frame;
-}
-
-fn resolution_state(code: u8) -> Result<ResolutionState> {
-    use ResolutionState::{Active, Failed, Partial, Resolved};
-    let state = [Active, Resolved, Partial, Failed].into_iter().find(|state| state.code() == code);
-    state.ok_or_else(|| invalid(format!("{code} is no state of a parent")))
-}
-
-fn whole_frame(bytes: &[u8]) -> Result<Frame> {
-    let whole = Frame::decode_layer2(bytes)?.filter(|(_, length)| *length == bytes.len());
-    whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
-}
-
 /// Bytes, which serde would otherwise write as a list of numbers.
 pub(crate) struct AsBytes<T>(pub(crate) T);
 
@@ -119,7 +91,7 @@ impl<T: AsRef<[u8]>> Serialize for AsBytes<T> {
 }
 
 /// A moment, written as the nanoseconds from the session's beginning.
-struct Moment(Instant);
+pub(crate) struct Moment(pub(crate) Instant);
 
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -141,29 +113,6 @@ pub(crate) fn duration_nanos(duration: &Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An answer to a query about a claim check, with variants in the order of their numbers in records.
-#[derive(Serialize, Deserialize)]
-enum Answer {
-    Refused(Reason),
-    Given(ClaimResponse),
-}
-
-type Claimed = Result<ClaimResponse, Reason>;
-
-fn stored_answer(answer: &Claimed) -> Answer {
-    answer.clone().map_or_else(Answer::Refused, Answer::Given)
-}
-
-fn restored_answer(answer: Answer) -> Claimed {
-    match answer {
-        Answer::Refused(reason) => Err(reason),
-        Answer::Given(response) => Ok(response),
-    }
-}
-
-type Token = (YieldReason, Bytes);
-type Expiry = (Instant, EntryKey, u32);
-
 /// Fields that are stored as another type: a module for `#[serde(with)]` for each.
 macro_rules! fields_as {
     ($($name:ident: $type:ty as $form:ty, $to:expr, $from:expr;)*) => {
@@ -181,16 +130,12 @@ macro_rules! fields_as {
     };
 }
 
+pub(crate) use fields_as;
+
 fields_as! {
     moment: Instant as Moment, |moment: &Instant| Moment(*moment), |moment| moment.0;
     optional_moment: Option<Instant> as Option<Moment>,
         |moment: &Option<Instant>| moment.map(Moment), |moment| moment.map(|moment| moment.0);
-    deadlines: BTreeSet<(Instant, EntityKey)> as Vec<(Moment, EntityKey)>,
-        |all: &BTreeSet<(Instant, EntityKey)>| all.iter().map(|(at, key)| (Moment(*at), *key)).collect::<Vec<_>>(),
-        |all| all.into_iter().map(|(at, key)| (at.0, key)).collect();
-    expiries: VecDeque<Expiry> as Vec<(Moment, EntryKey, u32)>,
-        |all: &VecDeque<Expiry>| all.iter().map(|(at, key, child)| (Moment(*at), *key, *child)).collect::<Vec<_>>(),
-        |all| all.into_iter().map(|(at, key, child)| (at.0, key, child)).collect();
     nanos: Duration as u64, duration_nanos, Duration::from_nanos;
     optional_nanos: Option<Duration> as Option<u64>,
         |duration: &Option<Duration>| duration.as_ref().map(duration_nanos), |nanos| nanos.map(Duration::from_nanos);
@@ -198,13 +143,7 @@ fields_as! {
     byte_string: Bytes as &[u8], AsBytes, Bytes::copy_from_slice;
     optional_bytes: Option<Bytes> as Option<&[u8]>,
         |bytes: &Option<Bytes>| bytes.clone().map(AsBytes), |bytes| bytes.map(Bytes::copy_from_slice);
-    optional_token: Option<Token> as Option<(YieldReason, &[u8])>,
-        |token: &Option<Token>| token.clone().map(|(reason, bytes)| (reason, AsBytes(bytes))),
-        |token| token.map(|(reason, bytes)| (reason, Bytes::copy_from_slice(bytes)));
     buffer: BytesMut as &[u8], AsBytes, BytesMut::from;
-    answer: Claimed as Answer, stored_answer, restored_answer;
-    optional_answer: Option<Claimed> as Option<Answer>,
-        |answer: &Option<Claimed>| answer.as_ref().map(stored_answer), |answer| answer.map(restored_answer);
 }
 
 /// Return the entries of an unordered map by key.
@@ -222,11 +161,15 @@ pub(crate) fn in_order<K: Ord + Serialize, V: Serialize, H, S: Serializer>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeSet, VecDeque};
     use std::fmt::Debug;
 
     use serde::de::DeserializeOwned;
 
+    use super::forms::{Claimed, resolution_state};
     use super::*;
+    use crate::error::ErrorCode;
+    use crate::{Frame, Reason, Status};
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Fields {

@@ -22,9 +22,9 @@ use sha2::Sha256;
 
 use crate::YieldReason;
 use crate::error::{Error, Misuse, Result, Violation};
-use crate::frame::MAX_FRAME_LENGTH;
 use crate::messages::{StoppingPointValidation, YieldToken, decode_message};
 use crate::session_id::SessionId;
+use crate::sizes::MAX_FRAME_LENGTH;
 
 /// The bytes of an HMAC-SHA-256.
 const MAC: usize = 32;

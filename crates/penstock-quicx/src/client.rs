@@ -1,14 +1,12 @@
 //! The machine of producers and monitors.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use penstock_wire::ErrorKind;
-
+use crate::answer::{Answer, Buried, Refused};
 use crate::error::{Result, Violation};
 use crate::pulse::{Beat, Pulse};
-use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, StatsResponse, Submit, SubmitOnce, TaskId};
+use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, Submit, SubmitOnce, TaskId};
 
 /// The first HEARTBEAT of a connection that says nothing else: a daemon may close one whose first byte does not come within 10 s.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
@@ -16,61 +14,6 @@ const FIRST_BYTE: Duration = Duration::from_secs(5);
 /// A request, by the order in which they are made, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
-
-/// What an ERROR said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// What kind of thing is wrong.
-    pub code: ErrorCode,
-    /// What the daemon said, cut at 1 KiB.
-    pub message: String,
-}
-
-impl Refused {
-    /// Whose fault it is.
-    pub const fn kind(&self) -> ErrorKind {
-        match self.code {
-            ErrorCode::QueueFull | ErrorCode::TooLarge => ErrorKind::Limit,
-            ErrorCode::Invalid | ErrorCode::UnknownType | ErrorCode::Other(_) => ErrorKind::Violation,
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the daemon refused it ({}): {}", self.code, self.message)
-    }
-}
-
-impl std::error::Error for Refused {}
-
-/// A dead task, as DEAD_TASKS lists it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Buried {
-    /// Its ID.
-    pub id: TaskId,
-    /// Its type.
-    pub kind: Vec<u8>,
-    /// Deliveries.
-    pub attempts: u16,
-    /// Why the last one failed.
-    pub reason: Vec<u8>,
-}
-
-/// What a request was answered with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// OK: the task that was submitted, requeued or dropped; 0 for STOP.
-    Accepted(TaskId),
-    /// The task is observed: its outcome is an event of its own.
-    Observed,
-    /// STATS_RESPONSE.
-    Stats(StatsResponse),
-    /// DEAD_TASKS.
-    Dead(Vec<Buried>),
-    /// PONG.
-    Alive,
-}
 
 /// What a client learns.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,6 @@
 use crate::error::{Malformed, Result};
 use crate::frame::{Frame, HEADER, Opcode, TaskId, VERSION};
-
-/// Bytes of a reason that are kept; the rest is skipped (decision 3).
-pub const REASON: usize = 64 << 10;
-/// Any frame above so many bytes of payload ends the connection (decision 3).
-pub const LARGEST: u32 = 64 << 20;
-/// Bytes of types that a SUBSCRIBE may have.
-pub(crate) const SUBSCRIBE: usize = 64 << 10;
+use crate::limits::{LARGEST, REASON, SUBSCRIBE};
 
 /// Whose frames a decoder takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 use penstock_pool::{AllocError, ConfigError};
 use penstock_wire::{ErrorKind, Truncated};
 
-use crate::client::{Answer, Refused};
-use crate::decoder::{LARGEST, SUBSCRIBE};
+use crate::answer::{Answer, Refused};
 use crate::frame::{ErrorCode, Opcode, TaskId};
+use crate::limits::{LARGEST, SUBSCRIBE};
 
 /// Return type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

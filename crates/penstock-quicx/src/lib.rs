@@ -11,23 +11,27 @@
 //!
 //! All integers are big-endian. The decisions cited are those of `docs/protocols/quicx.md`.
 
+mod answer;
 mod client;
 mod decoder;
 mod error;
 mod frame;
 mod journal;
+mod limits;
 mod pulse;
 mod queue;
 mod worker;
 
-pub use client::{Answer, Batch, Buried, Client, ClientEvent, Refused, Ticket};
-pub use decoder::{Accepts, Decoded, Decoder, LARGEST, REASON};
+pub use answer::{Answer, Buried, Refused};
+pub use client::{Batch, Client, ClientEvent, Ticket};
+pub use decoder::{Accepts, Decoded, Decoder};
 pub use error::{Error, Limit, Malformed, Misuse, Result, Violation};
 pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,
 };
 pub use journal::{Group, Journal, Label, Lsn, Record, Recovered, Recovery, Write};
+pub use limits::{LARGEST, REASON};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;
 pub use queue::{ConnectionId, Counters, Event, Policy, Queue, QueueConfig};

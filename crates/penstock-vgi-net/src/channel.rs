@@ -1,8 +1,8 @@
 //! The two byte streams of a connection, and waiting for them.
 
 use std::fmt;
-use std::io::{self, ErrorKind as IoKind, IoSlice, Read, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io::{self, ErrorKind as IoKind, IoSlice};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use socket2::SockRef;
 
+use super::byte_stream::{Sink, Source};
 use super::descriptor::Descriptor;
 use super::peer::Peer;
 use crate::error::{Error, Result};
@@ -26,39 +27,6 @@ pub struct Interrupted;
 
 /// Called when a signal arrived during a wait; decides whether to continue.
 pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>;
-
-/// The source of a channel's bytes.
-pub trait Source: Read + Send {
-    /// Return the descriptor that the system can wait for; `None` if only this object knows when it is ready.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Set the deadline of the next read, for a source whose reads each consist of several system calls.
-    fn set_deadline(&mut self, _deadline: Option<Instant>) {}
-
-    /// Return whether the peer can pass descriptors.
-    fn receives_descriptors(&self) -> bool {
-        false
-    }
-
-    /// Return the descriptor that the peer has passed last.
-    fn received(&mut self) -> Option<OwnedFd> {
-        None
-    }
-}
-
-/// The destination of a channel's bytes.
-pub trait Sink: Write + Send {
-    /// Return the descriptor that the system can wait for.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Return whether descriptors can be passed to the peer.
-    fn passes_descriptors(&self) -> bool {
-        false
-    }
-
-    /// Pass a descriptor with the next byte that is written.
-    fn pass(&mut self, _descriptor: OwnedFd) {}
-}
 
 /// A connection, for one call at a time.
 pub struct Channel {

@@ -12,7 +12,7 @@ use rustix::net::{
     SendFlags, SocketType, getsockname, recvmsg, sendmsg,
 };
 
-use super::channel::{Sink, Source};
+use super::byte_stream::{Sink, Source};
 
 /// One end of a pipe or a socket.
 ///

@@ -3,6 +3,7 @@
 //! calls that take microseconds.
 
 mod beside;
+mod byte_stream;
 mod channel;
 mod client;
 mod counters;
@@ -19,7 +20,8 @@ mod segment;
 mod server;
 mod tls;
 
-pub use channel::{Channel, Check, Interrupted, Sink, Source};
+pub use byte_stream::{Sink, Source};
+pub use channel::{Channel, Check, Interrupted};
 pub use client::ClientConnection;
 pub use counters::{Counters, MetricsEndpoint};
 pub use error::{Error, Result};

@@ -12,7 +12,8 @@ use penstock_io::{DriverError as _, Error, Result};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection, Stream};
 
-use super::channel::{Channel, Sink, Source};
+use super::byte_stream::{Sink, Source};
+use super::channel::Channel;
 use super::peer::Peer;
 
 const ALPN: &[u8] = b"vgi-rpc";

@@ -1,5 +1,8 @@
 use penstock_wire::Limit;
 
+/// The deepest nesting of types: anything deeper is an attack on the stack, not data.
+pub(crate) const DEEPEST: usize = 32;
+
 /// Limits on a peer's input. Each is checked when a length is read, before memory is allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -1,23 +1,17 @@
 //! The header of a shared memory segment and its allocator (section 11), working on bytes that are passed in: the
 //! memory itself belongs to the driver.
 
+pub(crate) mod format;
+
 use penstock_wire::{Reader, Writer};
 
+pub use self::format::{ENTRY, FIXED, HEADER, MOST};
+use self::format::{MAGIC, VERSION};
 use crate::error::{Malformed, Misuse, Result, SegmentHeader, Violation};
 use crate::metadata::{Metadata, key};
 
-/// The size of the header; the data region begins after it.
-pub const HEADER: u64 = 65_536;
-/// The fixed part of the header; the allocations follow.
-pub const FIXED: usize = 24;
-/// One allocation: offset and length.
-pub const ENTRY: usize = 16;
-/// The most allocations that fit into the header.
-pub const MOST: usize = (HEADER as usize - FIXED) / ENTRY;
 /// The alignment of our regions, so that batches can be used in place.
 const ALIGNMENT: u64 = 64;
-const MAGIC: [u8; 4] = *b"VGIS";
-pub(crate) const VERSION: u32 = 1;
 
 /// A region in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

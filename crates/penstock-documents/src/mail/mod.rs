@@ -10,6 +10,7 @@
 //! ```
 
 mod header;
+mod machine;
 mod transfer;
 mod uu;
 

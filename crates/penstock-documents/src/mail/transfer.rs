@@ -1,7 +1,8 @@
 //! Transfer encodings (RFC 2045, section 6), decoded as the bytes are read.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 
+use super::machine::{Decoder, Machine, Out};
 use super::uu::Uu;
 
 /// The encoding of a part of a mail.
@@ -43,89 +44,6 @@ impl Encoding {
             Self::QuotedPrintable => Box::new(Decoder::new(input, Quoted::default())),
             Self::Uuencode => Box::new(Decoder::new(input, Uu::default())),
         }
-    }
-}
-
-/// A decoder from bytes to bytes, with its state between calls.
-pub(super) trait Machine {
-    /// Decode bytes from the front of `input` into `buffer` as long as that is simple; return how many were consumed
-    /// and produced. The next byte then goes to [`Self::step`].
-    fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
-        (0, 0)
-    }
-
-    fn step(&mut self, byte: u8, out: &mut Out);
-    fn finish(&mut self, out: &mut Out) -> io::Result<()>;
-}
-
-/// The most bytes that one step produces: the missing rest of a uuencoded line.
-const STEP: usize = 64;
-
-/// The bytes that steps have produced and that were not read yet.
-pub(super) struct Out {
-    bytes: [u8; STEP],
-    length: usize,
-    given: usize,
-}
-
-impl Out {
-    pub(super) fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.length) {
-            *place = byte;
-            self.length += 1;
-        }
-    }
-
-    fn pop(&mut self) -> Option<u8> {
-        let byte = self.bytes.get(..self.length)?.get(self.given).copied();
-        match byte {
-            Some(_) => self.given += 1,
-            None => (self.length, self.given) = (0, 0),
-        }
-        byte
-    }
-}
-
-struct Decoder<R, M> {
-    input: BufReader<R>,
-    machine: M,
-    out: Out,
-    ended: bool,
-}
-
-impl<R: Read, M: Machine> Decoder<R, M> {
-    fn new(input: R, machine: M) -> Self {
-        let out = Out { bytes: [0; STEP], length: 0, given: 0 };
-        Self { input: BufReader::new(input), machine, out, ended: false }
-    }
-}
-
-impl<R: Read, M: Machine> Read for Decoder<R, M> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut given = 0;
-        while let Some(place) = buffer.get_mut(given) {
-            if let Some(byte) = self.out.pop() {
-                *place = byte;
-                given += 1;
-                continue;
-            }
-            if self.ended {
-                break;
-            }
-            let ahead = self.input.fill_buf()?;
-            let (taken, made) = self.machine.run(ahead, buffer.get_mut(given..).unwrap_or_default());
-            given += made;
-            if let Some(&byte) = ahead.get(taken) {
-                self.machine.step(byte, &mut self.out);
-                self.input.consume(taken + 1);
-            } else if taken > 0 {
-                self.input.consume(taken);
-            } else {
-                self.ended = true;
-                self.machine.finish(&mut self.out)?;
-            }
-        }
-        Ok(given)
     }
 }
 
@@ -316,7 +234,7 @@ mod tests {
         fn base64_decodes_however_its_lines_are_broken(lines in prop::collection::vec("[A-Za-z0-9+/]{0,90}", 0..9)) {
             let text = lines.join("\r\n");
             let mut machine = Base64::default();
-            let mut out = Out { bytes: [0; STEP], length: 0, given: 0 };
+            let mut out = Out::default();
             let mut slowly = Vec::new();
             for byte in text.bytes() {
                 machine.step(byte, &mut out);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::transfer::{Machine, Out};
+use super::machine::{Machine, Out};
 
 const BEGIN: &[u8] = b"begin ";
 const END: &[u8] = b"end";

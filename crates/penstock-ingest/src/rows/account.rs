@@ -7,11 +7,37 @@ use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey
 use tokio::sync::Notify;
 
 use super::columns::RowNames;
-use super::{RowFailure, RowTotals};
 
 /// The most failures that are kept with their details; all of them are counted.
 const MAX_FAILURES: usize = 10;
 
+/// How rows ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RowTotals {
+    /// Rows that are COMPLETE.
+    pub rows: u64,
+    /// The bytes of rows that are COMPLETE.
+    pub bytes: u64,
+    /// Documents whose scope digests have matched.
+    pub scopes: u64,
+    /// Rows and documents that are not COMPLETE.
+    pub failed: u64,
+    /// Rows that are not COMPLETE, but whose document's policy decides.
+    pub left_out: u64,
+}
+
+/// A row, or a document of rows, that is not COMPLETE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowFailure {
+    /// The document's name, where the row has one.
+    pub document: Option<String>,
+    /// The row's path as JSON, where it has one.
+    pub path: Option<String>,
+    /// The registry's code.
+    pub code: ErrorCode,
+    /// The reason.
+    pub message: String,
+}
 /// Shared by the sending thread and the task that receives outcomes.
 pub(super) struct Account {
     state: Mutex<State>,

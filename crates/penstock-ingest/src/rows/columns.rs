@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::ByteArrayType;
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, GenericByteArray, LargeBinaryArray, LargeListArray, LargeStringArray, ListArray,
-    MapArray, OffsetSizeTrait, RecordBatch, StringArray,
+    Array, ArrayRef, BinaryArray, GenericByteArray, LargeBinaryArray, LargeStringArray, MapArray, RecordBatch,
+    StringArray,
 };
 use bytes::Bytes;
 use penstock_pipestream::PipeDoc;
@@ -16,6 +16,7 @@ use penstock_pipestream::pipe_doc::DOC;
 use penstock_pipestream_net::EntityDraft;
 
 use super::envelopes::EnvelopeColumns;
+use super::strings::{PathColumn, StringColumn, range};
 use crate::{Error, Result};
 
 /// Metadata that columns of the same meaning, or the writer's transaction, replace. Rows that were read from a sink
@@ -59,17 +60,6 @@ enum ContentArray {
     LargeBinary(LargeBinaryArray),
     Text(StringArray),
     LargeText(LargeStringArray),
-}
-
-/// Strings, with offsets of either width.
-pub(super) enum StringColumn {
-    Small(StringArray),
-    Large(LargeStringArray),
-}
-
-enum PathColumn {
-    Small(ListArray),
-    Large(LargeListArray),
 }
 
 struct MetadataColumn {
@@ -150,12 +140,6 @@ pub(super) fn document_draft(
     EntityDraft { dehydrate: true, content_type: DEFAULT_TYPE.to_owned(), metadata, document, ..EntityDraft::default() }
 }
 
-/// Return the strings of a row's list; `None` if it is null.
-pub(super) fn list_of(name: &str, column: &ArrayRef, row: usize) -> Result<Option<Vec<String>>> {
-    let wrong = |_| Error::Value(format!("the column {name} must be an array of strings, not {}", column.data_type()));
-    Ok(PathColumn::new(column).map_err(wrong)?.segments_of(row))
-}
-
 impl RowNames {
     pub(super) fn document(&self, row: usize) -> Option<&str> {
         self.documents.as_ref()?.get(row)
@@ -207,10 +191,6 @@ fn place<T: ByteArrayType>(places: &GenericByteArray<T>, row: usize) -> Option<R
     if row < places.len() && places.is_valid(row) { range(places.value_offsets(), row) } else { None }
 }
 
-fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> Option<Range<usize>> {
-    Some(offsets.get(row)?.to_usize()?..offsets.get(row.checked_add(1)?)?.to_usize()?)
-}
-
 /// Arrow memory as an owner for `Bytes`. The token is dropped after the array, so once it is gone the array is, too.
 struct ArrayOwner<T: ByteArrayType> {
     array: GenericByteArray<T>,
@@ -220,53 +200,6 @@ struct ArrayOwner<T: ByteArrayType> {
 impl<T: ByteArrayType> AsRef<[u8]> for ArrayOwner<T> {
     fn as_ref(&self) -> &[u8] {
         self.array.value_data()
-    }
-}
-
-impl StringColumn {
-    pub(super) fn new(name: &str, column: &ArrayRef) -> Result<Self> {
-        let small = column.as_string_opt::<i32>().cloned().map(Self::Small);
-        let texts = small.or_else(|| column.as_string_opt::<i64>().cloned().map(Self::Large));
-        texts.ok_or_else(|| Error::Value(format!("the column {name} must be a string, not {}", column.data_type())))
-    }
-
-    pub(super) fn get(&self, row: usize) -> Option<&str> {
-        match self {
-            Self::Small(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
-            Self::Large(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
-        }
-    }
-}
-
-impl PathColumn {
-    fn new(column: &ArrayRef) -> Result<Self> {
-        let small = column.as_list_opt::<i32>().cloned().map(Self::Small);
-        let paths = small.or_else(|| column.as_list_opt::<i64>().cloned().map(Self::Large));
-        let wrong = || Error::Value(format!("the column path must be an array of strings, not {}", column.data_type()));
-        let paths = paths.ok_or_else(wrong)?;
-        StringColumn::new("path", paths.segments())?;
-        Ok(paths)
-    }
-
-    fn segments(&self) -> &ArrayRef {
-        match self {
-            Self::Small(lists) => lists.values(),
-            Self::Large(lists) => lists.values(),
-        }
-    }
-
-    fn get(&self, row: usize) -> Option<String> {
-        serde_json::to_string(&self.segments_of(row)?).ok()
-    }
-
-    fn segments_of(&self, row: usize) -> Option<Vec<String>> {
-        let place = match self {
-            Self::Small(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
-            Self::Large(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
-            Self::Small(_) | Self::Large(_) => None,
-        }?;
-        let texts = StringColumn::new("path", self.segments()).ok()?;
-        Some(place.map(|index| texts.get(index).unwrap_or_default().to_owned()).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
 use penstock_pipestream::pipe_doc::doc_id_of_key;
 use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 
-use super::columns::{StringColumn, list_of};
+use super::strings::{StringColumn, list_of};
 use crate::{Error, Result};
 
 /// Stands in for a document's digest, because its rows come one by one.

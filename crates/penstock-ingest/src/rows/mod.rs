@@ -10,6 +10,7 @@ mod account;
 mod arrow_buffers;
 mod columns;
 mod envelopes;
+mod strings;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use penstock_pipestream_net::{
 use tokio::task::JoinHandle;
 
 use self::account::{Account, OpenRow};
+pub use self::account::{RowFailure, RowTotals};
 use self::columns::{EntityColumns, TRANSACTION_OWNER, document_draft};
 use crate::interrupts::Interrupts;
 use crate::{Error, Result};
@@ -49,34 +51,6 @@ pub struct RowOptions {
     pub scopes: bool,
     /// Let the session's policy decide which rows may be skipped, so that only documents fail.
     pub tolerant: bool,
-}
-
-/// How rows ended.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct RowTotals {
-    /// Rows that are COMPLETE.
-    pub rows: u64,
-    /// The bytes of rows that are COMPLETE.
-    pub bytes: u64,
-    /// Documents whose scope digests have matched.
-    pub scopes: u64,
-    /// Rows and documents that are not COMPLETE.
-    pub failed: u64,
-    /// Rows that are not COMPLETE, but whose document's policy decides.
-    pub left_out: u64,
-}
-
-/// A row, or a document of rows, that is not COMPLETE.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowFailure {
-    /// The document's name, where the row has one.
-    pub document: Option<String>,
-    /// The row's path as JSON, where it has one.
-    pub path: Option<String>,
-    /// The registry's code.
-    pub code: ErrorCode,
-    /// The reason.
-    pub message: String,
 }
 
 /// Sends rows into one session, into which nothing else is sent.

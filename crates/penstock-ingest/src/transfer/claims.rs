@@ -5,10 +5,10 @@ use penstock_pipestream_net::Status;
 
 use super::Transfer;
 use crate::Result;
-use crate::previous::DeferredPart;
+use crate::previous::{DeferredPart, PreviousPart};
 
 /// The state of the work that a claim check represents.
-pub(super) enum ClaimWork {
+enum ClaimWork {
     /// As far as is known, the work was not done.
     Open,
     /// A worker has done it, and the sink stores the result next to the payload, which has this name.
@@ -23,8 +23,25 @@ pub(super) fn claim_label(label: &Bytes, claim: u64) -> Bytes {
 }
 
 impl Transfer<'_> {
+    /// Keep a deferred part where it is if its work was done meanwhile; otherwise return it, to be sent.
+    pub(super) fn keep_if_done(&mut self, index: usize, deferred: DeferredPart) -> Result<Option<DeferredPart>> {
+        match self.claim_work(index, &deferred)? {
+            ClaimWork::Open => Ok(Some(deferred)),
+            ClaimWork::Stored(file) => {
+                let place = PreviousPart { file: Some(file), reason: None, ..deferred.place };
+                self.ledger.keep(index, place);
+                Ok(None)
+            }
+            ClaimWork::Elsewhere => {
+                self.ledger.keep_deferred(index, deferred.place);
+                self.stays_deferred = true;
+                Ok(None)
+            }
+        }
+    }
+
     /// Return whether the work of a claim check was done without a session, by a worker of a task queue.
-    pub(super) fn claim_work(&self, index: usize, deferred: &DeferredPart) -> Result<ClaimWork> {
+    fn claim_work(&self, index: usize, deferred: &DeferredPart) -> Result<ClaimWork> {
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2)
             || self.is_announced(&claim_label(&self.label(index), deferred.claim))?
         {

@@ -22,14 +22,13 @@ use penstock_documents::{Dehydrator, Event, Failure, FailureKind, Part, Payload 
 use penstock_io::runtime::{self, WaitError};
 use penstock_pipestream_net::{EntityDraft, EntityKey, ErrorCode, Payload, Reason, SessionHandle};
 
-use self::claims::ClaimWork;
 use crate::interrupts::Interrupts;
 use crate::labels::{DocumentLabels, Labels};
 use crate::ledger::Ledger;
+use crate::partition::ElsewhereChildren;
 use crate::payload::{IN_MEMORY, io_failure, payload, unchanged};
 use crate::policy::DocumentPolicy;
-use crate::previous::{DeferredPart, PreviousPart, PreviousReceipt};
-use crate::sender::ElsewhereChildren;
+use crate::previous::{DeferredPart, PreviousReceipt};
 use crate::{Error, Result};
 
 /// The error of a document that [`Interrupts`] ended; their owner knows why.
@@ -299,18 +298,9 @@ impl<'a> Transfer<'a> {
         }
         let deferred = if comparable { self.previous.take_deferred(&part) } else { None };
         let deferred = match deferred {
-            Some(deferred) => match self.claim_work(index, &deferred)? {
-                ClaimWork::Stored(file) => {
-                    let place = PreviousPart { file: Some(file), reason: None, ..deferred.place };
-                    self.ledger.keep(index, place);
-                    return Ok(());
-                }
-                ClaimWork::Elsewhere => {
-                    self.ledger.keep_deferred(index, deferred.place);
-                    self.stays_deferred = true;
-                    return Ok(());
-                }
-                ClaimWork::Open => Some(deferred),
+            Some(deferred) => match self.keep_if_done(index, deferred)? {
+                Some(deferred) => Some(deferred),
+                None => return Ok(()),
             },
             None => None,
         };

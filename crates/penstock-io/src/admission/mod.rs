@@ -12,7 +12,6 @@ mod permits;
 
 pub(crate) use accept::Accept;
 pub use counters::Counters;
-use descriptors::Descriptors;
 pub use first_byte::FirstByte;
 pub use permits::{Admission, Config, LoopbackShare, Permit, WhenFull, network};
 
@@ -35,5 +34,7 @@ pub struct ConnectionLimits {
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The default silence after which a connection is closed, where the protocol allows silence.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// The connections that wait in the system's queue to be accepted.
+pub(crate) const BACKLOG: i32 = 1_024;
 /// Descriptors reserved for the server's own files.
 pub const RESERVED: u64 = 32;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
+use super::PATIENCE;
 use super::counters::{Counters, count};
-use super::{Descriptors, PATIENCE};
+use super::descriptors::Descriptors;
 use crate::{Error, Result};
 
 /// The smallest default share of an address, however few connections the server accepts: a fraction of a small number

@@ -9,7 +9,7 @@ use rcgen::{
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{Fingerprint, open};
+use super::fingerprint::Fingerprint;
 use crate::{DriverError as _, Error, Result};
 
 /// The names for which a development certificate is valid.
@@ -165,4 +165,8 @@ fn remove_if_there(path: &Path) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("cannot remove", path, error)),
         _ => Ok(()),
     }
+}
+
+fn open(path: &Path, what: &str) -> Result<File> {
+    File::open(path).map_err(|error| Error::file(&format!("cannot read {what}"), path, error))
 }

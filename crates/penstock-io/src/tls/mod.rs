@@ -9,7 +9,6 @@ mod alert;
 mod certificate;
 mod fingerprint;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;
 use self::fingerprint::PinnedCertificate;
-use crate::{DriverError as _, Error, Result};
+use crate::{Error, Result};
 
 /// Which certificate a server shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,10 +228,6 @@ fn system_roots() -> Result<RootCertStore> {
         return Err(Error::Tls(format!("the system's certificate store cannot be used: {why}")));
     }
     Ok(roots)
-}
-
-fn open(path: &Path, what: &str) -> Result<File> {
-    File::open(path).map_err(|error| Error::file(&format!("cannot read {what}"), path, error))
 }
 
 #[cfg(test)]

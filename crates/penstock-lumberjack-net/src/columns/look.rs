@@ -263,7 +263,7 @@ mod avx2 {
     use pulp::x86::V3;
     use pulp::{NullaryFnOnce, cast};
 
-    use super::{AHEAD, BLOCK, each};
+    use crate::columns::look::{AHEAD, BLOCK, each};
 
     pub(super) struct Search<'a> {
         pub(super) simd: V3,

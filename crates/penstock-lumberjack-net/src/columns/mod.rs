@@ -1,90 +1,25 @@
-//! Events in columns.
-//!
-//! A [`Layout`] says which columns there are. The raw one keeps each event as it came:
-//!
-//! ```text
-//! received  timestamp(µs, UTC)    when it arrived
-//! peer      string                the writer's address, IP:PORT
-//! identity  string                who that is by its certificate; null without one
-//! sequence  long                  its number in the window
-//! event     string                a JSON object as it was sent; null for other events
-//! fields    map<string, string>   the pairs of a D frame; null for J frames
-//! raw       binary                the bytes of a J frame that is no JSON object, else null
-//! tags      array<string>         what is wrong with it: _jsonparsefailure, _charsetfailure; null if nothing is
-//! ```
-//!
-//! A typed one has the columns of a schema that the user wrote, filled with the fields of those names; see [`typed`].
-//! Every column is nullable and of a type that Spark takes.
+//! Events in columns: a [`Builder`] makes batches of the columns that a [`Layout`] names.
 
 mod cell;
+mod layout;
 mod look;
 mod raw;
 mod text;
 mod typed;
 
-use std::sync::Arc;
-
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use penstock_io::DriverError as _;
 use penstock_lumberjack::Pairs;
 
+use self::layout::wrong;
+pub use self::layout::{CHARSET_FAILURE, JSON_FAILURE, Layout, METADATA};
 use self::raw::RawBuilder;
 pub(super) use self::text::is_object;
-use self::typed::TypedBuilder;
-pub use self::typed::{METADATA, reshape};
+pub use self::typed::reshape;
+use self::typed::{Envelope, TypedBuilder};
 use super::delivery::Origin;
-use crate::{Error, Result};
+use crate::Result;
 
-/// The event is no JSON object (decision 9).
-pub const JSON_FAILURE: &str = "_jsonparsefailure";
-/// A key or a value is not UTF-8; it is kept escaped (decision 9).
-pub const CHARSET_FAILURE: &str = "_charsetfailure";
-
-/// Which columns a batch has. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Layout {
-    schema: SchemaRef,
-    typed: bool,
-}
-
-impl Layout {
-    /// Each event as it came.
-    pub fn raw() -> Self {
-        let field = |name: &str, data_type| Field::new(name, data_type, true);
-        let fields = vec![
-            field("received", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
-            field("peer", DataType::Utf8),
-            field("identity", DataType::Utf8),
-            field("sequence", DataType::Int64),
-            field("event", DataType::Utf8),
-            field("fields", raw::pairs_type()),
-            field("raw", DataType::Binary),
-            field("tags", DataType::List(raw::element())),
-        ];
-        Self { schema: Arc::new(Schema::new(fields)), typed: false }
-    }
-
-    /// The columns of a schema, filled from the fields of each event.
-    ///
-    /// Fails as a misuse where a column has a type that events cannot be made into; the error names it.
-    pub fn typed(schema: SchemaRef) -> Result<Self> {
-        TypedBuilder::check(&schema)?;
-        Ok(Self { schema, typed: true })
-    }
-
-    /// The columns.
-    pub fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    /// Whether it is the raw one.
-    pub fn is_raw(&self) -> bool {
-        !self.typed
-    }
-}
-
-/// Takes events one after another and makes a batch of them. Nothing is allocated for an event alone.
+/// Collects events into a batch, without an allocation for each of them.
 #[derive(Debug)]
 pub struct Builder {
     layout: Layout,
@@ -99,17 +34,17 @@ enum Rows {
 }
 
 impl Builder {
-    /// An empty one.
+    /// Make an empty builder.
     pub fn new(layout: &Layout) -> Self {
-        let rows = if layout.typed {
-            Rows::Typed(Box::new(TypedBuilder::new(&layout.schema)))
-        } else {
+        let rows = if layout.is_raw() {
             Rows::Raw(Box::default())
+        } else {
+            Rows::Typed(Box::new(TypedBuilder::new(&layout.schema())))
         };
         Self { layout: layout.clone(), rows, bytes: 0 }
     }
 
-    /// Takes an event of JSON.
+    /// Append an event of JSON.
     pub fn push_json(&mut self, sequence: u32, raw: &[u8]) {
         self.bytes = self.bytes.saturating_add(raw.len());
         match &mut self.rows {
@@ -118,7 +53,7 @@ impl Builder {
         }
     }
 
-    /// Takes an event of pairs.
+    /// Append an event of pairs.
     pub fn push_map(&mut self, sequence: u32, pairs: Pairs<'_>) {
         self.bytes = self.bytes.saturating_add(pairs.bytes());
         match &mut self.rows {
@@ -127,7 +62,7 @@ impl Builder {
         }
     }
 
-    /// How many it has.
+    /// Return the number of events.
     pub fn len(&self) -> usize {
         match &self.rows {
             Rows::Raw(rows) => rows.len(),
@@ -135,29 +70,25 @@ impl Builder {
         }
     }
 
-    /// Whether it has none.
+    /// Return whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the events that it holds, as they came.
+    /// Return the bytes of the events, as they arrived.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The batch; the builder is empty afterwards.
+    /// Return the batch, and empty the builder.
     pub fn finish(&mut self, origin: &Origin) -> Result<RecordBatch> {
         self.bytes = 0;
         let columns = match &mut self.rows {
             Rows::Raw(rows) => rows.finish(origin),
-            Rows::Typed(rows) => rows.finish(&typed::Envelope::of(origin)),
+            Rows::Typed(rows) => rows.finish(&Envelope::of(origin)),
         };
         RecordBatch::try_new(self.layout.schema(), columns?).map_err(|error| wrong(&error))
     }
-}
-
-fn wrong(error: &arrow_schema::ArrowError) -> Error {
-    Error::misuse(error.to_string())
 }
 
 #[cfg(test)]

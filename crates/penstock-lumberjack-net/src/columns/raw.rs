@@ -5,24 +5,13 @@ use std::sync::{Arc, LazyLock};
 use arrow_array::builder::{ArrayBuilder, BinaryBuilder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{Array as _, ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::DataType;
 use penstock_lumberjack::Pairs;
 
+use super::layout::{CHARSET_FAILURE, JSON_FAILURE, element, pairs_type, wrong};
 use super::text::{escape, is_object};
-use super::{CHARSET_FAILURE, JSON_FAILURE, wrong};
 use crate::Origin;
 use crate::Result;
-
-/// What Spark calls the elements of an array.
-pub(super) fn element() -> FieldRef {
-    Arc::new(Field::new("element", DataType::Utf8, true))
-}
-
-pub(super) fn pairs_type() -> DataType {
-    let (key, value) = (Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true));
-    let entries = Field::new("entries", DataType::Struct(vec![key, value].into()), false);
-    DataType::Map(Arc::new(entries), false)
-}
 
 pub(super) fn pairs_builder() -> MapBuilder<StringBuilder, StringBuilder> {
     let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };

@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use penstock_lumberjack::{Accepts, Data, Decoder, Frame, Limits, Version};
 
 use super::*;
@@ -81,7 +84,7 @@ fn fields_fill_their_columns_and_the_rest_is_rescued() {
         nullable("text", DataType::Utf8),
         nullable("file", file),
         nullable("list", DataType::List(Arc::new(nullable("element", DataType::Int32)))),
-        nullable("labels", raw::pairs_type()),
+        nullable("labels", layout::pairs_type()),
         nullable("price", DataType::Decimal128(5, 2)),
         nullable("_sequence", DataType::Int64),
         nullable("_rescue", DataType::Utf8),
@@ -128,7 +131,7 @@ fn a_spooled_batch_is_reshaped_to_what_the_builder_would_have_made() {
         nullable("line", DataType::Utf8),
         nullable("_peer", DataType::Utf8),
         nullable("_received", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
-        nullable("_tags", DataType::List(raw::element())),
+        nullable("_tags", DataType::List(layout::element())),
         nullable("_rescue", DataType::Utf8),
     ]);
     let fill = |builder: &mut Builder| {

@@ -14,20 +14,17 @@ use std::sync::Arc;
 use arrow_array::builder::{ArrayBuilder as _, BinaryBuilder, Int64Builder, ListBuilder, StringBuilder};
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::SchemaRef;
 use jiter::{Jiter, JiterResult};
 use penstock_io::DriverError as _;
 use penstock_lumberjack::Pairs;
 
-use super::cell::{self, Cell};
+use super::cell::Cell;
+use super::layout::{CHARSET_FAILURE, JSON_FAILURE, Layout, wrong};
 use super::raw::{NULLS, Sparse, null_tags, received, repeated, tags_builder};
 use super::text::escape;
-use super::{CHARSET_FAILURE, JSON_FAILURE, Layout, wrong};
 use crate::Origin;
 use crate::{Error, Result};
-
-/// Columns that are not fields of events, wherever a schema has them.
-pub const METADATA: [&str; 7] = ["_received", "_peer", "_identity", "_sequence", "_raw", "_tags", "_rescue"];
 
 /// Where a column comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,25 +85,6 @@ pub(super) struct TypedBuilder {
 }
 
 impl TypedBuilder {
-    /// Whether a schema can be filled.
-    pub(super) fn check(schema: &SchemaRef) -> Result<()> {
-        let raw = Layout::raw().schema();
-        for field in schema.fields() {
-            let name = field.name().as_str();
-            if !METADATA.contains(&name) {
-                cell::check(name, field.data_type(), 0)?;
-                continue;
-            }
-            let same = raw.field_with_name(name.trim_start_matches('_')).map(|field| field.data_type().clone());
-            let wanted = same.unwrap_or(DataType::Utf8);
-            if !field.data_type().equals_datatype(&wanted) {
-                let found = field.data_type();
-                return Err(Error::misuse(format!("the column {name} has the type {found}; it must be {wanted}")));
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn new(schema: &SchemaRef) -> Self {
         let mut fields: Vec<(Box<str>, Cell)> = Vec::new();
         let plan: Vec<Part> = schema
@@ -317,7 +295,7 @@ pub fn reshape(layout: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {
     let tags = column("tags")?;
     let sequence = column("sequence")?;
     let sequence = sequence.as_primitive_opt::<arrow_array::types::Int64Type>().ok_or_else(|| not_raw("sequence"))?;
-    let mut rows = TypedBuilder::new(&layout.schema);
+    let mut rows = TypedBuilder::new(&layout.schema());
     for row in 0..batch.num_rows() {
         let number = sequence.value(row);
         if event.is_valid(row) {

@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until, timeout};
 
-use super::Shared;
 use super::budget::Share;
 use super::counters::{Peer, add};
 use super::intake::{Finished, Intake};
 use super::link::Socket;
+use super::shared::Shared;
 use super::standing::Standing;
 use crate::delivery::{Delivery, Origin};
 use crate::{Error, Result};

@@ -9,94 +9,36 @@ mod foreign;
 mod identity;
 mod intake;
 mod link;
+mod shared;
 mod standing;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use penstock_io::admission::{Admission, Config, FirstByte, IDLE_TIMEOUT, Permit};
+use penstock_io::admission::{Admission, Config, FirstByte, Permit};
 use penstock_io::listener::{self, HandshakeError, Listener, Stream};
 use penstock_io::runtime::{PerProcess, Runtime};
-use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
+use penstock_io::tls::{Acceptor, Fingerprint, Offer};
 use penstock_io::{DriverError as _, metrics};
-use penstock_lumberjack::{ErrorKind, ServerConfig};
+use penstock_lumberjack::ErrorKind;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use self::budget::Budget;
 use self::connection::{Account, Connection};
 pub use self::counters::ReceiverCounters;
 use self::counters::{Counters, add};
 use self::foreign::Speaks;
 use self::link::{Link, Socket};
-use self::standing::Standings;
+pub use self::shared::ReceiverOptions;
+use self::shared::Shared;
 use super::delivery::{Destination, Origin};
 use crate::{Error, Result};
 
-/// How a receiver listens.
-#[derive(Debug, Clone)]
-pub struct ReceiverOptions {
-    /// Where; port 0 picks a free one.
-    pub listen: SocketAddr,
-    /// Its certificate, and whose clients' certificates it asks for. Default: none, it is plain.
-    pub tls: Option<ServerTls>,
-    /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
-    pub client_certificates: ClientCertificates,
-    /// What a writer may ask for, and how long it may take. Default: as the core has it, and 15 minutes of silence.
-    pub server: ServerConfig,
-    /// Connections beyond this are closed at once. Default: 16,384.
-    pub max_connections: u64,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
-    /// eighths of all, or 64 where that is more.
-    pub max_connections_per_address: Option<u64>,
-    /// Bytes of what is not safe yet, of all connections together; whoever wants to send more waits. Default: 256 MiB.
-    pub max_bytes: usize,
-    /// After so long a connection ends at its window's edge, so that a balancer may move it. Default: never.
-    pub max_age: Option<Duration>,
-    /// Where metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: nowhere.
-    pub metrics: Option<SocketAddr>,
-}
-
-impl ReceiverOptions {
-    /// The defaults.
-    pub fn new(listen: SocketAddr) -> Self {
-        Self {
-            listen,
-            tls: None,
-            client_certificates: ClientCertificates::Required,
-            server: ServerConfig { idle_timeout: Some(IDLE_TIMEOUT), ..ServerConfig::default() },
-            max_connections: 16_384,
-            max_connections_per_address: None,
-            max_bytes: 256 << 20,
-            max_age: None,
-            metrics: None,
-        }
-    }
-}
-
-/// A receiver that takes events as long as it lives.
+/// A receiver, which listens until it is dropped.
 pub struct Receiver(PerProcess<Arc<Shared>>);
-
-struct Shared {
-    options: ReceiverOptions,
-    address: SocketAddr,
-    acceptor: Option<Arc<Acceptor>>,
-    destination: Arc<dyn Destination>,
-    counters: Counters,
-    admission: Arc<Admission>,
-    budget: Arc<Budget>,
-    standings: Arc<Standings>,
-    next: AtomicU64,
-    stop: watch::Sender<bool>,
-    /// Ends connections as they are.
-    cut: watch::Sender<bool>,
-    stopping: AtomicBool,
-    metrics: OnceLock<metrics::Endpoint>,
-}
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,14 +46,8 @@ impl fmt::Debug for Receiver {
     }
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
 impl Receiver {
-    /// Starts to listen. Blocks on the certificate's files.
+    /// Listen. Blocks on the certificate's files.
     pub fn bind(options: ReceiverOptions, destination: Arc<dyn Destination>) -> Result<Self> {
         let offer = Offer::tcp(&[]).with_certificates(options.client_certificates);
         let acceptor = Acceptor::optional(options.tls.as_ref(), offer)?;
@@ -124,21 +60,7 @@ impl Receiver {
         };
         let admission = Admission::new(config, Arc::clone(&counters.admission))?;
         let (listener, address) = Listener::tcp(options.listen, acceptor.clone(), &admission)?;
-        let shared = Arc::new(Shared {
-            budget: Arc::new(Budget::new(options.max_bytes)),
-            standings: Arc::default(),
-            options,
-            address,
-            acceptor,
-            destination,
-            counters,
-            admission,
-            next: AtomicU64::new(0),
-            stop: watch::Sender::new(false),
-            cut: watch::Sender::new(false),
-            stopping: AtomicBool::new(false),
-            metrics: OnceLock::new(),
-        });
+        let shared = Arc::new(Shared::new(options, address, acceptor, destination, counters, admission));
         if let Some(listen) = metrics {
             let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&shared) as Arc<dyn metrics::Source>)?;
             drop(shared.metrics.set(endpoint));
@@ -147,34 +69,35 @@ impl Receiver {
         Ok(Self(PerProcess::new(shared)))
     }
 
-    /// Where it listens.
+    /// Return the address on which it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
     }
 
-    /// Where metrics are served, if they are.
+    /// Return the address on which metrics are served, if they are.
     pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
     }
 
-    /// What clients pin; none without TLS.
+    /// Return the fingerprint that clients pin; `None` without TLS.
     pub fn fingerprint(&self) -> Result<Option<Fingerprint>> {
         Ok(self.0.get()?.acceptor.as_ref().map(|acceptor| acceptor.fingerprint()))
     }
 
-    /// What it has seen so far.
+    /// Return the counters.
     pub fn counters(&self) -> Result<ReceiverCounters> {
         let shared = self.0.get()?;
         Ok(shared.counters.snapshot(&shared.budget, &shared.admission))
     }
 
-    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
+    /// Read the certificate again if its files have changed; return whether they had. The receiver itself checks every
+    /// 5 s.
     pub fn reload(&self) -> Result<bool> {
         self.0.get()?.reload()
     }
 
-    /// Takes nothing more: what has come is handed over and acknowledged, then the connections end. Those that are left
-    /// after so long are cut off.
+    /// Stop reading. Events that have arrived are handed over and acknowledged, then the connections end; those that are
+    /// open after `grace` are cut off.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
         penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?
@@ -185,44 +108,10 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // In a forked child this is somebody else's socket.
+        // In a forked child the socket belongs to the parent.
         if let Ok(shared) = self.0.get() {
             shared.halt();
         }
-    }
-}
-
-impl Shared {
-    fn halt(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.stop.send_replace(true);
-        self.cut.send_replace(true);
-        if let Some(metrics) = self.metrics.get() {
-            metrics.stop();
-        }
-    }
-
-    async fn shutdown(&self, grace: Duration) {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.stop.send_replace(true);
-        let _ = timeout(grace, self.admission.idle()).await;
-        self.halt();
-    }
-
-    fn reload(&self) -> Result<bool> {
-        let Some(acceptor) = &self.acceptor else { return Ok(false) };
-        Ok(self.admission.reload(acceptor)?)
-    }
-}
-
-impl metrics::Source for Shared {
-    fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
-        self.counters.write(page, &self.budget, &self.admission)?;
-        self.destination.write(page)
-    }
-
-    fn is_healthy(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed)
     }
 }
 
@@ -285,7 +174,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
 
 type Served = (Option<Arc<str>>, Account, Result<&'static str>);
 
-/// Lets a connection in; None if it went away, or spoke something else.
+/// Serve a connection; return `None` if it was closed at once, or spoke another protocol.
 async fn admit(
     stream: TcpStream,
     peer: SocketAddr,

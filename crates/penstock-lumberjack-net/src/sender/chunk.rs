@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use penstock_lumberjack::{Client, Limits, Pair, Result};
+use penstock_lumberjack::{Client, Data, Json, Limits, Pair, Result};
 
 /// Events to be sent, one after another in one buffer.
 #[derive(Debug, Default)]
@@ -69,8 +69,8 @@ impl Chunk {
     /// Refuses an event that receivers do not take.
     pub(super) fn check(&self, limits: &Limits) -> Result<()> {
         self.events.iter().try_for_each(|event| match event {
-            Entry::Json(range) => limits.check_json(self.at(range)),
-            Entry::Map(range) => limits.check_data(self.pairs(range)),
+            Entry::Json(range) => Json::check(self.at(range), limits),
+            Entry::Map(range) => Data::check(self.pairs(range), limits),
         })
     }
 

@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::Shared;
+use super::context::Context;
 use super::host::Host;
 use crate::{Error, Result};
 
@@ -27,22 +27,22 @@ const CONNECT: Duration = Duration::from_secs(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// A writer's machine and whoever waits for it.
+/// A writer's machine, and its connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     /// The host that is tried first.
     first: usize,
     state: Mutex<State>,
-    /// There are events to be sent, or the sender closes.
+    /// Notified when there are events to send, or the sender closes.
     pub(super) work: Notify,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) client: Client,
-    /// Why nothing more is sent.
+    /// Why the lane has ended.
     pub(super) failed: Option<Error>,
-    /// Somebody waits for what is in the open window.
+    /// A caller waits for the open window.
     pub(super) wanted: bool,
 }
 
@@ -57,8 +57,8 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects and sends until the sender is closed and everything is acknowledged, or nothing works any more.
-    pub(super) async fn drive(self: Arc<Self>, shared: Arc<Shared>) {
+    /// Connect and send until the sender is closed and everything is acknowledged, or until it gives up.
+    pub(super) async fn drive(self: Arc<Self>, context: Arc<Context>) {
         let mut host = self.first;
         let (mut backoff, mut tried) = (Backoff::new(BACKOFF.0, BACKOFF.1), 0);
         let mut progress = Instant::now();
@@ -66,20 +66,20 @@ impl Lane {
         loop {
             // Nothing is opened before there is something to send.
             while self.lock().client.unacknowledged() == 0 {
-                if shared.is_closed() {
+                if context.is_closed() {
                     return;
                 }
                 self.work.notified().await;
                 progress = Instant::now();
             }
-            let ended = self.attempt(&shared, host).await;
+            let ended = self.attempt(&context, host).await;
             let now = Instant::now();
             let done = {
                 let mut state = self.lock();
                 state.client.handle_disconnect(now);
                 std::mem::replace(&mut acknowledged, state.client.acknowledged().0) < acknowledged
             };
-            shared.room.notify_waiters();
+            context.room.notify_waiters();
             let error = match ended {
                 Ok(()) => continue,
                 Err(error) => error,
@@ -88,26 +88,26 @@ impl Lane {
                 backoff.reset();
                 (tried, progress) = (0, now);
             }
-            tracing::warn!(host = shared.host(host), %error, "a connection to a receiver ended");
-            if shared.options.give_up.is_some_and(|limit| progress.elapsed() >= limit) || shared.is_abandoned() {
+            tracing::warn!(host = context.host(host), %error, "a connection to a receiver ended");
+            if context.options.give_up.is_some_and(|limit| progress.elapsed() >= limit) || context.is_abandoned() {
                 self.lock().failed = Some(error);
-                shared.room.notify_waiters();
+                context.room.notify_waiters();
                 return;
             }
-            host = (host + 1) % shared.options.hosts.len().max(1);
+            host = (host + 1) % context.options.hosts.len().max(1);
             tried += 1;
-            if tried % shared.options.hosts.len().max(1) == 0 {
+            if tried % context.options.hosts.len().max(1) == 0 {
                 tokio::select! {
                     () = sleep(backoff.advance_by(fastrand::f64())) => {}
-                    () = shared.abandoned() => {}
+                    () = context.abandoned() => {}
                 }
             }
         }
     }
 
-    /// One connection; Ok if it ended because there is nothing to send.
-    async fn attempt(&self, shared: &Shared, host: usize) -> Result<()> {
-        let name = shared.host(host);
+    /// Serve one connection; return `Ok` if it ended because there is nothing to send.
+    async fn attempt(&self, context: &Context, host: usize) -> Result<()> {
+        let name = context.host(host);
         let due = tokio::time::Instant::now() + CONNECT;
         let late = || Error::deadline(format!("{name} did not answer within {} s", CONNECT.as_secs()));
         let connecting = async {
@@ -117,16 +117,16 @@ impl Lane {
             Ok::<_, Error>(stream)
         };
         let stream = timeout_at(due, connecting).await.unwrap_or_else(|_| Err(late()))?;
-        let host = Host::new(name, shared.options.tls.as_ref());
-        let Some(tls) = &shared.tls else { return self.serve(shared, host, stream).await };
+        let host = Host::new(name, context.options.tls.as_ref());
+        let Some(tls) = &context.tls else { return self.serve(context, host, stream).await };
         let connector = TlsConnector::from(Arc::clone(tls));
-        let handshake = connector.connect(shared.server_name(name)?, stream);
+        let handshake = connector.connect(context.server_name(name)?, stream);
         let stream = timeout_at(due, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|error| host.refused_the_handshake(&error))?;
-        self.serve(shared, host, stream).await
+        self.serve(context, host, stream).await
     }
 
-    async fn serve<S>(&self, shared: &Shared, mut host: Host<'_>, stream: S) -> Result<()>
+    async fn serve<S>(&self, context: &Context, mut host: Host<'_>, stream: S) -> Result<()>
     where
         S: AsyncRead + AsyncWrite + Send,
     {
@@ -135,7 +135,7 @@ impl Lane {
         let mut output: VecDeque<Bytes> = VecDeque::new();
         let mut input = BytesMut::new();
         loop {
-            let due = match self.next(shared, &mut compressing, &mut output)? {
+            let due = match self.next(context, &mut compressing, &mut output)? {
                 Next::Due(due) => due,
                 Next::Done => {
                     // An error means that the receiver has gone, which it may: everything is acknowledged.
@@ -154,7 +154,7 @@ impl Lane {
                     let taken = self.lock().client.handle_input(Instant::now(), &input);
                     input.clear();
                     taken.map_err(|error| host.broke_a_rule(error))?;
-                    shared.room.notify_waiters();
+                    context.room.notify_waiters();
                 }
                 written = write(&mut writing, front) => {
                     written.map_err(|error| host.broke(&error))?;
@@ -169,7 +169,7 @@ impl Lane {
                     output.push_back(compressed.map_err(|died| Error::task(&died))??);
                 }
                 () = self.work.notified() => {}
-                () = shared.abandoned() => return Err(Error::deadline("the sender was closed".into())),
+                () = context.abandoned() => return Err(Error::deadline("the sender was closed".into())),
                 () = sleep_until(due.into()) => {
                     let waited = self.lock().client.handle_timeout(Instant::now());
                     waited.map_err(|error| host.broke_a_rule(error))?;
@@ -178,8 +178,8 @@ impl Lane {
         }
     }
 
-    /// Takes windows that may go. An open one goes when nothing is on its way: whoever sends little waits for nobody.
-    fn next(&self, shared: &Shared, compressing: &mut Compressing, output: &mut VecDeque<Bytes>) -> Result<Next> {
+    /// Take the windows that may be sent. An open one is sent when none is in flight, so that few events need not wait.
+    fn next(&self, context: &Context, compressing: &mut Compressing, output: &mut VecDeque<Bytes>) -> Result<Next> {
         let now = Instant::now();
         let mut state = self.lock();
         loop {
@@ -192,7 +192,7 @@ impl Lane {
             if !state.client.poll_transmit(now, &mut window)? {
                 break;
             }
-            let (version, level) = (shared.options.client.version, shared.level);
+            let (version, level) = (context.options.client.version, context.level);
             if level == 0 {
                 output.push_back(window.freeze());
                 continue;
@@ -209,7 +209,7 @@ impl Lane {
             }));
         }
         let nothing = state.client.unacknowledged() == 0;
-        if nothing && shared.is_closed() {
+        if nothing && context.is_closed() {
             return Ok(Next::Done);
         }
         Ok(Next::Due(state.client.poll_timeout().unwrap_or(now + FAR)))
@@ -221,7 +221,7 @@ enum Next {
     Done,
 }
 
-/// Writes some of it; never ends where there is nothing.
+/// Write some of the bytes; without any, never return.
 async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Option<&mut Bytes>) -> std::io::Result<()> {
     let Some(bytes) = bytes else { return std::future::pending().await };
     let written = stream.write(bytes).await?;

@@ -6,6 +6,7 @@
 //! ```
 
 mod chunk;
+mod context;
 mod host;
 mod lane;
 mod line;
@@ -18,85 +19,27 @@ use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{PerProcess, Runtime};
-use penstock_io::tls::ClientTls;
-use penstock_lumberjack::{Client, ClientConfig};
-use rustls::pki_types::ServerName;
-use tokio::sync::{Notify, watch};
+use penstock_lumberjack::Client;
 use tokio::time::timeout;
 
 pub use self::chunk::Chunk;
+use self::context::{Closing, Context};
+pub use self::context::{Hosts, SenderOptions};
 use self::lane::Lane;
 pub use self::line::Line;
 use crate::{Error, Result};
-
-/// How several hosts are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hosts {
-    /// One at a time: the next one when it cannot be reached.
-    #[default]
-    Failover,
-    /// All of them, each by a connection of its own; windows go where there is room.
-    Balance,
-}
-
-/// How a sender works.
-#[derive(Debug, Clone)]
-pub struct SenderOptions {
-    /// `HOST:PORT` of the receivers, at least one.
-    pub hosts: Vec<String>,
-    /// What several are for. Default: fail-over.
-    pub mode: Hosts,
-    /// Whom it trusts. Default: nobody, it is plain.
-    pub tls: Option<ClientTls>,
-    /// What the certificates must be for. Default: the host.
-    pub server_name: Option<String>,
-    /// Windows, numbers, compression.
-    pub client: ClientConfig,
-    /// How long it tries while nothing is acknowledged; then sending fails. Default: for ever.
-    pub give_up: Option<Duration>,
-}
-
-impl SenderOptions {
-    /// The defaults.
-    pub fn new(hosts: Vec<String>) -> Self {
-        Self {
-            hosts,
-            mode: Hosts::Failover,
-            tls: None,
-            server_name: None,
-            client: ClientConfig::default(),
-            give_up: None,
-        }
-    }
-}
 
 /// Sends events and keeps them until they are acknowledged. It connects when there is something to send.
 pub struct Sender(PerProcess<Arc<Shared>>);
 
 struct Shared {
-    options: SenderOptions,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    /// zlib's level. The machines do not compress: the pool does.
-    level: u32,
+    context: Arc<Context>,
     lanes: Vec<Arc<Lane>>,
     next: AtomicUsize,
     order: Mutex<Order>,
-    /// Something was acknowledged, or failed.
-    room: Notify,
-    closing: watch::Sender<Closing>,
 }
 
-/// How far it is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Closing {
-    Open,
-    /// It ends when everything is acknowledged.
-    Closed,
-    /// It ends now.
-    Abandoned,
-}
-
-/// Which lane has which events, in the order in which they were given.
+/// The lanes that have the events, in the order in which they were given.
 #[derive(Debug, Default)]
 struct Order {
     given: u64,
@@ -109,7 +52,7 @@ struct Order {
 #[derive(Debug, Clone, Copy)]
 struct Run {
     lane: usize,
-    /// Where it ends among the lane's events and among all.
+    /// Its end among the lane's events, and among all.
     lane_end: u64,
     end: u64,
 }
@@ -121,7 +64,7 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Reads the trust. Nothing is connected yet.
+    /// Make a sender, and read its certificates. It does not connect yet.
     pub fn new(mut options: SenderOptions) -> Result<Self> {
         if options.hosts.is_empty() {
             return Err(Error::misuse("there is no host to send to".into()));
@@ -145,32 +88,29 @@ impl Sender {
         let lanes = made.collect::<Result<Vec<_>>>()?;
         let order = Order { lanes: vec![0; lanes.len()], ..Order::default() };
         let shared = Arc::new(Shared {
-            options,
-            tls,
-            level,
+            context: Arc::new(Context::new(options, tls, level)),
             lanes,
             next: AtomicUsize::new(0),
             order: Mutex::new(order),
-            room: Notify::new(),
-            closing: watch::Sender::new(Closing::Open),
         });
         let runtime = Runtime::current()?;
         for lane in &shared.lanes {
-            runtime.handle().spawn(Arc::clone(lane).drive(Arc::clone(&shared)));
+            runtime.handle().spawn(Arc::clone(lane).drive(Arc::clone(&shared.context)));
         }
         Ok(Self(PerProcess::new(shared)))
     }
 
-    /// Gives events; returns when all of them are in windows, which waits while too many are on their way. Gives how many
-    /// events were given since the beginning, these included.
+    /// Send events; return once all of them are in windows, which waits while too many are in flight. Return the number
+    /// of events since the beginning, these included.
     ///
-    /// Fails as a limit, and gives none, where an event is larger than receivers take. Cancelled, it leaves it open how many of them are sent.
+    /// Fails as a limit, sending none, where an event is larger than receivers accept. If the future is dropped, some
+    /// of them may be sent.
     pub async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let shared = self.0.get()?;
-        chunk.check(&shared.options.client.limits)?;
+        chunk.check(&shared.context.options.client.limits)?;
         let mut at = 0;
         loop {
-            let room = shared.room.notified();
+            let room = shared.context.room.notified();
             tokio::pin!(room);
             // From now on, so that what happens while the lanes are looked at is not missed.
             room.as_mut().enable();
@@ -182,12 +122,12 @@ impl Sender {
         }
     }
 
-    /// Waits until so many events since the beginning are acknowledged; what is in open windows goes at once.
+    /// Wait until so many events since the beginning are acknowledged; open windows are sent at once.
     pub async fn acknowledged(&self, events: u64) -> Result<()> {
         let shared = self.0.get()?;
         shared.urge();
         loop {
-            let room = shared.room.notified();
+            let room = shared.context.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
             if shared.watermark()? >= events {
@@ -197,18 +137,18 @@ impl Sender {
         }
     }
 
-    /// Waits until everything that was given is acknowledged.
+    /// Wait until all events are acknowledged.
     pub async fn flush(&self) -> Result<()> {
         let given = self.0.get()?.order().given;
         self.acknowledged(given).await
     }
 
-    /// How many events, in the order in which they were given, are acknowledged without a gap.
+    /// Return how many events, in the order in which they were sent, are acknowledged without a gap.
     pub fn watermark(&self) -> Result<u64> {
         self.0.get()?.watermark()
     }
 
-    /// Takes no more events, waits for the acknowledgements for so long, and ends. Fails where some are missing.
+    /// Accept no more events, wait up to `grace` for the acknowledgements, and end. Fails where some are missing.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         let shared = self.0.get()?;
         shared.close(Closing::Closed);
@@ -221,9 +161,9 @@ impl Sender {
         flushed.unwrap_or_else(|_| Err(missing()))
     }
 
-    /// Ends now, whatever is not acknowledged.
+    /// End now, whatever is not acknowledged.
     pub fn abandon(&self) {
-        // In a forked child it is somebody else's.
+        // In a forked child the sender belongs to the parent.
         if let Ok(shared) = self.0.get() {
             shared.close(Closing::Abandoned);
         }
@@ -241,40 +181,15 @@ impl Shared {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn host(&self, index: usize) -> &str {
-        self.options.hosts.get(index).map_or("", String::as_str)
-    }
-
-    fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let name = self.options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
-        let wrong = |_| Error::misuse(format!("{name:?} is no name that a certificate could have"));
-        ServerName::try_from(name.to_owned()).map_err(wrong)
-    }
-
-    fn is_closed(&self) -> bool {
-        *self.closing.borrow() >= Closing::Closed
-    }
-
-    fn is_abandoned(&self) -> bool {
-        *self.closing.borrow() == Closing::Abandoned
-    }
-
-    async fn abandoned(&self) {
-        let mut closing = self.closing.subscribe();
-        // An error means that the sender is gone.
-        let _ = closing.wait_for(|closing| *closing == Closing::Abandoned).await;
-    }
-
     fn close(&self, how: Closing) {
-        self.closing.send_modify(|closing| *closing = (*closing).max(how));
+        self.context.close(how);
         for lane in &self.lanes {
             lane.work.notify_one();
         }
-        self.room.notify_waiters();
+        self.context.room.notify_waiters();
     }
 
-    /// Lets open windows go.
+    /// Send open windows.
     fn urge(&self) {
         for lane in &self.lanes {
             lane.lock().wanted = true;
@@ -282,11 +197,11 @@ impl Shared {
         }
     }
 
-    /// Gives events to lanes that have room; says where it stopped. A lane gets a window's worth, then it is another's turn.
+    /// Give events to lanes that have room; return where it stopped. After a window's worth the next lane has its turn.
     fn give(&self, chunk: &Chunk, mut at: usize) -> Result<usize> {
         // Both orders are one: the lock is held while lanes take events.
         let mut order = self.order();
-        if self.is_closed() {
+        if self.context.is_closed() {
             return Err(Error::misuse("the sender is closed".into()));
         }
         let mut failed = None;
@@ -311,7 +226,7 @@ impl Shared {
             self.next.store(index + 1, Ordering::Relaxed);
         }
         match failed {
-            // Events of a lane that has failed may never be acknowledged, so nobody should go on as if nothing were.
+            // Events of a lane that has failed may never be acknowledged, so the caller must hear of it.
             Some(error) => Err(error),
             None => Ok(at),
         }

@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use penstock_io::runtime::block_on;
-use penstock_io::tls::{Fingerprint, Identity, ServerTls, Trust};
+use penstock_io::tls::{ClientTls, Fingerprint, Identity, ServerTls, Trust};
 
 use super::*;
 use crate::{Discard, Receiver, ReceiverOptions};

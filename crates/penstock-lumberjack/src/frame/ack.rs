@@ -1,6 +1,6 @@
 use penstock_wire::Reader;
 
-use super::{ACK, Version};
+use super::code::{ACK, Version};
 use crate::Result;
 
 /// The reader has taken all events up to this one; 0 means that it is still there (decision 5).

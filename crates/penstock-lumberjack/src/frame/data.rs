@@ -1,7 +1,7 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{DATA, Version};
+use super::code::{DATA, Version};
 use crate::error::{Malformed, Misuse, Result};
 use crate::limits::Limits;
 
@@ -60,6 +60,18 @@ fn string<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 impl<'a> Data<'a> {
     /// Bytes before the first pair.
     pub(crate) const HEAD: usize = 10;
+
+    /// Reject pairs that are too many, or too long, for an event.
+    pub fn check<'p>(pairs: impl ExactSizeIterator<Item = Pair<'p>>, limits: &Limits) -> Result<()> {
+        limits.pairs().check(pairs.len() as u64)?;
+        let mut bytes = Self::HEAD as u64;
+        for (key, value) in pairs {
+            limits.key().check(key.len() as u64)?;
+            limits.value().check(value.len() as u64)?;
+            bytes += (8 + key.len() + value.len()) as u64;
+        }
+        Ok(limits.data().check(bytes)?)
+    }
 
     /// Append a frame with these pairs.
     ///

@@ -1,7 +1,7 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{JSON, Version};
+use super::code::{JSON, Version};
 use crate::error::{Misuse, Result};
 use crate::limits::Limits;
 
@@ -19,6 +19,11 @@ pub struct Json<'a> {
 impl<'a> Json<'a> {
     /// Bytes before the document.
     pub(crate) const HEAD: usize = 10;
+
+    /// Reject a document that is too long for an event.
+    pub fn check(payload: &[u8], limits: &Limits) -> Result<()> {
+        Ok(limits.json().check(payload.len() as u64)?)
+    }
 
     /// Append the frame.
     ///

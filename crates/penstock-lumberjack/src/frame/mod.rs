@@ -1,12 +1,16 @@
 //! The frames, one file for each, with encoder, decoder and tests.
 
 mod ack;
+mod code;
 mod data;
 mod json;
 mod scan;
 mod window;
 
 pub use ack::Ack;
+pub use code::Version;
+pub(crate) use code::{ACK, COMPRESSED};
+use code::{DATA, JSON, WINDOW};
 pub use data::{Data, Pair, Pairs};
 pub use json::Json;
 pub(crate) use scan::{Found, Scan};
@@ -15,39 +19,6 @@ pub use window::Window;
 use penstock_wire::Reader;
 
 use crate::error::{Malformed, Result};
-
-pub(crate) const WINDOW: u8 = b'W';
-pub(crate) const DATA: u8 = b'D';
-pub(crate) const JSON: u8 = b'J';
-pub(crate) const COMPRESSED: u8 = b'C';
-pub(crate) const ACK: u8 = b'A';
-
-/// The first byte of every frame (decision 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
-    /// '1': logstash-forwarder.
-    V1,
-    /// '2': Beats.
-    V2,
-}
-
-impl Version {
-    /// Return the byte.
-    pub const fn byte(self) -> u8 {
-        match self {
-            Self::V1 => b'1',
-            Self::V2 => b'2',
-        }
-    }
-
-    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            b'1' => Some(Self::V1),
-            b'2' => Some(Self::V2),
-            _ => None,
-        }
-    }
-}
 
 /// A whole frame, whose content is borrowed from the decoder. There are no compressed frames here: the decoder returns
 /// their content.

@@ -1,9 +1,10 @@
 use penstock_wire::Reader;
 
+use super::code::{ACK, COMPRESSED, DATA, JSON, Version, WINDOW};
 use super::data::PairScan;
-use super::{ACK, Ack, COMPRESSED, DATA, JSON, Json, Version, WINDOW, Window};
-use crate::Accepts;
-use crate::error::{Malformed, Result};
+use super::{Ack, Json, Window};
+use crate::accepts::Accepts;
+use crate::error::{Malformed, Result, Violation};
 use crate::limits::Limits;
 
 /// What the input begins with.
@@ -65,7 +66,9 @@ impl Scan {
         let Ok(kind) = reader.u8() else { return Ok(None) };
         if !accepts.accepts(kind) {
             return Err(match kind {
-                ACK | WINDOW | DATA | JSON | COMPRESSED => accepts.refusal(kind),
+                ACK | WINDOW | DATA | JSON | COMPRESSED => {
+                    Violation::FrameType { sender: accepts, frame_type: kind }.into()
+                }
                 other => Malformed::FrameType(other).into(),
             });
         }

@@ -1,7 +1,7 @@
 use bytes::BufMut;
 use penstock_wire::{Reader, Writer};
 
-use super::{Version, WINDOW};
+use super::code::{Version, WINDOW};
 use crate::Result;
 
 /// How many events the writer sends before it waits for their acknowledgement.

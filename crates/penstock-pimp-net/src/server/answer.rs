@@ -6,51 +6,13 @@ use hyper::header::{
     CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
-use penstock_pimp::{Code, Error, Refusal};
+use penstock_pimp::{Code, Refusal};
 use serde::Serialize;
 
 use super::body::{Broken, ResponseBody};
+use super::refused::Refused;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// Why a request was refused.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// The core has refused it.
-    Pimp(Error),
-    /// The core has refused it because the key is wrong: it counts as a guess, whatever the status.
-    Guess(Error),
-    /// The store failed; the request may be retried.
-    Store(crate::Error),
-    /// There is no memory for it now; the request may be retried.
-    Busy,
-    /// The body did not arrive in time; the request may be retried.
-    Late(String),
-    /// Too many requests: retry after so many seconds.
-    TooOften(u64),
-    /// There is nothing at the path.
-    NoPath,
-    /// The method is not allowed; these are.
-    Method(&'static str),
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self::Pimp(error)
-    }
-}
-
-impl From<crate::Error> for Refused {
-    fn from(error: crate::Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<penstock_io::Error> for Refused {
-    fn from(error: penstock_io::Error) -> Self {
-        Self::Store(error.into())
-    }
-}
 
 /// Return a response with a body of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<ResponseBody> {
@@ -95,15 +57,6 @@ pub(super) fn tagged(mut response: Response<ResponseBody>, etag: &str) -> Respon
 }
 
 impl Refused {
-    /// Return whether the refusal reveals that a key is wrong: then it counts against the address.
-    pub(super) fn is_guess(&self) -> bool {
-        match self {
-            Self::Guess(_) => true,
-            Self::Pimp(error) => error.code() == Code::Unauthorized,
-            Self::Store(_) | Self::Busy | Self::Late(_) | Self::TooOften(_) | Self::NoPath | Self::Method(_) => false,
-        }
-    }
-
     /// Return the response.
     pub(super) fn response(&self) -> Response<ResponseBody> {
         let (status, error, code, after) = match self {

@@ -7,11 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use hyper::body::{Body, Frame, SizeHint};
-use penstock_io::http::BodyError;
-use penstock_io::memory::Busy;
-use penstock_pimp::Malformed;
 
-use super::answer::Refused;
+use super::refused::Refused;
 
 /// Why a response was cut off, so that the reader does not take it for complete.
 #[derive(Debug)]
@@ -89,22 +86,5 @@ impl Body for ResponseBody {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
-    }
-}
-
-impl From<BodyError> for Refused {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge(limit) => Self::Pimp(limit.into()),
-            BodyError::Broken => Self::Pimp(Malformed::BodyEnd.into()),
-            BodyError::Late(message) => Self::Late(message),
-            BodyError::Busy => Self::Busy,
-        }
-    }
-}
-
-impl From<Busy> for Refused {
-    fn from(_: Busy) -> Self {
-        Self::Busy
     }
 }

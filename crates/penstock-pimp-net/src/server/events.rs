@@ -10,16 +10,17 @@ use futures_util::stream::{BoxStream, unfold};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use penstock_io::http::Stopping;
 use penstock_pimp::{Error, JobId, Malformed, Query};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::answer::{self, Refused};
+use super::answer;
 use super::body::{Broken, ResponseBody};
-use super::packing;
-use super::pieces::Chunks;
-use super::service::{Live, Service, header, now, told};
+use super::jobs::Live;
+use super::pieces::ChunkSource;
+use super::refused::Refused;
+use super::request::{ServerStop, accepts, header};
+use crate::clock::now;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The silence after which a comment shows that the connection is alive.
@@ -27,7 +28,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 
 /// Return whether a request asks for events.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
-    header(headers, &ACCEPT).is_some_and(|accept| packing::accepts(accept, "text/event-stream"))
+    header(headers, &ACCEPT).is_some_and(|accept| accepts(accept, "text/event-stream"))
 }
 
 /// Return the first index wanted: after the last event that the client has seen, otherwise the one in the query.
@@ -43,32 +44,32 @@ fn first(parts: &Parts) -> Result<u32, Error> {
 
 /// Respond with events; with 204 if nothing more will come, so that a browser does not reconnect.
 pub(super) async fn respond(
-    service: &Arc<Service>,
+    source: &Arc<ChunkSource>,
     id: JobId,
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
 ) -> Result<Response<ResponseBody>, Refused> {
     let from = first(parts)?;
-    let job = service.job(id, key).await?;
+    let job = source.jobs.job(id, key).await?;
     job.check_reader(now(), key)?;
     if job.done().is_some_and(|done| from > done.index) {
         return Ok(answer::empty(StatusCode::NO_CONTENT));
     }
-    let (live, news) = service.news(id);
-    let (service, key) = (Arc::clone(service), key.map(str::to_owned));
-    let stopping = parts.extensions.get::<Stopping>().cloned();
-    let following = Following { service, id, key, peer, from, ended: false, stopping, news, _live: live };
-    let mut response = Response::new(ResponseBody::Stream { pieces: following.stream(), left: None });
+    let (live, news) = source.jobs.news(id);
+    let (source, key) = (Arc::clone(source), key.map(str::to_owned));
+    let stop = ServerStop::of(parts);
+    let events = EventStream { source, id, key, peer, from, ended: false, stop, news, _live: live };
+    let mut response = Response::new(ResponseBody::Stream { pieces: events.stream(), left: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-/// A request that follows a job.
-struct Following {
-    service: Arc<Service>,
+/// The events of a job, for a request that follows it.
+struct EventStream {
+    source: Arc<ChunkSource>,
     id: JobId,
     key: Option<String>,
     peer: IpAddr,
@@ -76,19 +77,19 @@ struct Following {
     from: u32,
     /// The error was sent.
     ended: bool,
-    stopping: Option<Stopping>,
+    stop: ServerStop,
     news: watch::Receiver<u64>,
     _live: Arc<Live>,
 }
 
-impl Following {
+impl EventStream {
     /// Return the events until the job or the server ends. A client that reconnects continues after the last event.
     fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
-        unfold(self, |mut following| async move {
-            match following.next().await {
-                Ok(events) => Some((Ok(events?), following)),
+        unfold(self, |mut stream| async move {
+            match stream.next().await {
+                Ok(events) => Some((Ok(events?), stream)),
                 Err(refused) => {
-                    tracing::debug!(id = %following.id, ?refused, "events have ended early");
+                    tracing::debug!(id = %stream.id, ?refused, "events have ended early");
                     None
                 }
             }
@@ -99,7 +100,7 @@ impl Following {
     async fn next(&mut self) -> Result<Option<Bytes>, Refused> {
         loop {
             self.news.mark_unchanged();
-            let (job, now) = (self.service.job(self.id, self.key.as_deref()).await?, now());
+            let (job, now) = (self.source.jobs.job(self.id, self.key.as_deref()).await?, now());
             let (end, finished) = job.handle_follow(now, self.key.as_deref(), self.from)?;
             if self.from < end {
                 return self.read(self.from, end).await.map(Some);
@@ -118,15 +119,14 @@ impl Following {
                         return Ok(Some(Bytes::from_static(b":\n\n")));
                     }
                 }
-                () = told(&mut self.stopping) => return Ok(None),
+                () = self.stop.wait() => return Ok(None),
             }
         }
     }
 
     /// Return the events of these indices, as many as fit into a piece.
     async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
-        let indices = (from..end).collect();
-        let mut chunks = Chunks { service: Arc::clone(&self.service), id: self.id, peer: self.peer, indices, read: 0 };
+        let mut chunks = self.source.chunks(self.id, self.peer, (from..end).collect());
         let (read, room) = chunks.next().await?.ok_or(Refused::Busy)?;
         let events = (from..).zip(&read).flat_map(|(index, chunk)| event(index, chunk)).collect();
         self.from = from.saturating_add(u32::try_from(read.len()).unwrap_or(u32::MAX));

@@ -1,12 +1,10 @@
-//! A buffer's metrics for Prometheus.
+//! What a buffer counts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
-use penstock_io::metrics::{Page, Source};
-
-use super::Service;
+use penstock_io::metrics::Page;
 
 /// The statuses that are counted separately.
 const STATUSES: [(u16, &str); 13] = [
@@ -44,34 +42,13 @@ impl Counters {
         self.chunks.fetch_add(chunks, Ordering::Relaxed);
         self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
     }
-}
 
-impl Source for Service {
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+    pub(super) fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
-        let answers = STATUSES.iter().zip(&counters.answers).map(|((_, name), count)| (*name, read(count)));
-        let all = answers.chain([("other", read(&counters.others))]);
+        let answers = STATUSES.iter().zip(&self.answers).map(|((_, name), count)| (*name, read(count)));
+        let all = answers.chain([("other", read(&self.others))]);
         page.counters("penstock_pimp_answers", "Answers, by status.", "status", all)?;
-        page.counter("penstock_pimp_chunks", "Chunks taken.", read(&counters.chunks))?;
-        page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&counters.duplicates))?;
-        self.admission.write(page, "penstock_pimp")?;
-        let usage = self.store.usage();
-        let damaged = "Stretches of the store that were found damaged at the start.";
-        page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
-        let failing = "1 while the store takes no writes, as /healthz says then.";
-        page.gauge("penstock_pimp_store_failing", failing, u64::from(self.store.failing().is_some()))?;
-        page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
-        page.gauge("penstock_pimp_chunk_bytes", "Bytes of chunks stored.", usage.chunk_bytes)?;
-        page.gauge("penstock_pimp_disk_bytes", "Bytes on the disk.", usage.disk_bytes)
-    }
-
-    fn is_healthy(&self) -> bool {
-        !self.is_stopping() && self.store.failing().is_none()
-    }
-
-    fn trouble(&self) -> Option<String> {
-        let why = self.store.failing().filter(|_| !self.is_stopping())?;
-        Some(format!("the store takes no writes: {why}"))
+        page.counter("penstock_pimp_chunks", "Chunks taken.", read(&self.chunks))?;
+        page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&self.duplicates))
     }
 }

@@ -4,6 +4,7 @@ mod answer;
 mod body;
 mod changes;
 mod events;
+mod jobs;
 mod listen;
 mod metrics;
 mod packing;
@@ -12,6 +13,8 @@ mod payload;
 mod pieces;
 mod rates;
 mod raw;
+mod refused;
+mod request;
 mod service;
 #[cfg(test)]
 mod tests;

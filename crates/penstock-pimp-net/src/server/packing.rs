@@ -9,7 +9,7 @@ use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
 
 use super::body::ResponseBody;
-use super::service::header;
+use super::request::{accepts, header};
 
 /// The smallest body worth compressing: below it the additional headers cost as much as gzip saves.
 const WORTH: usize = 1 << 10;
@@ -19,18 +19,6 @@ const HERE: usize = 32 << 10;
 /// Return whether a request accepts gzip.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     header(headers, &ACCEPT_ENCODING).is_some_and(|accepted| accepts(accepted, "gzip"))
-}
-
-/// Return whether an Accept list names this, with a quality other than 0.
-pub(super) fn accepts(list: &str, wanted: &str) -> bool {
-    list.split(',').any(|each| {
-        let mut parts = each.split(';').map(str::trim);
-        let refused = |part: &str| {
-            let quality = part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-            quality.is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0))
-        };
-        parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted)) && !parts.any(refused)
-    })
 }
 
 /// Compress a response if it is JSON and large enough.

@@ -12,8 +12,9 @@ use hyper::{Method, Response, StatusCode};
 use penstock_io::{hex, tls};
 use penstock_pimp::Limits;
 
-use super::answer::{self, Refused};
+use super::answer;
 use super::body::ResponseBody;
+use super::refused::Refused;
 
 const PAGE: &str = include_str!("../web/page.html");
 const SCRIPT: &str = "text/javascript; charset=utf-8";

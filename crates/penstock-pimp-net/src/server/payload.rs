@@ -1,25 +1,24 @@
 //! The payload of a completed job: read once to its end to check it and to learn its length; then streamed as the
 //! client reads.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, try_unfold};
-use penstock_io::DriverError as _;
 use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{Compression, Decoder, Digest, Envelope, Error, Job, JobId, Limits, Metadata};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::answer::Refused;
 use super::body::Broken;
-use super::pieces::{Chunks, PIECE, largest};
-use super::service::Service;
+use super::pieces::{ChunkSource, Chunks, PIECE, largest};
+use super::refused::{Refused, ended};
 
 /// The largest payload that is inflated for a client that does not accept gzip. Other clients inflate it themselves.
 const INFLATED: u64 = 256 << 20;
@@ -30,7 +29,7 @@ const FRAME: usize = 64 << 10;
 /// The most inflated bytes that one part, and the frame before it, can add up to.
 const STEP: u64 = 2 << 20;
 /// How many payloads are read to their end at the same time to check them.
-pub(super) const READING: usize = 2;
+const READING: usize = 2;
 /// How many checked payloads are remembered.
 const KNOWN: usize = 4_096;
 /// How long a request waits for its turn to read a payload.
@@ -46,7 +45,7 @@ pub(super) struct Payload {
 }
 
 /// The result of checking a payload, and when it expires.
-pub(super) type Known = (Result<Payload, Error>, u64);
+type Known = (Result<Payload, Error>, u64);
 
 /// Identifies a payload by its job and its `ETag`.
 pub(super) type Name = (JobId, String);
@@ -114,58 +113,104 @@ fn envelope(chunk: &[u8], id: JobId, limits: &Limits) -> Result<Envelope<'static
     Envelope::decode(&String::from_utf8_lossy(chunk), id, limits)
 }
 
-pub(super) fn ended<T>(_: T) -> crate::Error {
-    crate::Error::task(&"the process ends")
+/// The payloads of completed jobs, and what checking them has found.
+pub(super) struct Payloads {
+    source: Arc<ChunkSource>,
+    /// Limits the payloads that are read to their end.
+    reading: Semaphore,
+    known: Mutex<HashMap<Name, Known>>,
 }
 
-fn chunks(service: &Arc<Service>, id: JobId, job: &Job, peer: IpAddr) -> Chunks {
-    Chunks { service: Arc::clone(service), id, peer, indices: job.indices().iter_from(0).collect(), read: 0 }
-}
-
-/// Return the checked payload of a complete job. The first request for it reads it to its end.
-pub(super) async fn known(
-    service: &Arc<Service>,
-    name: Name,
-    job: &Job,
-    inflates: bool,
-    peer: IpAddr,
-) -> Result<Payload, Refused> {
-    if let Some(known) = service.known_payload(&name) {
-        return Ok(known?);
+impl Payloads {
+    pub(super) fn new(source: Arc<ChunkSource>) -> Self {
+        Self { source, reading: Semaphore::new(READING), known: Mutex::default() }
     }
-    let Ok(Ok(_turn)) = timeout(WAIT, service.reading.acquire()).await else { return Err(Refused::Busy) };
-    if let Some(known) = service.known_payload(&name) {
-        return Ok(known?);
-    }
-    let found = match look(service, name.0, job, inflates, peer).await {
-        Err(Refused::Pimp(error)) => Err(error),
-        found => Ok(found?),
-    };
-    service.remember_payload(name, (found.clone(), job.expires_at()), KNOWN);
-    Ok(found?)
-}
 
-async fn look(service: &Arc<Service>, id: JobId, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
-    let (mut chunks, limits) = (chunks(service, id, job, peer), service.limits());
-    let (first, mut room) = chunks.next().await?.ok_or(Error::NotFound)?;
-    let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or(Error::NotFound)?;
-    let metadata = Metadata { meta: None, ..Metadata::decode(&metadata.value)? };
-    let mut unpacker = Unpacker::new(id, limits, &metadata, inflates);
-    unpacker.chunks.extend(first);
-    let mut length = 0;
-    loop {
-        let working = spawn_blocking(move || unpacker.count().map(|bytes| (unpacker, bytes)))?;
-        let (back, bytes) = working.await.map_err(ended)??;
-        (unpacker, length) = (back, length + bytes);
-        drop(room);
-        let Some((next, fresh)) = chunks.next().await? else { return Ok(Payload { metadata, length }) };
-        unpacker.chunks.extend(next);
-        room = fresh;
+    /// Return the checked payload of a complete job. The first request for it reads it to its end.
+    pub(super) async fn known(&self, name: Name, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
+        if let Some(known) = self.remembered(&name) {
+            return Ok(known?);
+        }
+        let Ok(Ok(_turn)) = timeout(WAIT, self.reading.acquire()).await else { return Err(Refused::Busy) };
+        if let Some(known) = self.remembered(&name) {
+            return Ok(known?);
+        }
+        let found = match self.check(name.0, job, inflates, peer).await {
+            Err(Refused::Pimp(error)) => Err(error),
+            found => Ok(found?),
+        };
+        self.remember(name, (found.clone(), job.expires_at()));
+        Ok(found?)
+    }
+
+    /// Forget the payloads of jobs that have expired by now.
+    pub(super) fn sweep(&self, now: u64) {
+        self.all().retain(|_, (_, until)| now < *until);
+    }
+
+    fn remembered(&self, name: &Name) -> Option<Result<Payload, Error>> {
+        self.all().get(name).map(|(known, _)| known.clone())
+    }
+
+    fn remember(&self, name: Name, known: Known) {
+        let mut all = self.all();
+        if all.len() >= KNOWN {
+            all.clear();
+        }
+        all.insert(name, known);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn chunks(&self, id: JobId, job: &Job, peer: IpAddr) -> Chunks {
+        self.source.chunks(id, peer, job.indices().iter_from(0).collect())
+    }
+
+    /// Read a payload to its end.
+    async fn check(&self, id: JobId, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
+        let (mut chunks, limits) = (self.chunks(id, job, peer), self.source.jobs.limits());
+        let (first, mut room) = chunks.next().await?.ok_or(Error::NotFound)?;
+        let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or(Error::NotFound)?;
+        let metadata = Metadata { meta: None, ..Metadata::decode(&metadata.value)? };
+        let mut unpacker = Unpacker::new(id, limits, &metadata, inflates);
+        unpacker.chunks.extend(first);
+        let mut length = 0;
+        loop {
+            let working = spawn_blocking(move || unpacker.count().map(|bytes| (unpacker, bytes)))?;
+            let (back, bytes) = working.await.map_err(ended)??;
+            (unpacker, length) = (back, length + bytes);
+            drop(room);
+            let Some((next, fresh)) = chunks.next().await? else { return Ok(Payload { metadata, length }) };
+            unpacker.chunks.extend(next);
+            room = fresh;
+        }
+    }
+
+    /// Return a range of the payload, read as the client reads it.
+    pub(super) async fn stream(
+        &self,
+        id: JobId,
+        job: &Job,
+        payload: &Payload,
+        inflates: bool,
+        range: RangeInclusive<u64>,
+        peer: IpAddr,
+    ) -> Result<BoxStream<'static, Result<Bytes, Broken>>, Refused> {
+        let inflates = inflates && payload.metadata.compression == Compression::Gzip;
+        let limits = self.source.jobs.limits();
+        let unpacker = Unpacker::new(id, limits, &payload.metadata, inflates);
+        // Reserved once, because a request that holds inflated bytes must not wait for more memory.
+        let most = PIECE.max(largest(limits)).saturating_add(limits.value).saturating_add(STEP);
+        let room = if inflates { Some(self.source.memory.room(peer, most).await?) } else { None };
+        let streamed = StreamedRange { chunks: self.chunks(id, job, peer), unpacker, at: 0, range, room };
+        Ok(try_unfold(streamed, StreamedRange::next).boxed())
     }
 }
 
 /// A range of a payload that is being streamed.
-struct Going {
+struct StreamedRange {
     chunks: Chunks,
     unpacker: Unpacker,
     /// The position in the payload.
@@ -175,26 +220,7 @@ struct Going {
     room: Option<MemoryPermit>,
 }
 
-/// Return a range of the payload, read as the client reads it.
-pub(super) async fn stream(
-    service: &Arc<Service>,
-    id: JobId,
-    job: &Job,
-    payload: &Payload,
-    inflates: bool,
-    range: RangeInclusive<u64>,
-    peer: IpAddr,
-) -> Result<BoxStream<'static, Result<Bytes, Broken>>, Refused> {
-    let inflates = inflates && payload.metadata.compression == Compression::Gzip;
-    let unpacker = Unpacker::new(id, service.limits(), &payload.metadata, inflates);
-    // Reserved once, because a request that holds inflated bytes must not wait for more memory.
-    let most = PIECE.max(largest(service.limits())).saturating_add(service.limits().value).saturating_add(STEP);
-    let room = if inflates { Some(service.answers.room(peer, most).await?) } else { None };
-    let going = Going { chunks: chunks(service, id, job, peer), unpacker, at: 0, range, room };
-    Ok(try_unfold(going, Going::next).boxed())
-}
-
-impl Going {
+impl StreamedRange {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Broken> {
         let mut room = None;
         while self.at <= *self.range.end() {

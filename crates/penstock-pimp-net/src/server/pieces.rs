@@ -10,13 +10,13 @@ use flate2::write::GzEncoder;
 use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, try_unfold};
 use penstock_io::DriverError as _;
-use penstock_io::memory::MemoryPermit;
+use penstock_io::memory::{MemoryBudget, MemoryPermit};
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{JobId, Limits};
 
-use super::answer::Refused;
 use super::body::Broken;
-use super::service::Service;
+use super::jobs::Jobs;
+use super::refused::Refused;
 
 /// The most bytes of chunks that are read together for a response; a larger chunk is read alone.
 pub(super) const PIECE: u64 = 256 << 10;
@@ -28,14 +28,34 @@ pub(super) const fn largest(limits: &Limits) -> u64 {
     limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
 }
 
+/// Where responses get chunks from, and the memory in which they hold them.
+pub(super) struct ChunkSource {
+    pub(super) jobs: Arc<Jobs>,
+    /// The memory of responses.
+    pub(super) memory: MemoryBudget,
+}
+
+impl ChunkSource {
+    /// Make a source with so many bytes of memory.
+    pub(super) fn new(jobs: Arc<Jobs>, bytes: u64) -> Arc<Self> {
+        let most = largest(jobs.limits()).max(PIECE).saturating_mul(2);
+        Arc::new(Self { jobs, memory: MemoryBudget::new(bytes, most) })
+    }
+
+    /// Return chunks of a job, of which none is read yet.
+    pub(super) fn chunks(self: &Arc<Self>, id: JobId, peer: IpAddr, indices: Vec<u32>) -> Chunks {
+        Chunks { source: Arc::clone(self), id, peer, indices, read: 0 }
+    }
+}
+
 /// Chunks of a job that are still to be read.
 pub(super) struct Chunks {
-    pub(super) service: Arc<Service>,
-    pub(super) id: JobId,
-    pub(super) peer: IpAddr,
-    pub(super) indices: Vec<u32>,
+    source: Arc<ChunkSource>,
+    id: JobId,
+    peer: IpAddr,
+    indices: Vec<u32>,
     /// How many of them were read.
-    pub(super) read: usize,
+    read: usize,
 }
 
 impl Chunks {
@@ -46,7 +66,7 @@ impl Chunks {
 
     /// Reserve memory for the next chunks.
     pub(super) async fn room(&self) -> Result<MemoryPermit, Refused> {
-        Ok(self.service.answers.room(self.peer, PIECE.max(largest(self.service.limits()))).await?)
+        Ok(self.source.memory.room(self.peer, PIECE.max(largest(self.source.jobs.limits()))).await?)
     }
 
     /// Return the next chunks; none after the last. Fails where they are missing, because the job has ended or the
@@ -55,9 +75,9 @@ impl Chunks {
         let rest = self.indices.get(self.read..).unwrap_or_default();
         let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
         let wanted = asked.first().copied();
-        let chunks = self.service.store.read(self.id, asked, PIECE).await?;
+        let chunks = self.source.jobs.store.read(self.id, asked, PIECE).await?;
         if let Some(index) = wanted.filter(|_| chunks.is_empty()) {
-            return Err(self.service.missing(self.id, index).await);
+            return Err(self.source.jobs.missing(self.id, index).await);
         }
         self.read += chunks.len();
         Ok(chunks)

@@ -1,7 +1,6 @@
 //! The payload of a completed job without encoding, with ranges (decision 9).
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH,
@@ -11,27 +10,31 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use penstock_pimp::{Compression, Conflict, Error, Job, JobId};
 
-use super::answer::{self, Refused};
 use super::body::ResponseBody;
-use super::service::{Service, header, now};
-use super::{packing, payload};
+use super::jobs::Jobs;
+use super::payload::Payloads;
+use super::refused::Refused;
+use super::request::header;
+use super::{answer, packing};
+use crate::clock::now;
 
 /// Respond with the payload, or a range of it.
 pub(super) async fn respond(
-    service: &Arc<Service>,
+    jobs: &Jobs,
+    payloads: &Payloads,
     id: JobId,
     key: Option<&str>,
     parts: &Parts,
     peer: IpAddr,
 ) -> Result<Response<ResponseBody>, Refused> {
-    let job = service.job(id, key).await?;
+    let job = jobs.job(id, key).await?;
     job.check_reader(now(), key)?;
     if !job.is_whole() {
         return Err(Error::from(Conflict::NotCompleted).into());
     }
     let as_it_is = packing::wanted(&parts.headers);
     // Whether the payload is compressed is known once it was read; if it is not, both forms are the same.
-    let payload = payload::known(service, (id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
+    let payload = payloads.known((id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
     let compressed = payload.metadata.compression == Compression::Gzip;
     let etag = etag(&job, as_it_is && compressed);
     let mut response = if header(&parts.headers, &IF_NONE_MATCH).is_some_and(|tags| names(tags, &etag)) {
@@ -43,7 +46,7 @@ pub(super) async fn respond(
         let (status, range) = ranged(asked, payload.length);
         let mut response = answer::empty(status);
         if let Some((first, last)) = range {
-            let pieces = payload::stream(service, id, &job, &payload, !as_it_is, first..=last, peer).await?;
+            let pieces = payloads.stream(id, &job, &payload, !as_it_is, first..=last, peer).await?;
             *response.body_mut() = ResponseBody::Stream { pieces, left: Some(last - first + 1) };
         }
         let placed = match (status, range) {

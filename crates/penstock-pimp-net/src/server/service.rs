@@ -1,10 +1,10 @@
 //! The responses to requests, whatever the connection.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -12,21 +12,23 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use penstock_io::DriverError as _;
-use penstock_io::admission::{self, network};
-use penstock_io::http::Stopping;
+use penstock_io::admission;
 use penstock_io::memory::MemoryBudget;
-use penstock_pimp::{Digest, Error, Job, JobId, Limits, Now, Query, bearer, poll_body};
-use tokio::sync::{Mutex as Turn, Semaphore, watch};
+use penstock_io::metrics::{Page, Source};
+use penstock_pimp::{Digest, Error, JobId, Limits, Malformed, Query, bearer, poll_body};
 use tokio::time::{sleep, timeout};
 
-use super::answer::{self, Refused};
 use super::body::ResponseBody;
+use super::jobs::Jobs;
 use super::metrics::Counters;
-use super::payload::{Known, Name, Payload, READING};
-use super::pieces::{Chunks, PIECE, PollPieces, largest};
+use super::payload::Payloads;
+use super::pieces::{ChunkSource, Chunks, PollPieces};
 use super::rates::Rates;
-use super::{events, packing, page, pieces, raw};
+use super::refused::Refused;
+use super::request::{ServerStop, caller, header};
+use super::{answer, events, packing, page, pieces, raw};
 use crate::Store;
+use crate::clock::now;
 
 /// Wrong keys that an address may try in a burst, and how many more per second.
 const GUESSES: (u32, f64) = (50, 5.0);
@@ -34,7 +36,6 @@ const GUESSES: (u32, f64) = (50, 5.0);
 const REQUESTS: (u32, f64) = (2_000, 1_000.0);
 /// How often expired jobs are deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The memory for bodies, as a multiple of the largest body.
 const BODIES: u64 = 4;
 /// The memory for responses in bytes; responses and bodies of up to 16 KiB are not counted.
@@ -89,63 +90,31 @@ fn is_origin(text: &HeaderValue) -> bool {
     !said.contains('@') && said.as_bytes() == text.as_bytes()
 }
 
-/// A job that requests are waiting for or changing.
-#[derive(Debug)]
-pub(super) struct Live {
-    /// Lets one request of this process change the job at a time.
-    pub(super) turn: Arc<Turn<()>>,
-    /// Grows with each change.
-    news: watch::Sender<u64>,
-}
-
-impl Live {
-    /// Notify waiting requests that the job has changed.
-    pub(super) fn tell(&self) {
-        self.news.send_modify(|number| *number += 1);
-    }
-}
-
 /// A buffer without its sockets.
 pub struct Service {
-    pub(super) store: Arc<dyn Store>,
-    limits: Limits,
-    pub(super) jwt_secret: Option<Vec<u8>>,
+    pub(super) jobs: Arc<Jobs>,
+    pub(super) chunks: Arc<ChunkSource>,
+    payloads: Payloads,
     allow_origin: Option<HeaderValue>,
     pub(super) counters: Counters,
     /// Counters of connections.
     pub(super) admission: Arc<admission::Counters>,
-    live: Mutex<HashMap<JobId, Arc<Live>>>,
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
     /// The memory of bodies.
     pub(super) bodies: MemoryBudget,
-    /// The memory of responses.
-    pub(super) answers: MemoryBudget,
-    /// Limits the payloads that are read to their end.
-    pub(super) reading: Semaphore,
-    payloads: Mutex<HashMap<Name, Known>>,
     /// The buffer was told to stop.
     stopping: AtomicBool,
 }
 
-impl std::fmt::Debug for Service {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("store", &self.store).finish_non_exhaustive()
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("store", &self.jobs.store).finish_non_exhaustive()
     }
-}
-
-/// Read both clocks.
-pub(super) fn now() -> Now {
-    let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
-    Now { instant: Instant::now(), unix_micros: u64::try_from(micros).unwrap_or(u64::MAX) }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 type Answered = std::result::Result<Response<ResponseBody>, Refused>;
@@ -154,23 +123,19 @@ impl Service {
     /// Make a buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
-        let most = largest(&limits).max(PIECE).saturating_mul(2);
-        let answers = MemoryBudget::new(ANSWERS, most);
         let bodies = MemoryBudget::new(limits.body.saturating_mul(BODIES), limits.body).with_free(SMALL);
+        let jobs = Jobs::new(store, limits, jwt_secret);
+        let chunks = ChunkSource::new(Arc::clone(&jobs), ANSWERS);
         Arc::new(Self {
-            store,
-            limits,
-            jwt_secret,
+            jobs,
+            payloads: Payloads::new(Arc::clone(&chunks)),
+            chunks,
             allow_origin,
             counters: Counters::default(),
             admission: Arc::default(),
-            live: Mutex::default(),
             guesses: Mutex::new(Rates::new(GUESSES.0, GUESSES.1)),
             requests: Mutex::new(Rates::new(REQUESTS.0, REQUESTS.1)),
             bodies,
-            answers,
-            reading: Semaphore::new(READING),
-            payloads: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -180,25 +145,11 @@ impl Service {
         let cleaning = async {
             loop {
                 sleep(SWEEP).await;
-                if let Err(error) = self.store.sweep(now().unix_millis()).await {
-                    tracing::error!(%error, "what has expired could not be deleted");
-                }
-                locked(&self.live).retain(|_, live| Arc::strong_count(live) > 1);
-                let now = now().unix_millis();
-                locked(&self.payloads).retain(|_, (_, until)| now < *until);
+                self.jobs.sweep().await;
+                self.payloads.sweep(now().unix_millis());
             }
         };
-        let telling = async {
-            loop {
-                let changed = self.store.changed().await;
-                let live = locked(&self.live);
-                match changed {
-                    Some(id) => live.get(&id).into_iter().for_each(|live| live.tell()),
-                    None => live.values().for_each(|live| live.tell()),
-                }
-            }
-        };
-        tokio::join!(cleaning, telling);
+        tokio::join!(cleaning, self.jobs.follow_store());
     }
 
     /// Report as unhealthy from now on.
@@ -206,58 +157,8 @@ impl Service {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
-    }
-
-    pub(super) const fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    pub(super) fn live(&self, id: JobId) -> Arc<Live> {
-        let fresh = || Arc::new(Live { turn: Arc::default(), news: watch::Sender::new(0) });
-        Arc::clone(locked(&self.live).entry(id).or_insert_with(fresh))
-    }
-
-    /// Return a subscription to a job's changes.
-    pub(super) fn news(&self, id: JobId) -> (Arc<Live>, watch::Receiver<u64>) {
-        let live = self.live(id);
-        let news = live.news.subscribe();
-        (live, news)
-    }
-
-    /// Return how many requests wait for a change of a job.
-    #[cfg(test)]
-    pub(super) fn waiting(&self, id: JobId) -> usize {
-        locked(&self.live).get(&id).map_or(0, |live| live.news.receiver_count())
-    }
-
-    /// Return the remembered result of checking a payload.
-    pub(super) fn known_payload(&self, name: &Name) -> Option<std::result::Result<Payload, Error>> {
-        locked(&self.payloads).get(name).map(|(known, _)| known.clone())
-    }
-
-    /// Remember the result of checking a payload; at `most` entries, drop all others.
-    pub(super) fn remember_payload(&self, name: Name, known: Known, most: usize) {
-        let mut payloads = locked(&self.payloads);
-        if payloads.len() >= most {
-            payloads.clear();
-        }
-        payloads.insert(name, known);
-    }
-
-    /// Return a known job, with its token renewed if this key is a newer one.
-    pub(super) async fn job(&self, id: JobId, key: Option<&str>) -> std::result::Result<Job, Refused> {
-        self.known(id, key).await?.ok_or_else(|| Error::NotFound.into())
-    }
-
-    pub(super) async fn known(&self, id: JobId, key: Option<&str>) -> crate::Result<Option<Job>> {
-        let (job, now) = (self.store.load(id).await?, now());
-        let mut job = job.filter(|job| now.unix_millis() < job.forgotten_at());
-        if let Some(job) = &mut job {
-            self.renew(id, job, key, now);
-        }
-        Ok(job)
     }
 
     /// Respond to a request from this address.
@@ -288,7 +189,7 @@ impl Service {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        if let Some(answer) = page::respond(parts, &self.limits) {
+        if let Some(answer) = page::respond(parts, self.jobs.limits()) {
             return answer;
         }
         let mut path = parts.uri.path().split('/').skip(1);
@@ -299,19 +200,21 @@ impl Service {
         }
         let key = bearer(header(&parts.headers, &AUTHORIZATION));
         self.check_rates(key, peer)?;
-        let id = JobId::parse(id)?;
+        let id = JobId::parse(id).ok_or_else(|| Error::from(Malformed::JobId))?;
         let reads = parts.method == Method::GET || parts.method == Method::HEAD;
         match what {
             None if parts.method == Method::PUT => self.create(id, key, parts, body, peer).await,
             None if parts.method == Method::DELETE => self.delete(id, key).await,
-            None if reads && events::wanted(&parts.headers) => events::respond(self, id, key, parts, peer).await,
+            None if reads && events::wanted(&parts.headers) => {
+                events::respond(&self.chunks, id, key, parts, peer).await
+            }
             None if reads => self.poll(id, key, parts, peer).await,
             None => Err(Refused::Method("GET, HEAD, PUT, DELETE")),
             Some("chunks") if parts.method == Method::POST => self.write(id, key, parts, body, peer).await,
             Some("cancel") if parts.method == Method::POST => self.cancel(id, key).await,
             Some("chunks" | "cancel") => Err(Refused::Method("POST")),
             Some("status") if reads => self.status(id, key).await,
-            Some("raw") if reads => raw::respond(self, id, key, parts, peer).await,
+            Some("raw") if reads => raw::respond(&self.jobs, &self.payloads, id, key, parts, peer).await,
             Some("status" | "raw") => Err(Refused::Method("GET, HEAD")),
             Some(_) => Err(Refused::NoPath),
         }
@@ -334,29 +237,53 @@ impl Service {
     async fn poll(self: &Arc<Self>, id: JobId, key: Option<&str>, parts: &Parts, peer: IpAddr) -> Answered {
         let query = Query::decode(parts.uri.query())?;
         let until = Instant::now() + query.wait;
-        let (_live, mut news) = self.news(id);
-        let mut stopping = parts.extensions.get::<Stopping>().cloned();
+        let (_live, mut news) = self.jobs.news(id);
+        let mut stop = ServerStop::of(parts);
         let mut stopped = false;
         loop {
             news.mark_unchanged();
-            let (job, now) = (self.job(id, key).await?, now());
+            let (job, now) = (self.jobs.job(id, key).await?, now());
             let found = job.handle_poll(now, key, query.from, query.limit)?;
             let left = until.saturating_duration_since(now.instant);
             if !found.indices.is_empty() || found.finished || left.is_zero() || stopped {
-                let chunks = Chunks { service: Arc::clone(self), id, peer, indices: found.indices, read: 0 };
+                let chunks = self.chunks.chunks(id, peer, found.indices);
                 return found_chunks(chunks, found.next_index, &parts.headers).await;
             }
             // A change, the job's end, or the timeout: each iteration checks again.
             tokio::select! {
                 _ = timeout(left.min(job.time_left(now)), news.changed()) => {}
-                () = told(&mut stopping) => stopped = true,
+                () = stop.wait() => stopped = true,
             }
         }
     }
 
     async fn status(&self, id: JobId, key: Option<&str>) -> Answered {
-        let job = self.job(id, key).await?;
+        let job = self.jobs.job(id, key).await?;
         Ok(answer::tagged(answer::json(StatusCode::OK, &job.handle_status(now(), key)?), &job.etag()))
+    }
+}
+
+impl Source for Service {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        self.counters.write(page)?;
+        self.admission.write(page, "penstock_pimp")?;
+        let usage = self.jobs.store.usage();
+        let damaged = "Stretches of the store that were found damaged at the start.";
+        page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
+        let failing = "1 while the store takes no writes, as /healthz says then.";
+        page.gauge("penstock_pimp_store_failing", failing, u64::from(self.jobs.store.failing().is_some()))?;
+        page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
+        page.gauge("penstock_pimp_chunk_bytes", "Bytes of chunks stored.", usage.chunk_bytes)?;
+        page.gauge("penstock_pimp_disk_bytes", "Bytes on the disk.", usage.disk_bytes)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.is_stopping() && self.jobs.store.failing().is_none()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let why = self.jobs.store.failing().filter(|_| !self.is_stopping())?;
+        Some(format!("the store takes no writes: {why}"))
     }
 }
 
@@ -378,25 +305,8 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
     Ok(response)
 }
 
-/// Return the address of the caller. A loopback peer may be a proxy that names its client: the last address is the one
-/// that the proxy has seen.
-fn caller(headers: &HeaderMap, peer: IpAddr) -> IpAddr {
-    let named = headers.get_all(FORWARDED_FOR).iter().next_back().and_then(|value| value.to_str().ok());
-    let last = named.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
-    let peer = peer.to_canonical();
-    network(last.filter(|_| peer.is_loopback()).unwrap_or(peer))
-}
-
 fn too_often(wait: Duration) -> Refused {
     Refused::TooOften(wait.as_secs() + 1)
-}
-
-/// Wait until the server stops, if the request came through one.
-pub(super) async fn told(stopping: &mut Option<Stopping>) {
-    match stopping {
-        Some(stopping) => stopping.told().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Allow the pages of an origin to send requests with keys, and to read the headers that they need.

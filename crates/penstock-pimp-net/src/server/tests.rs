@@ -415,7 +415,7 @@ fn a_buffer_that_ends_answers_the_polls_that_it_holds_open() {
             std::thread::spawn(move || ask(address, "GET", &path, &[accept], b""))
         })
         .collect();
-    while server.service.waiting(id(1)) < 2 {
+    while server.service.jobs.waiting(id(1)) < 2 {
         std::thread::yield_now();
     }
     assert!(matches!(server.buffer.close(GRACE), Ok(())));

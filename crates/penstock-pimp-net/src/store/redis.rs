@@ -244,7 +244,7 @@ impl Store for RedisStore {
                 if let Some(stream) = news.as_mut() {
                     match stream.next().await {
                         Some(message) => {
-                            let id = message.get_payload::<String>().ok().and_then(|id| JobId::parse(&id).ok());
+                            let id = message.get_payload::<String>().ok().and_then(|id| JobId::parse(&id));
                             if id.is_some() {
                                 return id;
                             }

@@ -204,11 +204,11 @@ fn image(segments: &[&[u8]]) -> TempDir {
 
 /// Return a job that is alive now, so that it can only be refused for what it has lost.
 fn alive() -> Job {
-    Job::create(crate::client::now(), "key", Settings::default(), &Limits::default()).expect("valid")
+    Job::create(crate::clock::now(), "key", Settings::default(), &Limits::default()).expect("valid")
 }
 
 fn is_lost(job: &Job) -> bool {
-    let refused = job.handle_poll(crate::client::now(), None, 0, None);
+    let refused = job.handle_poll(crate::clock::now(), None, 0, None);
     refused.is_err_and(|error| error.code() == Code::Lost)
 }
 

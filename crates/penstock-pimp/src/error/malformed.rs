@@ -1,7 +1,7 @@
 use std::str::Utf8Error;
 
 use crate::id::JobId;
-use crate::validate::KEY;
+use crate::limits::LONGEST_KEY;
 
 /// Malformed inputs. A buffer answers such a request with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,13 +106,13 @@ pub enum Malformed {
         limit: u64,
     },
     /// A key in the body of a creation.
-    #[error("{field} is no key: 1 to {KEY} visible ASCII characters")]
+    #[error("{field} is no key: 1 to {LONGEST_KEY} visible ASCII characters")]
     Key {
         /// Which key.
         field: &'static str,
     },
     /// A key of a job.
-    #[error("a key is 1 to {KEY} visible ASCII characters")]
+    #[error("a key is 1 to {LONGEST_KEY} visible ASCII characters")]
     JobKey,
     /// The key of a new generation.
     #[error("writeKey is missing, or no key")]

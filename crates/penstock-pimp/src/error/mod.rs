@@ -1,5 +1,6 @@
 mod code;
 mod malformed;
+mod rejection;
 #[cfg(test)]
 mod tests;
 
@@ -8,11 +9,11 @@ use std::time::Duration;
 
 use penstock_wire::{ErrorKind, LimitExceeded};
 
-use crate::key::Digest;
-use crate::response;
+use crate::digest::Digest;
 
 pub use code::Code;
 pub use malformed::Malformed;
+pub use rejection::Rejection;
 
 /// Return type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -135,20 +136,6 @@ pub enum Lost {
         /// The chunk.
         index: u32,
     },
-}
-
-/// A request that a buffer rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the buffer refused {request} with {status}: {excerpt}")]
-pub struct Rejection {
-    /// The meaning of its status and of the code in its body.
-    pub code: Code,
-    /// The request.
-    pub request: String,
-    /// The status.
-    pub status: u16,
-    /// The beginning of the body, on one line.
-    pub excerpt: String,
 }
 
 /// The operation that made no progress.
@@ -321,11 +308,7 @@ impl Error {
     /// Return the error for a request that a buffer rejected, with the [`Code`] of its status and the beginning of its
     /// body.
     pub fn of_response(request: impl Into<String>, status: u16, body: &[u8]) -> Self {
-        let lost = || response::code(body).as_deref() == Some(Code::Lost.name());
-        let code = Code::of_status(status);
-        let code = if code == Code::Expired && lost() { Code::Lost } else { code };
-        let (request, excerpt) = (request.into(), response::excerpt(body));
-        Self::Rejected(Box::new(Rejection { code, request, status, excerpt }))
+        Self::Rejected(Box::new(Rejection::new(request.into(), status, body)))
     }
 
     /// Return the code by which callers tell it from others.

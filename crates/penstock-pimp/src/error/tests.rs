@@ -3,8 +3,8 @@ use std::time::Duration;
 use penstock_wire::{ErrorKind, LimitExceeded};
 
 use super::{Code, Conflict, Corrupt, Error, Lost, Malformed, Misuse, Stalled, Trouble, Unwritable};
+use crate::digest::Digest;
 use crate::id::JobId;
-use crate::key::Digest;
 
 const JOB: &str = "550e8400-e29b-41d4-a716-446655440000";
 

@@ -3,9 +3,17 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::Transmit;
 use super::conflict_check::ConflictProbe;
+use crate::Poll;
 
+/// A request to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transmit {
+    /// `POST {job}/chunks` with this body.
+    Write(Vec<u8>),
+    /// A poll with the writeKey: some chunks were already stored, and the sender must find out who wrote them.
+    Probe(Poll),
+}
 /// The fields of an envelope.
 pub(super) struct Chunk {
     pub(super) value: Cow<'static, str>,

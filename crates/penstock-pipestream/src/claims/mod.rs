@@ -12,6 +12,7 @@
 //! kept; and after a restart [`ClaimBook::restore`] takes the records back in the order in which they were produced.
 //! The caller makes IDs from a secure source of random bytes.
 
+mod claim;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use std::time::Duration;
 
 use penstock_wire::FastMap;
 
+pub use self::claim::{Claim, ClaimState};
 pub use self::record::ClaimRecord;
+use crate::ClaimResponse;
 use crate::error::{Deadline, Error, LimitError, Misuse, Result, Violation};
-use crate::messages::{ClaimCheck, StoppingPointValidation};
+use crate::messages::StoppingPointValidation;
 use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::time::Now;
-use crate::{ClaimResponse, FoundClaim};
 
 /// The limits of a book on the number and lifetime of claim checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,99 +63,6 @@ pub struct ClaimTerms {
     pub life: Option<Duration>,
     /// Where processing has stopped (section 9.6); `None` if it had not begun, which the claim check states too.
     pub validation: Option<StoppingPointValidation>,
-}
-
-/// Which session has a deferred entity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClaimState {
-    /// None yet.
-    Open,
-    /// The session that redeemed it.
-    Redeemed {
-        /// The session that redeemed it.
-        by: SessionId,
-    },
-    /// The session that redeemed it, and it has come to an end there.
-    Settled {
-        /// The session that redeemed it.
-        by: SessionId,
-        /// The terminal status of the entity.
-        status: Status,
-    },
-}
-
-/// A claim check and its state.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
-    /// Its ID: random, never 0.
-    pub id: u64,
-    /// The session in which its entity was deferred.
-    pub session: SessionId,
-    /// The entity's scope.
-    pub scope: u16,
-    /// The entity.
-    pub entity: u32,
-    /// When it expires, in microseconds since the Unix epoch.
-    pub expiry_micros: u64,
-    /// Where processing has stopped, if it had begun.
-    pub validation: Option<Box<StoppingPointValidation>>,
-    /// Its state.
-    pub state: ClaimState,
-}
-
-impl Claim {
-    /// Return the claim check as the wire has it.
-    pub fn check(&self) -> ClaimCheck {
-        ClaimCheck {
-            claim_id: Some(self.id),
-            entity_id: Some(self.entity),
-            scope_id: Some(u32::from(self.scope)),
-            expiry_timestamp: Some(self.expiry_micros),
-            validation: Some(self.validation.as_deref().cloned().unwrap_or_else(Self::untouched)),
-        }
-    }
-
-    /// Return the claim check and the status of its entity.
-    pub fn found(&self) -> FoundClaim {
-        FoundClaim { check: self.check(), status: self.status(), file: None }
-    }
-
-    /// Return the stopping point of an entity whose processing had not begun (section 9.6).
-    pub fn untouched() -> StoppingPointValidation {
-        StoppingPointValidation {
-            bytes_processed: Some(0),
-            children_complete: Some(0),
-            children_total: Some(0),
-            is_resumable: Some(false),
-            ..StoppingPointValidation::default()
-        }
-    }
-
-    /// Return the status of the entity.
-    pub fn status(&self) -> Status {
-        match self.state {
-            ClaimState::Open => Status::Deferred,
-            ClaimState::Redeemed { .. } => Status::Processing,
-            ClaimState::Settled { status, .. } => status,
-        }
-    }
-
-    /// Return whether it may be redeemed.
-    pub fn is_open(&self, now: Now) -> bool {
-        self.state == ClaimState::Open && !self.is_expired(now)
-    }
-
-    /// Return whether that session has redeemed it.
-    pub fn is_with(&self, session: SessionId) -> bool {
-        match self.state {
-            ClaimState::Open => false,
-            ClaimState::Redeemed { by } | ClaimState::Settled { by, .. } => by == session,
-        }
-    }
-
-    fn is_expired(&self, now: Now) -> bool {
-        now.unix_micros >= self.expiry_micros
-    }
 }
 
 /// The claim checks that an end has issued; see the module's documentation.

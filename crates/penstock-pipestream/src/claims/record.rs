@@ -17,7 +17,7 @@ use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
 use prost::Message;
 
-use super::{Claim, ClaimState};
+use super::claim::{Claim, ClaimState};
 use crate::error::{ClaimRecordError, Result};
 use crate::messages::{StoppingPointValidation, decode_message};
 use crate::session_id::SessionId;

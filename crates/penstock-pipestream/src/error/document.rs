@@ -1,4 +1,4 @@
-use crate::pipe_doc::{MAX_ENTRY, MAX_SCOPES, MAX_TEXT};
+use crate::sizes::{MAX_DOC_ENTRY, MAX_DOC_SCOPES, MAX_DOC_TEXT};
 
 /// Errors in an entity's PipeDoc.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum DocumentError {
     #[error("it is no PipeDoc: {0}")]
     Message(String),
     /// An entry that is too long.
-    #[error("it has {bytes} bytes; the limit is {MAX_ENTRY}")]
+    #[error("it has {bytes} bytes; the limit is {MAX_DOC_ENTRY}")]
     Length {
         /// Bytes that there are.
         bytes: usize,
@@ -31,13 +31,13 @@ pub enum DocumentError {
         entity: u32,
     },
     /// An owner with too many scopes.
-    #[error("ownership.scopes has {count} entries; the limit is {MAX_SCOPES}")]
+    #[error("ownership.scopes has {count} entries; the limit is {MAX_DOC_SCOPES}")]
     Scopes {
         /// How many there are.
         count: usize,
     },
     /// A text that is empty or too long.
-    #[error("{field} has {bytes} bytes; it has 1 to {MAX_TEXT}")]
+    #[error("{field} has {bytes} bytes; it has 1 to {MAX_DOC_TEXT}")]
     TextLength {
         /// The field, as the message names it.
         field: &'static str,

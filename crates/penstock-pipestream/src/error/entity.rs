@@ -1,7 +1,5 @@
 use super::{DocumentError, ErrorCode, ObjectError, ReferenceError};
-use crate::frame::{CHECKSUM_LENGTH, MAX_DATA_LAYER};
-use crate::header_key::SEALED;
-use crate::pipe_doc::DOC;
+use crate::sizes::{CHECKSUM_LENGTH, DOC, MAX_DATA_LAYER, SEALED};
 
 /// What fails one entity while the session continues (decisions 14 to 16).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

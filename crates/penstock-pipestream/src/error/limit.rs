@@ -1,8 +1,7 @@
 use penstock_wire::LimitExceeded;
 
 use super::ErrorCode;
-use crate::frame::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH};
-use crate::reference::MAX_MESSAGE;
+use crate::sizes::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MAX_REFERENCE};
 
 /// The limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -162,13 +161,13 @@ pub enum LimitError {
         limit: u64,
     },
     /// Bytes of a reference.
-    #[error("a FileStorageReference of {length} bytes is above the limit of {MAX_MESSAGE}")]
+    #[error("a FileStorageReference of {length} bytes is above the limit of {MAX_REFERENCE}")]
     ReferenceLength {
         /// Bytes that it has.
         length: usize,
     },
     /// Bytes of a payload that is a reference.
-    #[error("a FileStorageReference is above the limit of {MAX_MESSAGE} bytes")]
+    #[error("a FileStorageReference is above the limit of {MAX_REFERENCE} bytes")]
     ReferencePayload,
     /// Bytes of an object behind a reference.
     #[error("the object {name} has {length} bytes; the limit is {limit}")]

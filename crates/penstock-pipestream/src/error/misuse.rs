@@ -1,7 +1,4 @@
-use crate::frame::{MAX_DEPTH, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH};
-use crate::header_key::{MAX_SECRETS, SECRET};
-use crate::pseudonym::MIN_KEY;
-use crate::session::MAX_LABEL;
+use crate::sizes::{MAX_DEPTH, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MAX_LABEL, MAX_SECRETS, MIN_PSEUDONYM_KEY, SECRET};
 use crate::status::Status;
 
 /// Mistakes of the caller; nothing was sent.
@@ -147,7 +144,7 @@ pub enum Misuse {
     #[error("a reserved ID cannot be a child's")]
     ReservedOrphan,
     /// A key that is too short.
-    #[error("a key for pseudonyms has {MIN_KEY} bytes or more, not {length}")]
+    #[error("a key for pseudonyms has {MIN_PSEUDONYM_KEY} bytes or more, not {length}")]
     Pseudonym {
         /// Bytes that it has.
         length: usize,

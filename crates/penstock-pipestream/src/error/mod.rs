@@ -8,6 +8,7 @@ mod malformed;
 mod misuse;
 mod object;
 mod reference;
+mod stream_end;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -24,6 +25,7 @@ pub use malformed::{ClaimRecordError, Malformed, UriError};
 pub use misuse::Misuse;
 pub use object::{ObjectError, Unavailable};
 pub use reference::ReferenceError;
+pub use stream_end::StreamEnd;
 pub use violation::{Early, Violation};
 
 /// The result type of this crate.
@@ -60,24 +62,6 @@ pub struct Subject {
     pub scope: u32,
     /// The entity.
     pub entity: u32,
-}
-
-/// How a stream ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamEnd {
-    /// By RESET_STREAM.
-    Reset,
-    /// By FIN.
-    Finished,
-}
-
-impl fmt::Display for StreamEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reset => "reset",
-            Self::Finished => "finished",
-        })
-    }
 }
 
 /// Formats the subject of an error after its message.

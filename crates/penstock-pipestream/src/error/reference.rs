@@ -1,4 +1,4 @@
-use crate::reference::{LONGEST_WRAPPED, MAX_KEY, SHORTEST_WRAPPED};
+use crate::sizes::{LONGEST_WRAPPED, MAX_OBJECT_KEY, SHORTEST_WRAPPED};
 
 /// Errors in a reference to an external object (section 10.9).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum ReferenceError {
     #[error("{0:?} is no name of a bucket")]
     Bucket(String),
     /// A key that is too long.
-    #[error("the key {key:?} is longer than {MAX_KEY} bytes")]
+    #[error("the key {key:?} is longer than {MAX_OBJECT_KEY} bytes")]
     KeyLength {
         /// The key.
         key: String,

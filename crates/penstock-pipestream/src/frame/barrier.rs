@@ -10,6 +10,7 @@
 use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
 
+use super::variable::to_vec;
 use crate::error::Result;
 
 pub(super) const TYPE: u8 = 0x55;
@@ -40,7 +41,7 @@ impl Barrier {
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Parse a whole frame.

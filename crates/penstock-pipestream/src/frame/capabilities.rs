@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
 
+use super::variable::{encode_variable, to_vec};
 use crate::error::{Misuse, Result, Violation};
 use crate::messages::{CapabilitiesMessage, decode_message};
 
@@ -94,12 +95,12 @@ impl Capabilities {
             max_entities_per_scope: self.max_entities_per_scope,
             max_window_size: self.max_window_size,
         };
-        super::encode_variable(TYPE, &message, out);
+        encode_variable(TYPE, &message, out);
     }
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Parse a payload.

@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
 
+use super::variable::{encode_variable, to_vec};
 use crate::error::Result;
 use crate::messages::{CheckpointMessage, decode_message};
 
@@ -41,12 +42,12 @@ impl Checkpoint {
             flags: Some(self.flags),
             timeout_ms: Some(self.timeout_ms),
         };
-        super::encode_variable(TYPE, &message, out);
+        encode_variable(TYPE, &message, out);
     }
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Parse a payload.

@@ -2,7 +2,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{Extent, Frame, Layers, StatusFrame, VARIABLE_HEAD, measure, parse};
+use super::variable::VARIABLE_HEAD;
+use super::{Extent, Frame, Layers, StatusFrame, measure, parse};
 use crate::error::Result;
 
 /// Takes the control stream as it arrives and returns frame after frame.

@@ -13,19 +13,18 @@ use penstock_wire::Reader;
 use prost::Message;
 
 use crate::error::{EntityError, Error, LimitError, Misuse, Result};
-use crate::header_key;
+use crate::header_key::check_open;
 use crate::messages::{ChunkInfo as ChunkInfoMessage, CompletionPolicy, EntityHeaderMessage, decode_message};
-use crate::pipe_doc::{DOC, PipeDoc};
+use crate::pipe_doc::PipeDoc;
+use crate::sizes::{CHECKSUM_LENGTH, DOC, MAX_DATA_LAYER, MAX_HEADER_LENGTH};
 
-/// The longest header that is read (decision 14): 1 MiB.
-pub const MAX_HEADER_LENGTH: u32 = 1024 * 1024;
-
-/// The protocol's metadata keys (decision 9).
+/// The protocol's metadata keys (decisions 9 to 11).
 pub(crate) const DEHYDRATED: &str = "pipestream.dehydrated";
 pub(crate) const CHILD_SCOPE: &str = "pipestream.child-scope";
-
-pub(crate) const CHECKSUM_LENGTH: usize = 32;
-pub(crate) const MAX_DATA_LAYER: u32 = 3;
+pub(crate) const PARENT_SCOPE: &str = "pipestream.parent-scope";
+/// The attempt to which a stream belongs, decimal, if a policy has retries.
+pub(crate) const ATTEMPT: &str = "pipestream.attempt";
+pub(crate) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 
 /// The header of an entity stream, before its payload. Fields that are not set are 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -136,7 +135,7 @@ impl EntityHeader {
         if let Err(error) = self.chunk_info.map_or(Ok(()), |chunk| chunk.check(self.payload_length)) {
             return refused(error.into());
         }
-        header_key::check_open(self).or_else(refused)?;
+        check_open(&self.metadata).or_else(refused)?;
         self.document().map_or_else(refused, |_| Ok(()))
     }
 

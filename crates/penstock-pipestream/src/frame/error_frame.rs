@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 
+use super::variable::{encode_variable, to_vec};
 use crate::error::Result;
 use crate::messages::{ErrorMessage, decode_message};
 
@@ -29,12 +30,12 @@ impl ErrorFrame {
             entity_id: Some(self.entity_id),
             message: Some(self.message.clone()),
         };
-        super::encode_variable(TYPE, &message, out);
+        encode_variable(TYPE, &message, out);
     }
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Parse a payload.

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+use super::variable::encode_variable;
 use crate::error::{Malformed, Result, Violation};
 use crate::messages::{
     ClaimCheck, ClaimQueryMessage, ClaimRedeemMessage, ClaimResponseMessage, CompletionPolicy, EntityStatus,
@@ -113,7 +114,7 @@ impl Layer2Frame {
         let frame_type = self.frame_type();
         match self {
             Self::ClaimQuery { claim_id } => {
-                super::encode_variable(frame_type, &ClaimQueryMessage { claim_id: Some(*claim_id) }, out);
+                encode_variable(frame_type, &ClaimQueryMessage { claim_id: Some(*claim_id) }, out);
             }
             Self::ClaimResponse(response) => {
                 let found = response.found.clone();
@@ -124,11 +125,11 @@ impl Layer2Frame {
                     file: found.as_ref().and_then(|found| found.file.clone()),
                     claim_check: found.map(|found| found.check),
                 };
-                super::encode_variable(frame_type, &message, out);
+                encode_variable(frame_type, &message, out);
             }
             Self::ClaimRedeem { claim_id, session } => {
                 let message = ClaimRedeemMessage { claim_id: Some(*claim_id), session_id: Some(session.to_string()) };
-                super::encode_variable(frame_type, &message, out);
+                encode_variable(frame_type, &message, out);
             }
             Self::Resume { scope_id, entity_id, token } => {
                 let message = ResumeMessage {
@@ -136,13 +137,13 @@ impl Layer2Frame {
                     entity_id: Some(*entity_id),
                     yield_token: Some(token.clone()),
                 };
-                super::encode_variable(frame_type, &message, out);
+                encode_variable(frame_type, &message, out);
             }
             Self::Session(SessionFrame { session, received, sent, policy }) => {
                 let (received, sent, completion_policy) = (*received, *sent, *policy);
                 let message =
                     SessionMessage { session_id: Some(session.to_string()), received, sent, completion_policy };
-                super::encode_variable(frame_type, &message, out);
+                encode_variable(frame_type, &message, out);
             }
         }
     }

@@ -25,31 +25,24 @@ mod error_frame;
 mod layer2;
 mod scope_digest;
 mod status;
+mod variable;
 
 use bytes::{Bytes, BytesMut};
-use penstock_wire::{Reader, Writer};
-use prost::Message;
 
 pub use self::barrier::Barrier;
 pub use self::capabilities::{Agreement, Capabilities};
 pub use self::checkpoint::Checkpoint;
 pub use self::decoder::FrameDecoder;
-pub(crate) use self::entity::{CHECKSUM_LENGTH, CHILD_SCOPE, DEHYDRATED, MAX_DATA_LAYER, decimal_scope};
-pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder, MAX_HEADER_LENGTH};
+pub(crate) use self::entity::{ATTEMPT, CHILD_SCOPE, DEHYDRATED, ORIGINAL_LENGTH, PARENT_SCOPE, decimal_scope};
+pub use self::entity::{ChunkInfo, EntityHeader, HeaderDecoder};
 pub use self::error_frame::ErrorFrame;
 pub use self::layer2::{ClaimResponse, FoundClaim, Layer2Frame, SessionFrame};
 pub use self::scope_digest::ScopeDigest;
-pub(crate) use self::status::MAX_DEPTH;
 pub use self::status::{Extension, StatusFrame, YieldReason};
+use self::variable::{VARIABLE_HEAD, to_vec, variable_length};
 use crate::entity_id::CONNECTION_LEVEL;
-use crate::error::{LimitError, Malformed, Result};
+use crate::error::{Malformed, Result};
 use crate::status::Status;
-
-/// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).
-pub const MAX_FRAME_LENGTH: u32 = 0xFF_FFFF;
-
-/// Type and length of a variable frame.
-const VARIABLE_HEAD: usize = 5;
 
 /// A frame of the control stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,16 +170,6 @@ fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     }
 }
 
-/// Return the payload's length from the head of a variable frame (section 6.1).
-fn variable_length(bytes: &[u8]) -> Result<Option<usize>> {
-    let mut head = Reader::new(bytes);
-    let (Ok(frame_type), Ok(length)) = (head.u8(), head.u32()) else { return Ok(None) };
-    if length > MAX_FRAME_LENGTH {
-        return Err(LimitError::FrameLength { frame_type, length }.into());
-    }
-    Ok(usize::try_from(length).ok())
-}
-
 /// Parse a whole frame, as cut out by [`measure`].
 fn parse(whole: &Bytes) -> Result<Frame> {
     let payload = || whole.get(VARIABLE_HEAD..).unwrap_or_default();
@@ -202,19 +185,4 @@ fn parse(whole: &Bytes) -> Result<Frame> {
         }
         other => Err(Malformed::NoFrame(other).into()),
     }
-}
-
-/// Append a variable frame.
-fn encode_variable(frame_type: u8, message: &impl Message, out: &mut BytesMut) {
-    let payload = message.encode_to_vec();
-    let mut writer = Writer::new(out);
-    writer.u8(frame_type);
-    writer.u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
-    writer.bytes(&payload);
-}
-
-fn to_vec(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    encode(&mut out);
-    out.into()
 }

@@ -10,6 +10,7 @@
 use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
 
+use super::variable::to_vec;
 use crate::error::Result;
 
 pub(super) const TYPE: u8 = 0x54;
@@ -47,7 +48,7 @@ impl ScopeDigest {
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Parse a whole frame.

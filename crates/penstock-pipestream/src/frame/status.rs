@@ -13,8 +13,9 @@
 use bytes::{Bytes, BytesMut};
 use penstock_wire::{Reader, Writer};
 
-use super::MAX_FRAME_LENGTH;
+use super::variable::to_vec;
 use crate::error::{Error, Malformed, Misuse, Result};
+use crate::sizes::{MAX_DEPTH, MAX_FRAME_LENGTH};
 use crate::status::Status;
 
 pub(super) const TYPE: u8 = 0x50;
@@ -26,9 +27,6 @@ const CLAIM_LENGTH: usize = 16;
 
 /// The entity ID of a heartbeat (section 5.1): CONNECTION_LEVEL.
 const HEARTBEAT_ENTITY: u32 = 0xFFFF_FFFF;
-
-/// The deepest scope that D can name.
-pub(crate) const MAX_DEPTH: u8 = 7;
 
 /// An entity's new status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +119,11 @@ struct Head {
 }
 
 impl StatusFrame {
+    /// Return whether it is a peer's heartbeat (section 5.1.3), whatever its other fields.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        self.entity_id == HEARTBEAT_ENTITY && self.status == Status::Unspecified && self.scope_id == 0
+    }
+
     /// Make a status without depth, cursor and extension.
     pub const fn new(status: Status, scope_id: u16, entity_id: u32) -> Self {
         Self { status, entity_id, scope_id, depth: 0, cursor: None, extension: None }
@@ -185,7 +188,7 @@ impl StatusFrame {
 
     /// Return the frame alone.
     pub fn encode_to_vec(&self) -> Vec<u8> {
-        super::to_vec(|out| self.encode(out))
+        to_vec(|out| self.encode(out))
     }
 
     /// Return the total length of the frame; `None` while too few bytes have arrived.
@@ -271,13 +274,33 @@ fn token_length(token: &Bytes) -> Option<u32> {
     u32::try_from(token.len()).ok().filter(|length| *length <= MAX_FRAME_LENGTH)
 }
 
+impl TryFrom<u8> for Status {
+    type Error = Error;
+
+    /// Convert a code; 0xD to 0xF are reserved: ENTITY_INVALID (decision 3).
+    fn try_from(code: u8) -> Result<Self, Error> {
+        Self::ALL.get(usize::from(code)).copied().ok_or(Malformed::Status(code).into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Frame;
     use super::*;
+    use crate::error::ErrorCode;
 
     fn decoded(bytes: &[u8]) -> Result<Option<(Frame, usize)>> {
         Frame::decode(bytes)
+    }
+
+    #[test]
+    fn codes_are_the_registrys_and_the_rest_is_reserved() {
+        for code in 0..=0xC {
+            assert_eq!(Status::try_from(code).expect("assigned").code(), code);
+        }
+        for code in 0xD..=0xF {
+            assert_eq!(Status::try_from(code).expect_err("reserved").code(), ErrorCode::EntityInvalid);
+        }
     }
 
     #[test]

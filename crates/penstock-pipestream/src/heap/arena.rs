@@ -1,10 +1,7 @@
 //! The heap's nodes: an arena with u32 links, a free list and generations.
 
-use super::children::Children;
+use super::children::{Children, NIL};
 use crate::error::{LimitError, Result};
-
-/// No node.
-pub(super) const NIL: u32 = u32::MAX;
 
 /// Names an item in the heap while the item is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

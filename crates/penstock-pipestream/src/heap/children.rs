@@ -4,8 +4,8 @@
 //! has the link to the next one, a consolidation waits for one after the other. Links inside the node are loaded with
 //! it, and only one node in a thousand has more than nine.
 
-use super::arena::NIL;
-
+/// No node.
+pub(super) const NIL: u32 = u32::MAX;
 /// More than the number of ranks: a node of rank r has at least F(r + 2) descendants including itself, and F(48)
 /// exceeds 2^32.
 pub(super) const RANKS: usize = 48;

@@ -41,9 +41,9 @@ mod tests;
 
 use std::hint::select_unpredictable;
 
+use self::arena::Arena;
 pub use self::arena::Handle;
-use self::arena::{Arena, NIL};
-use self::children::{Blocks, INLINE};
+use self::children::{Blocks, INLINE, NIL};
 use self::roots::{Root, Roots};
 
 use crate::error::{Misuse, Result};

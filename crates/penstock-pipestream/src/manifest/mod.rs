@@ -17,6 +17,7 @@
 
 mod children;
 mod orphans;
+mod state;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -36,9 +37,8 @@ use crate::time::Now;
 
 use self::children::{Change, Children, is_terminal};
 use self::orphans::Orphans;
-pub use self::types::{
-    AssemblyManifestEntry, Completion, EntryKey, ManifestCounters, ManifestLimits, Resolution, ResolutionState,
-};
+pub use self::state::ResolutionState;
+pub use self::types::{AssemblyManifestEntry, Completion, EntryKey, ManifestCounters, ManifestLimits, Resolution};
 
 /// No entry.
 const NIL: u32 = u32::MAX;

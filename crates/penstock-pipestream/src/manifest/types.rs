@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::state::ResolutionState;
 use crate::policy::Policy;
 use crate::status::Status;
 
@@ -43,35 +44,6 @@ impl Default for ManifestLimits {
             max_age: Duration::from_secs(3600),
             orphan_age: Duration::from_secs(30),
             max_orphans: 1_000_000,
-        }
-    }
-}
-
-/// ResolutionState of section 9.2, with its codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ResolutionState {
-    /// Children may still be added or completed.
-    Active = 1,
-    /// Complete.
-    Resolved = 2,
-    /// Complete although some children failed or were skipped; never under STRICT.
-    Partial = 3,
-    /// Failed.
-    Failed = 4,
-}
-
-impl ResolutionState {
-    /// Return the number in the protobuf message.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// Return the status of the parent: COMPLETE, or FAILED while it is not resolved.
-    pub const fn status(self) -> Status {
-        match self {
-            Self::Resolved | Self::Partial => Status::Complete,
-            Self::Active | Self::Failed => Status::Failed,
         }
     }
 }

@@ -16,6 +16,7 @@
 //! one after another.
 //! one after another elsewhere.
 
+mod digest;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
@@ -24,14 +25,10 @@ use std::slice::from_ref;
 use serde::{Deserialize, Serialize};
 use sha2::block_api::compress256;
 
+pub(crate) use self::digest::Digest;
+use self::digest::{BATCH, INITIAL, LANES, LEAVES, to_digest};
 use crate::status::Status;
 
-/// A SHA-256 digest.
-pub(crate) type Digest = [u8; 32];
-
-/// The initial state of SHA-256 (FIPS 180-4, section 5.3.3).
-const INITIAL: [u32; 8] =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 /// SHA-256 of the empty string.
 pub(crate) const EMPTY_ROOT: Digest = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27, 0xae, 0x41,
@@ -44,12 +41,6 @@ const NODE_PADDING: [u8; 64] = {
     block[62] = 0x02;
     block
 };
-
-/// The number of leaves that are hashed together.
-const BATCH: usize = LANES * LEAVES;
-/// The number of subtrees in a batch, and the number of leaves of each: a power of 2.
-const LANES: usize = 16;
-const LEAVES: usize = 16;
 
 /// The streaming root: leaves are added by ascending entity ID, and only one node for each level and the last few
 /// leaves are kept.
@@ -210,15 +201,6 @@ fn hash(blocks: &[[u8; 64]]) -> Digest {
     let mut state = INITIAL;
     compress256(&mut state, blocks);
     to_digest(&state)
-}
-
-#[inline]
-fn to_digest(state: &[u32; 8]) -> Digest {
-    let mut digest = [0; 32];
-    for (bytes, word) in digest.chunks_exact_mut(4).zip(state) {
-        bytes.copy_from_slice(&word.to_be_bytes());
-    }
-    digest
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::arch::x86_64::__m512i;
 use pulp::x86::V4;
 use pulp::{NullaryFnOnce, cast};
 
-use super::{BATCH, Digest, INITIAL, LANES, to_digest};
+use super::digest::{BATCH, Digest, INITIAL, LANES, to_digest};
 use crate::status::Status;
 
 /// A word of sixteen messages.

@@ -3,13 +3,10 @@ use std::fmt;
 use super::location::cut;
 use crate::error::{Misuse, ReferenceError, Result};
 use crate::messages::EncryptionMetadata;
+use crate::sizes::{LONGEST_WRAPPED, SHORTEST_WRAPPED};
 
 /// The algorithms of section 7.3, with the allowed lengths of their initialization vectors in bytes.
 const ALGORITHMS: [(&str, &[usize]); 2] = [("AES-256-GCM", &[12, 16]), ("AES-256-CBC", &[16])];
-/// The shortest wrapped key of 256 bits: 32 bytes, and 8 bytes that AES key wrap, the shortest of the approved
-/// wrappings, adds.
-pub(crate) const SHORTEST_WRAPPED: usize = 40;
-pub(crate) const LONGEST_WRAPPED: usize = 16 << 10;
 const MAX_KEY_ID: usize = 2048;
 
 /// The approved key providers and their approved keys (section 10.9). By default there are none.

@@ -2,9 +2,8 @@ use std::fmt;
 
 use crate::error::{ReferenceError, Result};
 use crate::messages::FileStorageReference;
+use crate::sizes::MAX_OBJECT_KEY;
 
-/// The longest key in bytes: that of a path, which exceeds the limits of the stores.
-pub(crate) const MAX_KEY: usize = 4096;
 const MAX_BUCKET: usize = 255;
 const AZURE_HOST: &str = "dfs.core.windows.net";
 
@@ -158,7 +157,7 @@ fn check_bucket(bucket: &str) -> Result<()> {
 
 fn check_key(key: &str) -> Result<()> {
     let shown = || cut(key).to_owned();
-    if key.len() > MAX_KEY {
+    if key.len() > MAX_OBJECT_KEY {
         return Err(ReferenceError::KeyLength { key: shown() }.into());
     }
     if key.chars().any(char::is_control) {

@@ -25,17 +25,14 @@ use bytes::{Buf, Bytes};
 use prost::Message as _;
 
 pub use self::keys::{KeyProviders, split_key_id};
-pub(crate) use self::keys::{LONGEST_WRAPPED, SHORTEST_WRAPPED};
-pub(crate) use self::location::MAX_KEY;
 pub use self::location::{Location, Provider};
 pub use self::secrets::check_no_data_key;
 use crate::error::{LimitError, ReferenceError, Result};
 use crate::messages::{EncryptionMetadata, FileStorageReference, decode_message};
+pub use crate::sizes::MAX_REFERENCE as MAX_MESSAGE;
 
 /// The content type of an entity whose payload is a FileStorageReference.
 pub const CONTENT_TYPE: &str = "application/vnd.penstock.file-storage-reference";
-/// The largest message in bytes.
-pub const MAX_MESSAGE: usize = 64 << 10;
 
 /// A FileStorageReference whose attributes were read.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,18 +11,13 @@
 //! gives up while the receiver may still offer another attempt sends ABANDONED, so that the receiver's crossing FAILED
 //! is not taken for an echo.
 
-use std::time::Instant;
-
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::journal::Input;
-use super::owner::Outbound;
-use super::resilience::ticket_again;
-use super::types::{EntityKey, Event, Layer2Event, Reason};
-use super::{Session, State};
+use super::Session;
+use super::input::Input;
+use super::state::State;
+use super::types::{EntityKey, Layer2Event, Reason, Ticket};
 use crate::error::{ErrorCode, Misuse, Result};
-use crate::messages::CompletionPolicy;
 use crate::policy::Fate;
 use crate::status::Status;
 use crate::time::Now;
@@ -30,68 +25,6 @@ use crate::{Frame, Layer2Frame, YieldReason};
 
 /// The most bytes of a token that is stored with the session.
 const MAX_TOKEN: usize = 64 << 10;
-
-/// The layer-2 state of one of our entities; most have none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Sent {
-    /// The policy for its children, as its header carries it.
-    pub(super) policy: Option<CompletionPolicy>,
-    /// How often it has failed and could be retried.
-    failures: u32,
-    /// Whether it has failed, and the owner has not decided yet.
-    failed: bool,
-    /// When it is to be retried.
-    #[serde(with = "crate::stored::optional_moment")]
-    due: Option<Instant>,
-    /// The status with which we gave it up.
-    gave: Option<Status>,
-    /// The code of the receiver's latest 0xC0 about it.
-    said: Option<ErrorCode>,
-    /// How many tokens we have returned that are not answered.
-    resuming: u32,
-    /// The latest token that we have not returned, if the session is stored.
-    #[serde(with = "crate::stored::optional_token")]
-    pub(super) token: Option<(YieldReason, Bytes)>,
-    /// The owner's label for it.
-    #[serde(with = "crate::stored::optional_bytes")]
-    pub(super) label: Option<Bytes>,
-}
-
-impl Sent {
-    /// Return the events for it that the owner must still answer.
-    pub(super) fn owed(&self, key: EntityKey) -> Vec<Event> {
-        let mut owed = Vec::new();
-        if self.failed {
-            let message = "it failed before the restart".to_owned();
-            let reason = Reason { code: ErrorCode::NoError, message };
-            owed.push(Layer2Event::AttemptFailed { key, failures: self.failures, reason, owned: true });
-        }
-        if let Some((reason, token)) = self.token.clone() {
-            owed.push(Layer2Event::Yielded { key, reason, token });
-        }
-        owed.into_iter().map(Event::Layer2).collect()
-    }
-
-    /// Return whether a retry is scheduled, or the owner must decide whether to retry.
-    pub(super) fn waits(&self) -> bool {
-        self.failed || self.due.is_some()
-    }
-}
-
-impl Outbound {
-    pub(super) fn layer2_mut(&mut self) -> &mut Sent {
-        self.layer2.get_or_insert_default()
-    }
-
-    /// Return how many attempts at it have failed.
-    pub(super) fn failures(&self) -> u32 {
-        self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
-    }
-
-    pub(super) fn attempt(&self) -> u32 {
-        self.failures() + 1
-    }
-}
 
 impl Session {
     /// Retry a failed entity: STATUS RETRYING immediately, [`Layer2Event::SendAgain`] after its policy's delay.
@@ -130,7 +63,7 @@ impl Session {
             }
             let Some(entity) = self.outbound(key) else { continue };
             let parent_id = parent.map_or(entity.parent_id(), |parent| parent.entity);
-            self.tell(Layer2Event::SendAgain(ticket_again(key, parent_id, depth)));
+            self.tell(Layer2Event::SendAgain(Ticket::again(key, parent_id, depth)));
         }
     }
 

@@ -18,7 +18,7 @@
 
 use penstock_wire::FastMap;
 
-use super::receiver::Inbound;
+use super::inbound::Inbound;
 use crate::error::{Result, Violation};
 use crate::scope::Scope;
 

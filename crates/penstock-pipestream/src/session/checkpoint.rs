@@ -1,14 +1,12 @@
 //! Checkpoints (section 9.3, decision 13), and the effect of a CHECKPOINT at layer 0 (decision 12).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use super::Session;
-use super::journal::Input;
+use super::checkpoints::OpenCheckpoint;
+use super::input::Input;
 use super::seen::Limit;
-use super::types::{EntityKey, Event};
+use super::types::Event;
 use crate::error::{Error, LimitError, Misuse, Result, Violation};
 use crate::manifest::EntryKey;
 use crate::time::Now;
@@ -19,80 +17,6 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes of checkpoint IDs that are kept for a peer.
 const MAX_OPEN_BYTES: usize = 16 << 20;
-
-/// The longest checkpoint ID in bytes that is remembered once it is satisfied: one is kept for each open scope.
-const MAX_REFERENCE: usize = 256;
-
-/// A checkpoint of the peer that is not answered yet.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct OpenCheckpoint {
-    frame: Checkpoint,
-    scope_id: u16,
-    /// The position after the last entity that it covers.
-    covers: u64,
-    #[serde(with = "crate::stored::moment")]
-    deadline: Instant,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Checkpoints {
-    open: Vec<OpenCheckpoint>,
-    open_bytes: usize,
-    next_sequence: u64,
-    /// Our checkpoints by sequence number, until the peer answers.
-    asked: BTreeMap<u64, Checkpoint>,
-    /// The ID of the last satisfied checkpoint of either end, by scope, while the scope is open.
-    passed: BTreeMap<u16, String>,
-    /// The same over all scopes.
-    last_passed: Option<String>,
-}
-
-impl Checkpoints {
-    pub(super) fn open(&self) -> usize {
-        self.open.len()
-    }
-
-    fn pass(&mut self, checkpoint: &Checkpoint, is_open: bool) {
-        let id = &checkpoint.checkpoint_id;
-        if id.is_empty() || id.len() > MAX_REFERENCE {
-            return;
-        }
-        if let Some(scope) = u16::try_from(checkpoint.scope_id).ok().filter(|_| is_open) {
-            self.passed.insert(scope, id.clone());
-        }
-        self.last_passed = Some(id.clone());
-    }
-
-    /// Return the `checkpoint_ref` of an entity (section 9.6): the last satisfied checkpoint in the entity's scope or,
-    /// if there is none, in the session.
-    pub(super) fn reference(&self, scope: u16) -> Option<String> {
-        self.passed.get(&scope).or(self.last_passed.as_ref()).cloned()
-    }
-
-    /// Forget the checkpoints of a scope that has ended.
-    pub(super) fn forget(&mut self, scope: u16) {
-        self.passed.remove(&scope);
-    }
-
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.open.iter().map(|open| open.deadline).min()
-    }
-}
-
-/// Parents at layer 0, whose children are known only by their headers.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LevelZero {
-    /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of announcement.
-    pub(super) parents: VecDeque<EntityKey>,
-    /// The position that the furthest CHECKPOINT covers.
-    covered: u64,
-    /// The position before which every entity's header has arrived, or the entity is terminal.
-    known: u64,
-    /// Parents that a CHECKPOINT covers and whose children are not all terminal.
-    closing: HashSet<EntryKey>,
-    /// The number of our parents whose children are still being announced.
-    pub(super) own_open: usize,
-}
 
 impl Session {
     /// Ask the peer to answer once everything before `entity` in `scope` is terminal; 0 means everything announced so
@@ -274,8 +198,8 @@ impl Session {
             let count =
                 self.level_zero.parents.iter().take_while(|parent| scope.position_of(**parent) < covered).count();
             for parent in self.level_zero.parents.drain(..count).collect::<Vec<_>>() {
-                self.level_zero.closing.insert(super::owner::entry(parent));
-                self.close_level_zero(super::owner::entry(parent));
+                self.level_zero.closing.insert(parent.entry());
+                self.close_level_zero(parent.entry());
             }
         }
         while let Some(resolution) = self.gathering.pop_resolved() {

@@ -1,9 +1,10 @@
 //! The end of a session: graceful (decision 17), by an error (decision 14), or because the connection is lost (decision
 //! 4, section 5.4).
 
-use super::journal::Input;
+use super::Session;
+use super::input::Input;
+use super::state::State;
 use super::types::{EntityKey, Event, Reason, Role, Transmit};
-use super::{Session, State};
 use crate::error::{Error, ErrorCode, Malformed, Result, StreamEnd, Violation};
 use crate::status::Status;
 use crate::time::Now;

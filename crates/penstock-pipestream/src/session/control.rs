@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use super::journal::Input;
-use super::survival::Link;
+use super::Session;
+use super::input::Input;
+use super::link::Link;
+use super::state::State;
 use super::types::{EntityKey, Event, Reason, Role};
-use super::{Session, State};
-use crate::entity_id::{CONNECTION_LEVEL, is_assignable};
+use crate::entity_id::is_assignable;
 use crate::error::{Early, Error, ErrorCode, Result, Violation};
 use crate::status::Status;
 use crate::time::Now;
@@ -15,11 +16,6 @@ use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 
 /// The most bytes of a peer's error message that are kept for people.
 const MAX_MESSAGE: usize = 4_096;
-
-/// Return whether a STATUS is a heartbeat (section 5.1.3).
-pub(super) fn is_heartbeat(frame: &StatusFrame) -> bool {
-    frame.entity_id == CONNECTION_LEVEL && frame.status == Status::Unspecified && frame.scope_id == 0
-}
 
 /// Return whether the frame is the owner's reason for an entity that has nothing: the FAILED that follows ends it in
 /// time.
@@ -35,7 +31,7 @@ impl Session {
         let counted = self.count_frame(&frame)?;
         // The beginning of another connection may come between PENDING and its DEHYDRATING.
         let follows =
-            counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && is_heartbeat(status));
+            counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && status.is_of_connection());
         let fresh = self.resilience.fresh.take_if(|key| follows && !is_about(&frame, *key));
         if counted || fresh.is_some() {
             self.note(Some(now), || Input::Frame { frame: frame.clone() });
@@ -97,7 +93,7 @@ impl Session {
         if frame.status == Status::Checkpoint {
             return Ok(());
         }
-        if is_heartbeat(frame) {
+        if frame.is_of_connection() {
             self.counters.heartbeats += 1;
             return Ok(());
         }

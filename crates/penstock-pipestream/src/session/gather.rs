@@ -1,15 +1,11 @@
 //! Gathering: the assembly manifest tracks a parent's children until all of them are terminal; then the digest and the
 //! barrier are sent, or, at layer 0, the CHECKPOINT proceeds (decisions 10 to 12).
 
-use std::collections::HashMap;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use super::Session;
 use super::binding::Clues;
-use super::owner::entry;
-use super::receiver::Payload;
+use super::inbound::Payload;
 use super::seen::Limit;
 use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey};
 use crate::error::{Error, ErrorCode, Result, Violation};
@@ -17,58 +13,6 @@ use crate::manifest::{EntryKey, Resolution, ResolutionState};
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Frame};
-
-/// Scopes whose BARRIER arrived before they were bound, and dehydrated entities whose children's scope is unknown, both
-/// by the parent's ID.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Orphans {
-    #[serde(serialize_with = "crate::stored::in_order")]
-    scopes: HashMap<u32, Vec<u16>>,
-    #[serde(serialize_with = "crate::stored::in_order")]
-    parents: HashMap<u32, Vec<EntityKey>>,
-    /// The IDs that may make a pair now.
-    fresh: Vec<u32>,
-}
-
-impl Orphans {
-    fn add_scope(&mut self, parent_id: u32, scope_id: u16) {
-        self.scopes.entry(parent_id).or_default().push(scope_id);
-        self.fresh.push(parent_id);
-    }
-
-    pub(super) fn add_parent(&mut self, key: EntityKey) {
-        self.parents.entry(key.entity).or_default().push(key);
-    }
-
-    /// Look again at the scopes that wait for a parent of this ID, after one was bound or failed.
-    pub(super) fn look_again(&mut self, entity_id: u32) {
-        if self.scopes.contains_key(&entity_id) {
-            self.fresh.push(entity_id);
-        }
-    }
-
-    fn remove_parent(&mut self, key: EntityKey) {
-        if let Some(parents) = self.parents.get_mut(&key.entity) {
-            parents.retain(|parent| *parent != key);
-            if parents.is_empty() {
-                self.parents.remove(&key.entity);
-            }
-        }
-        self.look_again(key.entity);
-    }
-
-    /// Forget what a header has bound meanwhile.
-    fn keep(&mut self, entity_id: u32, parents: Vec<EntityKey>, scopes: Vec<u16>) {
-        match parents.is_empty() {
-            true => drop(self.parents.remove(&entity_id)),
-            false => drop(self.parents.insert(entity_id, parents)),
-        }
-        match scopes.is_empty() {
-            true => drop(self.scopes.remove(&entity_id)),
-            false => drop(self.scopes.insert(entity_id, scopes)),
-        }
-    }
-}
 
 impl Session {
     /// Bind a child scope to its parent, once: each parent has one scope, and each scope one parent (decision 10).
@@ -148,8 +92,8 @@ impl Session {
             // The manifest does not exceed the limit; the scope itself counts the rest.
             return Ok(());
         }
-        if self.gathering.contains(entry(parent)) {
-            self.gathering.add_child(entry(parent), child.entity, None)?;
+        if self.gathering.contains(parent.entry()) {
+            self.gathering.add_child(parent.entry(), child.entity, None)?;
         }
         Ok(())
     }
@@ -203,8 +147,8 @@ impl Session {
             return Err(Error::from(violation).at(u32::from(scope_id), named));
         }
         scope.ended = true;
-        if let Some(parent) = parent.filter(|parent| self.gathering.contains(entry(*parent))) {
-            self.gathering.seal(entry(parent))?;
+        if let Some(parent) = parent.filter(|parent| self.gathering.contains(parent.entry())) {
+            self.gathering.seal(parent.entry())?;
         }
         self.gather(now, scope_id);
         Ok(())
@@ -306,7 +250,7 @@ impl Session {
         status: Status,
     ) {
         let tracked = match parent {
-            Some(parent) => Some(entry(parent)),
+            Some(parent) => Some(parent.entry()),
             // Above layer 0 the parent of an entity in a root scope only states its origin, and nothing waits for the
             // entity.
             None => {

@@ -17,146 +17,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 use super::Session;
 use super::binding::Unbound;
-use super::types::{ClaimAsk, EntityKey, Layer2Event, Reason, Role, SentOpen, SessionConfig, Ticket};
+use super::input::{Input, Journal};
+use super::types::{EntityKey, Layer2Event, Role, SentOpen, SessionConfig, Ticket};
 use crate::error::{Misuse, Result};
 use crate::manifest::Manifest;
-use crate::messages::CompletionPolicy;
 use crate::scope::Scope;
 use crate::status::Status;
 use crate::stored::{RecordReader, RecordWriter, by_key, duration_nanos, invalid};
 use crate::time::Now;
-use crate::yield_token::StoppingPoint;
-use crate::{ClaimResponse, EntityHeader, Frame, SessionFrame};
+use crate::{EntityHeader, SessionFrame};
 
 const VERSION: u8 = 2;
 const SNAPSHOT: u8 = 1;
 const INPUTS: u8 = 2;
-
-/// An input of a session.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Input {
-    /// Number 0, which never occurs in records: inputs are counted from 1.
-    Reserved,
-    Frame {
-        frame: Frame,
-    },
-    Header {
-        stream: u64,
-        header: EntityHeader,
-    },
-    ChunkFinished {
-        key: EntityKey,
-        index: u32,
-        bytes: u64,
-    },
-    Complete {
-        key: EntityKey,
-    },
-    Fail {
-        key: EntityKey,
-        reason: Reason,
-    },
-    Defer {
-        key: EntityKey,
-        claim_id: u64,
-        expiry_micros: u64,
-    },
-    Skip {
-        key: EntityKey,
-        reason: Reason,
-    },
-    Yield {
-        key: EntityKey,
-        point: StoppingPoint,
-    },
-    NoteState {
-        key: EntityKey,
-        #[serde(with = "crate::stored::byte_string")]
-        state_checksum: Bytes,
-    },
-    Announce {
-        parent: Option<EntityKey>,
-        dehydrate: bool,
-        policy: Option<CompletionPolicy>,
-        #[serde(with = "crate::stored::byte_string")]
-        label: Bytes,
-    },
-    EndChildren {
-        parent: EntityKey,
-    },
-    EndRoot,
-    Checkpoint {
-        scope: u32,
-        entity: u32,
-        #[serde(with = "crate::stored::optional_nanos")]
-        timeout: Option<Duration>,
-    },
-    Retry {
-        key: EntityKey,
-    },
-    Abandon {
-        key: EntityKey,
-        reason: Reason,
-    },
-    Resume {
-        key: EntityKey,
-        #[serde(with = "crate::stored::byte_string")]
-        token: Bytes,
-    },
-    AskClaim {
-        ask: ClaimAsk,
-    },
-    AnswerClaim {
-        request: u64,
-        #[serde(with = "crate::stored::answer")]
-        answer: std::result::Result<ClaimResponse, Reason>,
-    },
-    Close,
-    CloseWhenIdle,
-    Timeout,
-    Suspend {
-        keep: Vec<EntityKey>,
-    },
-    GoOn {
-        received: u64,
-        sent: u64,
-    },
-    Acknowledged {
-        received: u64,
-    },
-    FailUnsent {
-        key: EntityKey,
-        reason: Reason,
-    },
-}
-
-/// The inputs that were not recorded yet.
-#[derive(Debug, Clone)]
-pub(super) struct Journal {
-    inputs: RecordWriter,
-    /// The time of the last input, from the session's beginning.
-    last: Duration,
-    /// Whether the next record is a snapshot, which includes the inputs before it; so it is until the session has its
-    /// name.
-    anew: bool,
-    named: bool,
-}
-
-impl Journal {
-    pub(super) fn new(now: Now) -> Self {
-        let inputs = RecordWriter { bytes: Vec::new(), epoch: now.instant };
-        Self { inputs, last: Duration::ZERO, anew: true, named: false }
-    }
-
-    /// Start recording, because both ends can resume the session.
-    pub(super) fn begin(&mut self) {
-        self.named = true;
-    }
-}
 
 /// A session of an earlier process, suspended.
 #[derive(Debug)]

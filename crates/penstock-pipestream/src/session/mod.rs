@@ -20,22 +20,33 @@
 //! ```
 //!
 //! Our own scopes are in `outbound`, the peer's in `inbound`. The states of a received entity are described in
-//! `receiver.rs`, those of a sent one in `owner.rs`.
+//! `receiver.rs`, those of a sent one in `owner.rs`. Each file with methods of the session uses this one, which uses only
+//! the files with data: `inbound.rs`, `outbound.rs`, `link.rs` and so on.
 
 mod again;
 mod binding;
+mod blocks;
 mod checkpoint;
+mod checkpoints;
 mod claims;
 mod closing;
 mod control;
 mod gather;
+mod held;
+mod inbound;
+mod input;
 mod journal;
+mod layer2;
+mod link;
+mod orphans;
+mod outbound;
 mod owner;
 mod pace;
 mod receiver;
 mod resilience;
 mod scopes;
 mod seen;
+mod state;
 mod streams;
 mod survival;
 #[cfg(test)]
@@ -47,7 +58,6 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
-use serde::{Deserialize, Serialize};
 
 pub use journal::Restored;
 pub use seen::{Counters, Limit, LimitCounts, Usage};
@@ -63,30 +73,18 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Agreement, Capabilities, ErrorFrame, Extension, Frame, FrameDecoder, StatusFrame};
 use binding::Unbound;
-use checkpoint::{Checkpoints, LevelZero};
-use claims::Resilience;
-use gather::Orphans;
-use journal::{Input, Journal};
-pub use owner::MAX_LABEL;
-use owner::Outbound;
+use checkpoints::{Checkpoints, LevelZero};
+use held::HeldStreams;
+use inbound::Inbound;
+use input::{Input, Journal};
+use layer2::Resilience;
+use link::{Link, Survival};
+use orphans::Orphans;
+use outbound::Outbound;
 use pace::Pace;
 pub use pace::STATUS_BLOCK;
-use receiver::Inbound;
 use scopes::{OwnScopes, PeerScopes};
-use streams::HeldStreams;
-use survival::{Link, Survival};
-
-/// The state of a session; the diagram is above.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
-    Negotiating,
-    Open,
-    /// `awaiting` is the sequence number of the CHECKPOINT before the close (decision 17).
-    Draining {
-        awaiting: Option<u64>,
-    },
-    Closed,
-}
+use state::State;
 
 /// One end of a connection. The module's documentation has the calling order and the states.
 ///

@@ -10,76 +10,23 @@
 //! ```
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::again::Sent;
-use super::journal::Input;
-use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey, Ticket};
-use super::{Session, State};
+use super::Session;
+use super::input::Input;
+use super::outbound::Outbound;
+use super::state::State;
+use super::types::{EntityKey, Event, Layer2Event, Reason, Ticket};
 use crate::entity_id::distance;
 use crate::error::{Error, LimitError, Misuse, Result, Violation};
+use crate::frame::{ATTEMPT, CHILD_SCOPE, DEHYDRATED, PARENT_SCOPE};
 use crate::manifest::{EntryKey, ResolutionState};
 use crate::messages::CompletionPolicy;
 use crate::policy::Policy;
 use crate::scope::{Place, Scope};
+use crate::sizes::MAX_LABEL;
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, EntityHeader, Extension, Frame, ScopeDigest, StatusFrame};
-
-/// The most bytes of an entity's label.
-pub const MAX_LABEL: usize = 1_024;
-
-/// The state of one of our entities that has no terminal status yet.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Outbound {
-    parent_id: u32,
-    /// Its children's scope at layer 1.
-    child: Option<ScopeKey>,
-    dehydrated: bool,
-    /// Whether its last child was announced.
-    ended: bool,
-    /// The result under its policy, once the receiver has released its children's scope.
-    released: Option<ResolutionState>,
-    /// Whether we have sent FAILED, SKIPPED or ABANDONED.
-    gave_up: bool,
-    /// Why it fails: our reason, or the peer's 0xC0.
-    pub(super) reason: Option<Box<Reason>>,
-    /// Its layer-2 state.
-    pub(super) layer2: Option<Box<Sent>>,
-}
-
-impl Outbound {
-    pub(super) fn parent_id(&self) -> u32 {
-        self.parent_id
-    }
-
-    pub(super) fn is_dehydrated(&self) -> bool {
-        self.dehydrated
-    }
-
-    pub(super) fn has_given_up(&self) -> bool {
-        self.gave_up
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended
-    }
-
-    pub(super) fn child(&self) -> Option<ScopeKey> {
-        self.child
-    }
-
-    /// Return whether its stream must be opened again on a new connection: not if it was given up, or waits for a
-    /// retry.
-    pub(super) fn is_to_be_sent(&self) -> bool {
-        !self.gave_up && !self.layer2.as_ref().is_some_and(|layer2| layer2.waits())
-    }
-}
-
-/// Return the key of a manifest's entry.
-pub(super) fn entry(key: EntityKey) -> EntryKey {
-    EntryKey { scope: key.scope, entity: key.entity }
-}
 
 impl Session {
     /// Assign the next ID and queue its PENDING, together with DEHYDRATING (decisions 7 and 9). `None` is
@@ -220,7 +167,7 @@ impl Session {
         };
         let depth = scope.depth.unwrap_or(0);
         let parent = match scope.parent {
-            Some(parent) => Some(entry(parent)),
+            Some(parent) => Some(parent.entry()),
             None => Some(EntryKey { scope: scope_id, entity: parent_id }).filter(|_| parent_id != 0),
         };
         let next = EntryKey { scope: scope_id, entity: scope.next_id() };
@@ -258,10 +205,10 @@ impl Session {
         header.scope_id = u32::from(ticket.key.scope);
         let known = self.outbound(ticket.key);
         if known.is_some_and(|entity| entity.dehydrated) {
-            header.metadata.insert(metadata::DEHYDRATED.to_owned(), "1".to_owned());
+            header.metadata.insert(DEHYDRATED.to_owned(), "1".to_owned());
         }
         if let Some(child) = ticket.child_scope {
-            header.metadata.insert(metadata::CHILD_SCOPE.to_owned(), child.scope.to_string());
+            header.metadata.insert(CHILD_SCOPE.to_owned(), child.scope.to_string());
         }
         if let Some(policy) = known.and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.policy) {
             header.completion_policy = Some(policy);
@@ -269,11 +216,11 @@ impl Session {
         let scope = self.outbound.get(&ticket.key.scope);
         let retried = scope.and_then(|scope| scope.policy.as_deref()).is_some_and(|policy| policy.retries(0));
         if let Some(entity) = known.filter(|entity| retried && !entity.dehydrated) {
-            header.metadata.insert(metadata::ATTEMPT.to_owned(), entity.attempt().to_string());
+            header.metadata.insert(ATTEMPT.to_owned(), entity.attempt().to_string());
         }
         let parent = scope.and_then(|scope| scope.parent);
         if let Some(parent) = parent.filter(|parent| parent.scope != 0) {
-            header.metadata.insert(metadata::PARENT_SCOPE.to_owned(), parent.scope.to_string());
+            header.metadata.insert(PARENT_SCOPE.to_owned(), parent.scope.to_string());
         }
     }
 
@@ -307,8 +254,8 @@ impl Session {
         if let Some(known) = self.outbound_mut(parent) {
             known.ended = true;
         }
-        if self.sent.contains(entry(parent)) {
-            self.sent.seal(entry(parent))?;
+        if self.sent.contains(parent.entry()) {
+            self.sent.seal(parent.entry())?;
         }
         match child {
             Some(child) => self.end_scope(child.scope, parent.entity),
@@ -460,14 +407,14 @@ impl Session {
         }
         let Some(scope) = self.outbound.get_mut(&key.scope) else { return Ok(()) };
         let parent = match scope.parent {
-            Some(parent) => Some(entry(parent)),
+            Some(parent) => Some(parent.entry()),
             None => Some(EntryKey { scope: key.scope, entity: parent_id }).filter(|_| parent_id != 0),
         };
         scope.resolve(key.entity, status);
         if let Some(parent) = parent.filter(|parent| self.sent.contains(*parent)) {
             self.sent.complete_child(now, parent, key.entity, status)?;
         }
-        self.sent.remove(entry(key));
+        self.sent.remove(key.entry());
         self.open_owned -= 1;
         let reason = reason.filter(|_| status != Status::Complete).map(|reason| *reason);
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, owned: true });
@@ -531,14 +478,4 @@ impl Session {
         self.advance_close();
         Ok(())
     }
-}
-
-/// The protocol's metadata keys (decisions 9 to 11).
-pub(super) mod metadata {
-    pub(in crate::session) use crate::frame::{CHILD_SCOPE, DEHYDRATED};
-
-    pub(in crate::session) const PARENT_SCOPE: &str = "pipestream.parent-scope";
-    /// The attempt to which a stream belongs, decimal, if a policy has retries.
-    pub(in crate::session) const ATTEMPT: &str = "pipestream.attempt";
-    pub(in crate::session) const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 }

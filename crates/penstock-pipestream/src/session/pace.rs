@@ -1,24 +1,6 @@
-//! Stream 0 at fixed intervals (section 10.6), so that its content and its timing reveal nothing about what is
-//! processed.
-//!
-//! ```text
-//!  idle   CAPABILITIES   [heartbeats]        [heartbeats]        [heartbeats]        ...
-//!  busy   CAPABILITIES   [frames, heartb.]   [frames, frames]    [frames, heartb.]   ...
-//!         immediately    └ 1,152 bytes, once an interval, with nothing between
-//! ```
-//!
-//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection, which every peer
-//! ignores (section 5.1.3) and no session counts. A frame that does not fit continues in the next block. The intervals
-//! are counted from the beginning of the session. The end of a session is not hidden, so the remaining bytes are then
-//! sent immediately, in whole blocks too.
+//! The intervals of stream 0.
 
 use std::time::{Duration, Instant};
-
-use bytes::{Bytes, BytesMut};
-
-use super::survival::Link;
-use super::{Session, State};
-use crate::Frame;
 
 /// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the minimum size that every path carries.
 pub const STATUS_BLOCK: usize = 1_152;
@@ -26,9 +8,9 @@ pub const STATUS_BLOCK: usize = 1_152;
 /// When stream 0 may be written to.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
-    interval: Duration,
-    next: Instant,
-    due: bool,
+    pub(super) interval: Duration,
+    pub(super) next: Instant,
+    pub(super) due: bool,
 }
 
 impl Pace {
@@ -42,67 +24,10 @@ impl Pace {
     }
 
     /// Advance to the next interval. Missed intervals are skipped, so that two blocks are never sent together.
-    fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.next).as_nanos();
         let missed = u32::try_from(late / self.interval.as_nanos().max(1)).unwrap_or(u32::MAX - 1);
         self.next = self.interval.checked_mul(missed + 1).and_then(|by| self.next.checked_add(by)).unwrap_or(now);
         self.due = true;
     }
 }
-
-impl Session {
-    /// Return how many bytes for stream 0 wait for the next interval, and were not returned by
-    /// [`poll_transmit`](Self::poll_transmit).
-    pub fn queued_control(&self) -> usize {
-        self.control.len()
-    }
-
-    /// Return whether stream 0 is written to at fixed intervals.
-    pub fn is_paced(&self) -> bool {
-        self.pace.is_some() && self.state != State::Closed
-    }
-
-    /// Return when the next block is due, once both CAPABILITIES have arrived over the present connection.
-    pub(super) fn next_block(&self) -> Option<Instant> {
-        let greeted = match self.survival.link {
-            Link::Up => self.agreement.is_some(),
-            Link::Greeting { agreed } => agreed,
-            Link::Down | Link::Returning(_) => false,
-        };
-        self.pace.as_ref().filter(|_| greeted && self.state != State::Closed).map(|pace| pace.next)
-    }
-
-    pub(super) fn expire_block(&mut self, now: Instant) {
-        if self.next_block().is_some_and(|at| at <= now)
-            && let Some(pace) = &mut self.pace
-        {
-            pace.tick(now);
-        }
-    }
-
-    /// Return the next bytes for stream 0 of a session that sends at fixed intervals.
-    pub(super) fn poll_block(&mut self, max: usize) -> Option<Bytes> {
-        if self.greeting > 0 {
-            let length = self.greeting.min(self.control.len()).min(max.max(1));
-            self.greeting = self.greeting.saturating_sub(length);
-            return Some(self.control.split_to(length).freeze());
-        }
-        let last = self.state == State::Closed;
-        let due = self.pace.as_mut().is_some_and(|pace| std::mem::take(&mut pace.due));
-        if !due && (!last || self.control.is_empty()) {
-            return None;
-        }
-        while self.control.len() < STATUS_BLOCK {
-            Frame::heartbeat().encode(&mut self.control);
-        }
-        let block = self.control.split_to(STATUS_BLOCK).freeze();
-        if last && self.control.len() < HEARTBEAT {
-            // Only the rest of a heartbeat is left, and nothing follows it.
-            self.control = BytesMut::new();
-        }
-        Some(block)
-    }
-}
-
-/// The bytes of a heartbeat.
-const HEARTBEAT: usize = 12;

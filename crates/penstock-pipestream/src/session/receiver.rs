@@ -11,81 +11,18 @@
 //!
 //! At layer 0 a CHECKPOINT replaces the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
-use serde::{Deserialize, Serialize};
-
-use super::journal::Input;
-use super::owner::entry;
-use super::resilience::Received;
+use super::Session;
+use super::inbound::{Inbound, Payload, Streams};
+use super::input::Input;
 use super::seen::Limit;
+use super::state::State;
 use super::types::{EntityKey, Event, Reason};
-use super::{Session, State};
-use crate::chunk::ChunkTracker;
 use crate::entity_id::distance;
 use crate::error::{ErrorCode, LimitError, Result, Violation};
-use crate::policy::Policy;
 use crate::scope::{Place, Scope};
 use crate::status::Status;
 use crate::time::Now;
 use crate::{Extension, StatusFrame};
-
-/// The state of an entity's own bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum Payload {
-    /// No header has arrived.
-    #[default]
-    Awaited,
-    /// A stream was accepted.
-    Receiving,
-    /// Verified and delivered.
-    Delivered,
-    /// Failed, at our end or the owner's.
-    Failed,
-    /// Failed, and its owner may retry it (layer 2).
-    SetAside,
-}
-
-/// The streams that carry an entity's payload.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) enum Streams {
-    #[default]
-    None,
-    Whole(u64),
-    Chunks {
-        tracker: Box<ChunkTracker>,
-        streams: Vec<u64>,
-    },
-    /// They arrived over a connection that was lost, and nothing more is expected: streams that are sent again are
-    /// stopped.
-    Former,
-}
-
-/// The state of a received entity that has no terminal status yet.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Inbound {
-    pub(super) payload: Payload,
-    pub(super) streams: Streams,
-    pub(super) header_seen: bool,
-    /// From the header; 0 until it has arrived.
-    pub(super) parent_id: u32,
-    /// Whether DEHYDRATING or the header states that it has children.
-    pub(super) dehydrated: bool,
-    /// Its children's scope, from its header or its BARRIER (decision 10).
-    pub(super) child: Option<u16>,
-    /// The scope that its owner uses for its children, if scopes are assigned in the order of DEHYDRATING frames.
-    pub(super) expected_child: u16,
-    /// The most children that it may have (decision 11).
-    pub(super) max_children: u64,
-    /// The number of its children by their headers, at layer 0.
-    pub(super) children: u64,
-    /// The result under its policy, once all its descendants are terminal.
-    pub(super) gathered: Option<Status>,
-    /// Why it fails, if a reason was given.
-    pub(super) reason: Option<Box<Reason>>,
-    /// The policy in its header for its children's failures (layer 2).
-    pub(super) policy: Option<Box<Policy>>,
-    /// Its layer-2 state.
-    pub(super) layer2: Option<Box<Received>>,
-}
 
 impl Session {
     pub(super) fn inbound(&self, key: EntityKey) -> Option<&Inbound> {
@@ -256,7 +193,7 @@ impl Session {
             let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
             self.unbound.add_parent(key.entity, depth);
         }
-        if let Err(error) = self.gathering.open(now, entry(key)) {
+        if let Err(error) = self.gathering.open(now, key.entry()) {
             if error.code() == ErrorCode::WindowExceeded {
                 self.counters.exceeded(Limit::OpenParents, 1);
             }
@@ -437,7 +374,7 @@ impl Session {
             | Status::Yielded
             | Status::Retrying => self.counters.failed += 1,
         }
-        self.gathering.remove(entry(key));
+        self.gathering.remove(key.entry());
         self.send_status_with(now, key, status, depth, cursor, extension);
         let parent_id = parent.map_or(parent_id, |parent| parent.entity);
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, owned: false });

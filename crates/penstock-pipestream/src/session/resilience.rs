@@ -9,17 +9,15 @@
 //!      └─yield_entity(): YIELDED─► waiting, which ends by complete(), fail(), defer(), skip() too
 //! ```
 
-use std::time::Instant;
-
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::journal::Input;
-use super::receiver::{Inbound, Payload};
-use super::scopes::PeerScopes;
-use super::types::{EntityKey, Event, Layer2Event, Reason, Ticket};
-use super::{Session, State};
+use super::Session;
+use super::inbound::{Attempt, Inbound, Payload, Yielded};
+use super::input::Input;
+use super::state::State;
+use super::types::{EntityKey, Layer2Event, Reason};
 use crate::error::{Error, ErrorCode, Misuse, Result, Violation};
+use crate::frame::ATTEMPT;
 use crate::messages::StoppingPointValidation;
 use crate::policy::{Fate, Policy};
 use crate::scope::{Place, Scope};
@@ -27,88 +25,6 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::yield_token::{self, StoppingPoint};
 use crate::{EntityHeader, Extension, StatusFrame};
-
-/// The layer-2 state of a received entity; most have none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Received {
-    /// How often it has failed and could be retried.
-    failures: u32,
-    /// When its policy's time ends.
-    #[serde(with = "crate::stored::optional_moment")]
-    deadline: Option<Instant>,
-    /// The yield whose token was sent.
-    yielded: Option<Yielded>,
-    /// The status with which its owner gave it up; its own waits for the barrier.
-    pub(super) owner_gave: Option<Status>,
-    /// Whether a claim check was requested.
-    claim_wanted: bool,
-    /// For a parent whose children are gathered: how many of them are COMPLETE, of how many.
-    children: Option<(u32, u32)>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Yielded {
-    number: u64,
-    /// Empty: there is no state from which to resume.
-    #[serde(with = "crate::stored::byte_string")]
-    state_checksum: Bytes,
-    /// The last checkpoint according to its token.
-    checkpoint: Option<String>,
-}
-
-impl Inbound {
-    /// Return the event for it that the owner must still answer.
-    pub(super) fn owed(&self, key: EntityKey, scopes: &PeerScopes) -> Option<Event> {
-        if self.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted) {
-            let reason = self.reason.as_deref().cloned();
-            let reason = reason.unwrap_or(Reason { code: ErrorCode::NoError, message: String::new() });
-            return Some(Event::Layer2(Layer2Event::ClaimWanted { key, reason }));
-        }
-        let outcome = self.gathered.filter(|_| !matches!(self.payload, Payload::Delivered | Payload::Failed))?;
-        let scope = scopes.latest(self.child?);
-        Some(Event::Gathered { key: Some(key), scope, digest: None, outcome })
-    }
-
-    pub(super) fn layer2_mut(&mut self) -> &mut Received {
-        self.layer2.get_or_insert_default()
-    }
-
-    /// Discard the state of its token, because its bytes were lost: they are sent again, and its processing starts
-    /// over.
-    pub(super) fn lose_state(&mut self) {
-        if let Some(yielded) = self.layer2.as_mut().and_then(|layer2| layer2.yielded.as_mut()) {
-            yielded.state_checksum.clear();
-        }
-    }
-
-    /// Void the token, because the entity has reached a point from which no token can resume it.
-    pub(super) fn void_token(&mut self) {
-        if let Some(layer2) = &mut self.layer2 {
-            layer2.yielded = None;
-        }
-    }
-
-    /// Return how many attempts at it have failed.
-    pub(super) fn failures(&self) -> u32 {
-        self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
-    }
-
-    /// Return the number of its present attempt, or, while it waits for a retry, of the last one.
-    fn attempt(&self) -> u32 {
-        if self.payload == Payload::SetAside { self.failures() } else { self.failures() + 1 }
-    }
-}
-
-/// The attempt of a stream according to its header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
-    /// The expected attempt.
-    Present,
-    /// An attempt that has failed.
-    Past,
-    /// An attempt whose RETRYING has not arrived.
-    Early,
-}
 
 impl Session {
     /// Return what happens to a received entity that fails with a code; `last` if it cannot be retried anyway.
@@ -206,7 +122,7 @@ impl Session {
         let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(Attempt::Present) };
         let set_aside = entity.payload == Payload::SetAside;
         let next = entity.attempt() + u32::from(set_aside);
-        let Some(named) = header.metadata.get(super::owner::metadata::ATTEMPT) else {
+        let Some(named) = header.metadata.get(ATTEMPT) else {
             return Ok(if set_aside { Attempt::Early } else { Attempt::Present });
         };
         // In its canonical form: from 1, without a sign or leading zeros.
@@ -439,9 +355,4 @@ fn count(scope: &Scope<Inbound>) -> (u32, u32) {
     let (complete, total) = scope.progress();
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     (number(complete), number(total))
-}
-
-/// Return the ticket for an entity's next attempt, which equals the one from [`Session::announce`].
-pub(super) fn ticket_again(key: EntityKey, parent_id: u32, depth: u8) -> Ticket {
-    Ticket { key, parent_id, depth, child_scope: None }
 }

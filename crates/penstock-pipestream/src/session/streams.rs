@@ -2,54 +2,20 @@
 
 use std::time::Duration;
 
-use penstock_wire::FastMap;
-use serde::{Deserialize, Serialize};
-
-use super::journal::Input;
-use super::owner::metadata;
-use super::receiver::{Inbound, Payload, Streams};
-use super::resilience::Attempt;
+use super::Session;
+use super::inbound::{Attempt, Inbound, Payload, Streams};
+use super::input::Input;
 use super::seen::Limit;
+use super::state::State;
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
-use super::{Session, State};
 use crate::chunk::ChunkTracker;
 use crate::entity_id::{distance, is_assignable};
 use crate::error::{Error, ErrorCode, LimitError, Result, Violation};
-use crate::frame::decimal_scope;
+use crate::frame::{ORIGINAL_LENGTH, PARENT_SCOPE, decimal_scope};
 use crate::header_key::{Outside, check_open};
 use crate::scope::Place;
 use crate::time::Now;
 use crate::{ChunkInfo, EntityHeader};
-
-/// Streams whose header arrived before its PENDING, or before its scope was bound.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct HeldStreams {
-    #[serde(serialize_with = "crate::stored::in_order")]
-    by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
-    /// Streams that overtook the server's CAPABILITIES (decision 2), or the SESSION of their end.
-    early: Vec<(u64, EntityHeader)>,
-    bytes: usize,
-}
-
-impl HeldStreams {
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl HeldStreams {
-    fn take(&mut self, scope: u16, entity: u32) -> Vec<(u64, EntityHeader)> {
-        let taken = self.by_entity.remove(&(scope, entity)).unwrap_or_default();
-        self.bytes -= taken.iter().map(|(_, header)| header.weight()).sum::<usize>();
-        taken
-    }
-
-    /// Return whether a held header states that the entity has children.
-    pub(super) fn is_dehydrated(&self, scope: u16, entity: u32) -> bool {
-        let held = self.by_entity.get(&(scope, entity));
-        held.is_some_and(|held| held.iter().any(|(_, header)| header.is_dehydrated()))
-    }
-}
 
 impl Session {
     /// Handle a unidirectional stream that the peer has opened; its header is still to come.
@@ -320,11 +286,11 @@ impl Session {
             if header.parent_id != parent.entity {
                 return Err(Violation::HeaderParent { parent: header.parent_id, bound: parent.entity }.into());
             }
-            if check_open(header).is_err() {
+            if check_open(&header.metadata).is_err() {
                 // The name of the scope is sealed, so the entity fails.
                 return Ok(());
             }
-            let named = header.metadata.get(metadata::PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
+            let named = header.metadata.get(PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
             return match named {
                 Some(named) if named == parent.scope => Ok(()),
                 _ => Err(Violation::ParentScope { scope: parent.scope }.into()),
@@ -371,7 +337,7 @@ impl Session {
             return Err(LimitError::HeaderDepth { depth, limit: agreement.max_scope_depth }.into());
         }
         self.mark_dehydrated(now, key);
-        let original = header.metadata.get(metadata::ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
+        let original = header.metadata.get(ORIGINAL_LENGTH).and_then(|value| value.parse::<u64>().ok());
         let max_children = self.max_children(original.unwrap_or(header.payload_length).div_ceil(1 << 20).max(1));
         if let Some(entity) = self.inbound_mut(key) {
             entity.max_children = max_children;
@@ -392,7 +358,7 @@ impl Session {
             Some(Some(child)) => {
                 self.bind_scope(now, key, child)?;
                 match policy {
-                    Ok(Some(policy)) => self.gathering.set_policy(super::owner::entry(key), policy),
+                    Ok(Some(policy)) => self.gathering.set_policy(key.entry(), policy),
                     Ok(None) => {}
                     Err(error) => {
                         let message = error.message();

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorCode, Misuse, Result};
-use crate::frame::MAX_HEADER_LENGTH;
-use crate::manifest::{ManifestLimits, ResolutionState};
+use crate::manifest::{EntryKey, ManifestLimits, ResolutionState};
 use crate::messages::CompletionPolicy;
 use crate::session_id::SessionId;
+use crate::sizes::MAX_HEADER_LENGTH;
 use crate::status::Status;
 use crate::yield_token::{StoppingPoint, TokenKey};
 use crate::{Agreement, Capabilities, Checkpoint, ClaimResponse, ScopeDigest, YieldReason};
@@ -170,6 +170,11 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
+    /// Return the key of the entity's entry in a manifest.
+    pub(super) fn entry(self) -> EntryKey {
+        EntryKey { scope: self.scope, entity: self.entity }
+    }
+
     /// Return the scope that the entity is in.
     pub const fn scope_key(self) -> ScopeKey {
         ScopeKey { scope: self.scope, scope_use: self.scope_use }
@@ -187,6 +192,14 @@ pub struct Ticket {
     pub depth: u8,
     /// The scope of its children, for a dehydrated entity at layer 1.
     pub child_scope: Option<ScopeKey>,
+}
+
+impl Ticket {
+    /// Return the ticket for an entity's next attempt, which equals the one from
+    /// [`Session::announce`](super::Session::announce).
+    pub(super) fn again(key: EntityKey, parent_id: u32, depth: u8) -> Self {
+        Self { key, parent_id, depth, child_scope: None }
+    }
 }
 
 /// An entity of ours without a terminal status.

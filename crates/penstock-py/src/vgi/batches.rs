@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::ffi::to_array_pycapsules;
 use pyo3_arrow::{PyArray, PySchema};
 
-use super::client::IntoVgiErr;
+use super::errors::IntoVgiErr;
 
 /// `pa.RecordBatch._import_from_c_capsule`, looked up once.
 static IMPORT_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -4,77 +4,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use penstock_io::DriverError as _;
-use penstock_vgi::{Answer, Batch, ErrorKind, Failure, Limits, Log, Method, MethodKind};
-use penstock_vgi_net::{Check, ClientConnection, Error};
+use penstock_vgi::{Answer, Batch, ErrorKind, Limits, Method, MethodKind};
+use penstock_vgi_net::{Check, ClientConnection};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::PyDict;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::errors::{IntoVgiErr, busy, misuse, rpc_error, vgi_error};
 use super::external::{External, VgiExternal, given, receive};
 use super::files::{VgiTls, channel, waiting};
+use super::logger::Logger;
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
 use super::values;
-
-mod python {
-    pyo3::import_exception!(penstock.errors, VgiError);
-}
-
-/// Converts an error of this protocol for Python.
-pub(crate) trait IntoVgiErr {
-    /// Return the exception.
-    fn into_vgi_err(self) -> PyErr;
-}
-
-impl IntoVgiErr for Error {
-    fn into_vgi_err(self) -> PyErr {
-        vgi_error(self.to_string(), self.kind())
-    }
-}
-
-impl IntoVgiErr for penstock_vgi::Error {
-    fn into_vgi_err(self) -> PyErr {
-        vgi_error(self.to_string(), self.kind())
-    }
-}
-
-pub(super) fn vgi_error(message: String, kind: ErrorKind) -> PyErr {
-    python::VgiError::new_err((message, kind.name()))
-}
-
-/// Return the exception for a mistake of the caller.
-pub(crate) fn misuse(message: &str) -> PyErr {
-    vgi_error(message.to_owned(), ErrorKind::Misuse)
-}
 
 /// Read a timeout in seconds from Python.
 pub(super) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let parsed = seconds.map(Duration::try_from_secs_f64).transpose();
     parsed.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))
-}
-
-/// Return the error for a second thread on one connection.
-pub(crate) fn busy() -> Error {
-    Error::misuse("another thread is using this connection; each thread needs its own".to_owned())
-}
-
-/// Return the server's error as an `RpcError`.
-pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    let raise = || {
-        if failure.error_type == "HttpTransientError" {
-            // The failure was made at this end, from an HTTP status.
-            return py
-                .import("penstock.vgi.http")?
-                .getattr("HttpTransientError")?
-                .call_method1("of", (&failure.extra,));
-        }
-        let class = py.import("penstock.vgi.rpc")?.getattr("RpcError")?;
-        let fields = (&failure.error_type, &failure.message, &failure.traceback);
-        class.call(fields, Some(&[("request_id", &failure.request_id)].into_py_dict(py)?))
-    };
-    raise().map_or_else(|error| error, PyErr::from_value)
 }
 
 /// A connection on which methods are called, one at a time.
@@ -91,22 +39,6 @@ struct Shared {
     external: Option<Arc<External>>,
     /// Counts the streams: every stream but the latest has ended.
     streams: Mutex<u64>,
-}
-
-/// Passes on a server's log messages.
-pub(crate) struct Logger {
-    on_log: Option<Py<PyAny>>,
-}
-
-impl Logger {
-    pub(crate) fn new(on_log: Option<Py<PyAny>>) -> Self {
-        Self { on_log }
-    }
-
-    pub(crate) fn log(&self, py: Python<'_>, log: &Log) -> PyResult<()> {
-        let Some(on_log) = &self.on_log else { return Ok(()) };
-        on_log.call1(py, (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id)).map(drop)
-    }
 }
 
 /// A stream of a [`VgiClient`].

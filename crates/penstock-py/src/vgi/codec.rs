@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, schema as read_schema};
-use super::client::{IntoVgiErr, vgi_error};
+use super::errors::{IntoVgiErr, vgi_error};
 
 /// Return a complete IPC stream.
 #[pyfunction]

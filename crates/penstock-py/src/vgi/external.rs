@@ -17,8 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
-use super::client::{IntoVgiErr, Logger, rpc_error};
+use super::errors::{IntoVgiErr, rpc_error};
 use super::files::waiting;
+use super::logger::Logger;
 
 mod python {
     pyo3::import_exception!(penstock.vgi.external, ExternalLocationError);

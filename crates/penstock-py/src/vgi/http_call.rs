@@ -11,9 +11,8 @@ use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
 use crate::vgi::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
-use crate::vgi::client::{IntoVgiErr, misuse};
+use crate::vgi::errors::{IntoVgiErr, failure, misuse};
 use crate::vgi::external::External;
-use crate::vgi::server::failure;
 use crate::vgi::values;
 
 /// The parts of a request that `authenticate` reads.

@@ -16,9 +16,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
-use super::client::{IntoVgiErr, Logger, expect_batch, method_of, misuse, params, result_of, rpc_error, timeout};
+use super::client::{expect_batch, method_of, params, result_of, timeout};
+use super::errors::{IntoVgiErr, misuse, rpc_error};
 use super::external::{External, VgiExternal, given, receive};
 use super::files::waiting;
+use super::logger::Logger;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
 use crate::pipestream::options::{pair, trust};

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::error::IntoPyErr;
 use crate::pipestream::address;
 use crate::pipestream::options::pair;
-use crate::vgi::client::misuse;
+use crate::vgi::errors::misuse;
 use crate::vgi::external::External;
 use crate::vgi::http_call::{Asked, Stage, VgiHttpCall};
 

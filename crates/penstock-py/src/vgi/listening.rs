@@ -11,7 +11,7 @@ use penstock_vgi_net::{Accepted, Listening, ListeningOptions};
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use super::client::misuse;
+use super::errors::misuse;
 use super::files::VgiTls;
 use super::server::VgiServer;
 use crate::pipestream::address;

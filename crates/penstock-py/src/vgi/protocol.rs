@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, schema, serialized};
-use super::client::IntoVgiErr;
+use super::errors::IntoVgiErr;
 
 /// A service and its methods.
 #[pyclass(frozen, name = "VgiProtocol", module = "penstock._core")]

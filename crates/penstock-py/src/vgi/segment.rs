@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{Annotated, PyBatch, annotated, array_to_python, metadata as read_metadata};
-use super::client::{IntoVgiErr, misuse};
+use super::errors::{IntoVgiErr, misuse};
 
 /// A shared memory segment while it is open.
 #[pyclass(frozen, name = "VgiSegment", module = "penstock._core")]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
-use super::client::{IntoVgiErr, busy, misuse};
+use super::errors::{IntoVgiErr, busy, failure, misuse};
 use super::external::{External, VgiExternal, given};
 use super::files::{VgiTls, channel, waiting};
 use super::http_server::{HttpOptions, VgiHttp};
@@ -142,15 +142,6 @@ impl VgiServer {
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
-}
-
-/// Return a failure from its fields in Python, and whether the parameters are to blame.
-pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
-    if !matches!(kind, "params" | "method") {
-        return Err(misuse("a failure is one of \"params\" or of the \"method\""));
-    }
-    let (traceback, request_id) = (String::new(), String::new());
-    Ok((kind == "params", Failure { error_type, message, extra, traceback, request_id }))
 }
 
 /// An endpoint with a server's metrics.

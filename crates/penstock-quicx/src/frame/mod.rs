@@ -8,6 +8,7 @@ mod dead;
 mod failure;
 mod id;
 mod opcode;
+mod prefetch;
 mod stats;
 mod subscribe;
 mod task;
@@ -18,8 +19,9 @@ pub use failure::{ErrorCode, Failed, Failure};
 pub use id::TaskId;
 pub use opcode::Opcode;
 use penstock_wire::{Reader, Truncated, Writer};
+pub use prefetch::Prefetch;
 pub use stats::StatsResponse;
-pub use subscribe::{Prefetch, Types};
+pub use subscribe::Types;
 pub use task::{Submit, SubmitOnce, Task};
 
 use crate::error::{Malformed, Misuse, Result};
@@ -204,7 +206,7 @@ impl<'a> Frame<'a> {
             Self::Submit(submit) => submit.check_type()?,
             Self::SubmitOnce(once) => once.submit.check_type()?,
             Self::Task(task) => task.submit.check_type()?,
-            Self::Prefetch(prefetch) => prefetch.check()?,
+            Self::Prefetch(Prefetch(0)) => return Err(Malformed::EmptyPrefetch),
             Self::Subscribe(types) => types.check()?,
             Self::DeadTasks(tasks) => tasks.check()?,
             Self::Ok(_)
@@ -218,6 +220,7 @@ impl<'a> Frame<'a> {
             | Self::Stats
             | Self::StatsResponse(_)
             | Self::Observe(_)
+            | Self::Prefetch(_)
             | Self::DeadList
             | Self::DeadRequeue(_)
             | Self::DeadDrop(_)

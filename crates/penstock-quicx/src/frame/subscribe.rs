@@ -1,32 +1,7 @@
-use bytes::BufMut;
-use penstock_wire::{Reader, Truncated, Writer};
+use penstock_wire::{Reader, Truncated};
 
 use super::task::check_type;
 use crate::error::{Malformed, Misuse, Result};
-
-/// The payload of PREFETCH: how many tasks a worker holds at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prefetch(pub u16);
-
-impl Prefetch {
-    /// Bytes on the wire.
-    pub const LENGTH: usize = 2;
-
-    pub(super) fn check(self) -> Result<(), Malformed> {
-        match self.0 {
-            0 => Err(Malformed::EmptyPrefetch),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn encode(self, writer: &mut Writer<impl BufMut>) {
-        writer.u16(self.0);
-    }
-
-    pub(super) fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, Truncated> {
-        reader.u16().map(Self)
-    }
-}
 
 /// The payload of SUBSCRIBE: types, each with its length before it. An iterator over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

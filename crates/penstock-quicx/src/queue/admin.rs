@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use super::event::words;
+use super::held::DeadList;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
-use super::output::DeadList;
 use super::task::{State, Tick};
 use super::{Buried, ConnectionId, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, TaskId};

@@ -2,18 +2,11 @@
 
 use penstock_wire::FastMap;
 
+use super::connection_id::ConnectionId;
 use super::kinds::Turn;
 use super::output::Output;
 use super::task::Tick;
 use crate::{Accepts, Decoder};
-
-/// A connection of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnectionId {
-    /// Its place, which another one has when it is closed.
-    pub index: u32,
-    generation: u32,
-}
 
 /// Where a connection is.
 ///

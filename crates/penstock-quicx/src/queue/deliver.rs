@@ -5,7 +5,7 @@ use super::event::words;
 use super::kinds::Turn;
 use super::outcome::Outcome;
 use super::task::{State, Tick};
-use super::time::Timer;
+use super::timer::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::frame::write_task;
 use crate::{ErrorCode, Frame, HEADER, Record, TaskId, Types};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Queue;
 use super::task::{State, Tick};
-use super::time::Timer;
+use super::timer::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
 /// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, bytes.

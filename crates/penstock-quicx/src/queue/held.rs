@@ -7,13 +7,21 @@
 
 use penstock_wire::{Reader, Writer};
 
-use super::output::DeadList;
 use crate::{HEADER, Lsn, TaskId};
 
 /// Bytes of an item that is no frame.
 pub(super) const LENGTH: usize = 1 + 4 + 4 + 8;
 
-/// An answer that waits, or several.
+/// The dead tasks that are requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeadList {
+    /// DEAD_LIST.
+    Oldest,
+    /// DEAD_AFTER.
+    After(TaskId),
+}
+
+/// One or several answers that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
     /// OK for tasks with consecutive IDs, when the disk has this; refused if their records cannot be written.

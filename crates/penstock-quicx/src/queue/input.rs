@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::connection::{Connection, Role, RoleChange, RoleKind};
-use super::output::DeadList;
+use super::held::DeadList;
 use super::task::Tick;
 use super::{ConnectionId, Queue};
 use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};

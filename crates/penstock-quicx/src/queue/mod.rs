@@ -10,6 +10,7 @@
 mod admin;
 mod config;
 mod connection;
+mod connection_id;
 mod deliver;
 mod durable;
 mod event;
@@ -17,19 +18,21 @@ mod held;
 mod input;
 mod keys;
 mod kinds;
+mod observe;
 mod outcome;
 mod output;
 mod submit;
 mod task;
 mod time;
+mod timer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::RandomState;
 use std::time::Instant;
 
 pub use config::{Policy, QueueConfig};
-pub use connection::ConnectionId;
 use connection::{Connection, Connections};
+pub use connection_id::ConnectionId;
 use event::Events;
 pub use event::{Counters, Event};
 use keys::Keys;
@@ -38,7 +41,7 @@ use outcome::Outcomes;
 use penstock_pool::Pool;
 use penstock_wire::FastMap;
 use task::{State, Task, Tasks, Tick};
-use time::Timer;
+use timer::Timer;
 
 use crate::error::{Limit, Misuse, Result};
 use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsResponse, TaskId, Write};

@@ -10,7 +10,7 @@
 //! once; DEAD_TASKS is made when its turn comes, straight into `out`. So all that a connection has waiting is limited before
 //! each request, and its buffers have no more room than that.
 
-use super::held::{self, Held};
+use super::held::{self, DeadList, Held};
 use crate::{ErrorCode, Failure, Frame, HEADER, Lsn, TaskId};
 
 /// Bytes of a buffer that stay allocated when nothing is in it.
@@ -23,15 +23,6 @@ const WRITTEN: usize = 64 << 10;
 const OK: usize = HEADER + TaskId::LENGTH;
 /// What is said to those whose submits the disk has not taken.
 const REFUSED: Failure<'static> = Failure { code: ErrorCode::QueueFull, message: b"the journal cannot be written" };
-
-/// Which dead tasks are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeadList {
-    /// DEAD_LIST.
-    Oldest,
-    /// DEAD_AFTER.
-    After(TaskId),
-}
 
 /// Where a connection's DEAD_TASKS is; there is one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

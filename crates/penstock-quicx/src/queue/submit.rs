@@ -6,7 +6,7 @@ use penstock_pool::AllocError;
 
 use super::keys::Key;
 use super::task::{State, Task, Tick};
-use super::time::Timer;
+use super::timer::Timer;
 use super::{ConnectionId, Queue};
 use crate::{ErrorCode, Frame, Journal, Lsn, Record, Submit, TaskId};
 

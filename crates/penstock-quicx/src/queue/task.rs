@@ -3,7 +3,7 @@
 use penstock_pool::Block;
 use penstock_wire::FastMap;
 
-use super::connection::ConnectionId;
+use super::connection_id::ConnectionId;
 use super::keys::Key;
 use crate::{Lsn, SubmitOnce, TaskId};
 

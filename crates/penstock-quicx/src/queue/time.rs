@@ -4,22 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Heartbeats, Role};
 use super::task::{State, Tick};
+use super::timer::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::Frame;
 use crate::pulse::UNANSWERED;
-
-/// What is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
-    /// A task's lease or delay ends.
-    Task(u32),
-    /// A type's rate allows another delivery.
-    Rate(u32),
-    /// A worker or a producer is asked whether it is there.
-    Beat(u32),
-    /// The journal is tried again.
-    Journal,
-}
 
 impl Queue {
     /// When to call [`handle_timeout`](Self::handle_timeout).

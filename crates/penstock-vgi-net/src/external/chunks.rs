@@ -8,7 +8,8 @@ use reqwest::header::RANGE;
 use reqwest::{Client, StatusCode, Url};
 use tokio::time::sleep_until;
 
-use super::fetch::{FetchOptions, body, ok, sent, shown};
+use super::options::FetchOptions;
+use super::response::{body, ok, sent, shown};
 use crate::{Error, Result};
 
 /// The state of a part.

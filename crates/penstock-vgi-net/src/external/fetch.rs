@@ -1,7 +1,6 @@
 //! Fetches what a peer's pointers refer to, within limits on memory and time.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,36 +10,15 @@ use penstock_io::tls::public;
 use penstock_vgi::external::Fetched;
 use reqwest::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, StatusCode, Url};
 
 use super::guard::{Guard, Refused};
+use super::options::FetchOptions;
+use super::response::{body, ok, sent, shown, too_long};
 use super::{chunks, file};
 use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-
-/// How to fetch.
-#[derive(Debug, Clone)]
-pub struct FetchOptions {
-    /// The size from which an object is fetched in parallel parts.
-    pub parallel_threshold: u64,
-    /// The size of a part.
-    pub chunk_size: u64,
-    /// The most parts that are fetched in parallel.
-    pub max_parallel: usize,
-    /// The timeout of one attempt.
-    pub timeout: Duration,
-    /// The most bytes to fetch, and the most after inflation.
-    pub max_bytes: u64,
-    /// A part that takes this many times the median is requested a second time; 0 means never.
-    pub hedge_multiplier: f64,
-    /// The most parts that are requested a second time; 0 means all late ones.
-    pub max_hedges: usize,
-    /// Whether URLs may lead to this machine or its network.
-    pub allow_private: bool,
-    /// The folder for `file://`; without it such URLs are refused.
-    pub root: Option<PathBuf>,
-}
 
 /// Fetches objects. Its connections stay open until it is closed.
 pub struct Fetcher {
@@ -184,60 +162,6 @@ impl Fetcher {
             Some(_) | None => Ok(()),
         }
     }
-}
-
-/// Return the body of a response, counting its bytes as they arrive.
-pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
-        if (bytes.len() as u64).saturating_add(piece.len() as u64) > most {
-            return Err(too_long(url, most));
-        }
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(bytes)
-}
-
-fn too_long(url: &Url, most: u64) -> Error {
-    Error::Size(format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)))
-}
-
-/// Send a request. The error may be transient, unless the address was refused.
-pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response> {
-    request.send().await.map_err(|error| failed(url, &error))
-}
-
-fn failed(url: &Url, error: &reqwest::Error) -> Error {
-    if let Some(refused) = Refused::within(error) {
-        return Error::Location(format!("{}: {refused}", shown(url)));
-    }
-    // The innermost error is the specific one.
-    let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    Error::io(shown(url), inner.to_string())
-}
-
-/// Return the response if it is successful.
-pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
-    let status = response.status();
-    if status.is_redirection() {
-        let message = format!("{} answers with a redirect (HTTP {status}), which is not followed", shown(url));
-        return Err(Error::Location(message));
-    }
-    if !status.is_success() {
-        return Err(Error::io(shown(url), format!("HTTP {status}")));
-    }
-    Ok(response)
-}
-
-/// Return a URL without its signature, which is a secret while it is valid.
-pub(super) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    url.to_string()
 }
 
 /// Find out the length and the coding: by HEAD, or, for URLs signed for GET, by a GET of one byte.

@@ -10,9 +10,12 @@ mod chunks;
 mod fetch;
 mod file;
 mod guard;
+mod options;
 mod resolve;
+mod response;
 mod store;
 
-pub use fetch::{FetchOptions, Fetcher};
+pub use fetch::Fetcher;
+pub use options::FetchOptions;
 pub use resolve::Resolver;
 pub use store::ObjectStorage;

@@ -1,8 +1,8 @@
 use arrow_ipc::MessageHeader;
 use penstock_wire::Truncated;
 
-use crate::ipc::DEEPEST;
-use crate::shm_layout::{MOST, VERSION};
+use crate::limits::DEEPEST;
+use crate::shm_layout::format::{MOST, VERSION};
 
 /// Inputs that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

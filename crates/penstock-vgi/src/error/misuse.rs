@@ -1,4 +1,4 @@
-use crate::shm_layout::HEADER;
+use crate::shm_layout::format::HEADER;
 
 /// Mistakes of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::config::Config;
+use super::route::Kind;
 use super::service::Service;
 use super::uploads::{self, UploadUrl};
 use super::{Request, Response};
@@ -17,19 +18,6 @@ use crate::metadata::{Metadata, key};
 use crate::protocol::{Dialect, Method};
 use crate::request;
 use crate::token::{Identity, Token};
-
-/// Which endpoint was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// `PREFIX/METHOD`.
-    Unary,
-    /// `PREFIX/METHOD/init`.
-    Init,
-    /// `PREFIX/METHOD/exchange`.
-    Exchange,
-    /// `PREFIX/__upload_url__/init`.
-    UploadUrls,
-}
 
 /// The state from which a stream continues.
 #[derive(Debug)]

@@ -12,16 +12,20 @@ mod call;
 mod client;
 mod config;
 mod pages;
+mod pending;
+mod route;
 mod service;
 mod uploads;
 
 use arrow_buffer::Buffer;
 
 pub use body::{compress, inflate};
-pub use call::{Call, Kind, Resumed};
+pub use call::{Call, Resumed};
 pub use client::{Answered, Asked, StreamToken, exchange_body, read_answer, request_body};
 pub use config::Config;
-pub use service::{Begun, Pending, Service};
+pub use pending::{Begun, Pending};
+pub use route::Kind;
+pub use service::Service;
 pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};
 
 /// The content type of all requests, and of all responses that are Arrow.

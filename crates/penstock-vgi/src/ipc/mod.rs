@@ -14,5 +14,4 @@ mod tests;
 pub use batch::Batch;
 pub use decoder::{Decoder, Item};
 pub use encoder::{END, Encoder, Output, stream};
-pub(crate) use schema::DEEPEST;
 pub use shared::{read_schema, read_shared, read_streams, shared_form, write_schema};

@@ -6,9 +6,7 @@ use arrow_ipc::{self as fb, DateUnit, Endianness, IntervalUnit as FbInterval, Pr
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit};
 
 use crate::error::{Malformed, Result};
-
-/// The deepest nesting of types: anything deeper is an attack on the stack, not data.
-pub(crate) const DEEPEST: usize = 32;
+use crate::limits::DEEPEST;
 
 /// A schema, with what is needed to read its batches.
 #[derive(Debug, Clone)]

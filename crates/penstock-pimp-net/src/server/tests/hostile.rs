@@ -94,11 +94,11 @@ fn a_poll_whose_client_has_gone_is_not_held_open() {
         let mut stream = connect(&server);
         write!(stream, "GET /pimp/{}?wait=30000 HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n", id(1))
             .expect("written");
-        while server.service.waiting(id(1)) == 0 {
+        while server.service.jobs.waiting(id(1)) == 0 {
             std::thread::yield_now();
         }
         drop(stream);
-        while server.service.waiting(id(1)) > 0 {
+        while server.service.jobs.waiting(id(1)) > 0 {
             std::thread::yield_now();
         }
     }

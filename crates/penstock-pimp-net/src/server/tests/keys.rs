@@ -10,8 +10,8 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::super::service::now;
 use super::{DiskStore, JSON, MemoryStore, Server, Service, ServiceConfig, Store, WRITER, chunk, id, metadata};
+use crate::clock::now;
 
 #[test]
 fn who_guesses_keys_has_to_wait() {
@@ -123,9 +123,9 @@ fn what_was_deleted_or_forgotten_no_token_makes_again() {
                 assert_eq!(server.ask("DELETE", &job, &[&key], b"").status, 204);
                 assert_eq!((write(), server.get(&job, &[&key]).status, server.get(&job, &[]).status), (404, 404, 404));
                 assert_eq!(server.ask("DELETE", &job, &[&key], b"").status, 404);
-                assert_eq!(server.service.store.usage().chunk_bytes, 0);
+                assert_eq!(server.service.jobs.store.usage().chunk_bytes, 0);
             } else {
-                while server.service.store.usage().chunk_bytes > 0 {
+                while server.service.jobs.store.usage().chunk_bytes > 0 {
                     std::thread::yield_now();
                 }
                 std::thread::sleep(Duration::from_millis(400));

@@ -106,7 +106,7 @@ fn two_buffers_over_one_redis_are_one_buffer() {
     let address = other.buffer.address();
     let path = format!("{job}?wait=30000");
     let waiting = std::thread::spawn(move || ask(address, "GET", &path, &[], b""));
-    while other.service.waiting(id) == 0 {
+    while other.service.jobs.waiting(id) == 0 {
         std::thread::yield_now();
     }
     assert_eq!(one.write(id, &[metadata(id, "\"identity\"")]).status, 201);
@@ -162,7 +162,7 @@ fn what_expires_goes_from_redis_by_itself() {
 fn a_change_that_was_decided_by_an_older_record_changes_nothing() {
     let Some(redis) = Redis::start() else { return };
     let store = redis.store();
-    let now = super::super::service::now();
+    let now = crate::clock::now();
     let job = || Job::create(now, "key", Settings::default(), &Limits::default()).expect("valid");
     let commit = |was: Option<Job>, job: Option<Job>| {
         block_on(store.commit(id(1), Change { was, job, chunks: Vec::new() })).expect("runs").expect("answered")
@@ -186,7 +186,7 @@ fn what_was_deleted_is_made_by_no_token_at_any_buffer() {
     };
     let (one, other) = (with_tokens(), with_tokens());
     let job = format!("/pimp/{}", id(1));
-    let until = super::super::service::now().unix_millis() / 1_000 + 200;
+    let until = crate::clock::now().unix_millis() / 1_000 + 200;
     let token = format!("Authorization: Bearer {}", super::keys::token(b"secret", id(1), &format!("\"exp\":{until}")));
     let token = [token.as_str(), JSON];
     let body = json!({"chunks": [metadata(id(1), "\"identity\"")]}).to_string();
@@ -241,7 +241,7 @@ fn a_job_whose_chunks_redis_has_evicted_is_lost_at_every_buffer() {
 fn a_redis_without_memory_fails_until_it_has_some() {
     let Some(redis) = Redis::start() else { return };
     let store = redis.store();
-    let job = Job::create(super::super::service::now(), "key", Settings::default(), &Limits::default()).expect("valid");
+    let job = Job::create(crate::clock::now(), "key", Settings::default(), &Limits::default()).expect("valid");
     let commit = || {
         let change = Change { was: None, job: Some(job.clone()), chunks: vec![(1, "x".into())] };
         block_on(store.commit(id(1), change)).expect("runs")

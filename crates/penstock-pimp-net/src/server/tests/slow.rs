@@ -40,7 +40,7 @@ fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
 
 /// Wait until the memory of all responses is free again.
 fn is_free(server: &Server, all: u64) {
-    while server.service.answers.free() < all {
+    while server.service.chunks.memory.free() < all {
         std::thread::yield_now();
     }
 }
@@ -49,7 +49,7 @@ fn is_free(server: &Server, all: u64) {
 fn answers_that_nobody_reads_hold_a_piece_each_and_others_are_answered() {
     for server in Server::both() {
         let chunks = large(&server, id(1), 64);
-        let all = server.service.answers.free();
+        let all = server.service.chunks.memory.free();
         let job = format!("/pimp/{}", id(1));
         let requests = [
             format!("GET {job} HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -66,7 +66,7 @@ fn answers_that_nobody_reads_hold_a_piece_each_and_others_are_answered() {
         assert_eq!((poll.status, &poll.json()["nextIndex"]), (200, &json!(65)));
         assert_eq!(poll.json()["chunks"], Value::from(chunks));
         // One piece is in the connection, and one may wait after it.
-        assert!(all - server.service.answers.free() <= slow.len() as u64 * 3 * VALUE as u64);
+        assert!(all - server.service.chunks.memory.free() <= slow.len() as u64 * 3 * VALUE as u64);
         drop(slow);
         is_free(&server, all);
     }
@@ -81,7 +81,7 @@ fn an_answer_that_is_not_taken_is_given_up() {
     let buffer = Buffer::serve(&service, free, None, None, serving).expect("bound");
     let server = Server { service, buffer, _folder: None };
     large(&server, id(1), 128);
-    let all = server.service.answers.free();
+    let all = server.service.chunks.memory.free();
     for (path, accept) in [("", "*/*"), ("", "text/event-stream"), ("/raw", "*/*")] {
         let request = format!("GET /pimp/{}{path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n", id(1));
         let mut stream = asking(&server, &request);
@@ -99,12 +99,12 @@ fn a_range_at_the_end_needs_room_for_one_piece_only() {
     let server = Server::memory();
     large(&server, id(1), 8);
     let raw = format!("/pimp/{}/raw", id(1));
-    let (all, piece) = (server.service.answers.free(), largest(&Limits::default()).next_multiple_of(1 << 10));
+    let (all, piece) = (server.service.chunks.memory.free(), largest(&Limits::default()).next_multiple_of(1 << 10));
     let mut held = Vec::new();
-    while server.service.answers.free() > piece {
-        let wanted = server.service.answers.free() - piece;
+    while server.service.chunks.memory.free() > piece {
+        let wanted = server.service.chunks.memory.free() - piece;
         let service = Arc::clone(&server.service);
-        let room = async move { service.answers.room([127, 0, 0, 1].into(), wanted).await };
+        let room = async move { service.chunks.memory.room([127, 0, 0, 1].into(), wanted).await };
         held.push(block_on(room).expect("runs").expect("it is free"));
     }
     let last = server.get(&raw, &["Range: bytes=-10"]);
@@ -138,7 +138,7 @@ fn what_is_inflated_is_never_whole_in_memory() {
         server.create(id);
         let chunks = [metadata(id, "\"base64\",\"compression\":\"gzip\""), chunk(id, 1, &value, true)];
         assert_eq!(server.write(id, &chunks).status, 201);
-        let all = server.service.answers.free();
+        let all = server.service.chunks.memory.free();
         let raw = format!("/pimp/{id}/raw");
         let slow: Vec<TcpStream> = (0..16)
             .map(|_| {
@@ -147,7 +147,7 @@ fn what_is_inflated_is_never_whole_in_memory() {
                 stream
             })
             .collect();
-        assert!(all - server.service.answers.free() <= slow.len() as u64 * (6 << 20));
+        assert!(all - server.service.chunks.memory.free() <= slow.len() as u64 * (6 << 20));
         let last = server.get(&raw, &["Range: bytes=-2"]);
         assert_eq!((last.status, last.body.as_slice()), (206, &b"xy"[..]));
         assert_eq!(last.header("content-range"), Some(&*format!("bytes {}-{}/{length}", length - 2, length - 1)));

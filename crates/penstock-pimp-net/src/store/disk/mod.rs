@@ -5,6 +5,7 @@
 //! segments. Jobs live for minutes, so most segments die as a whole; the sweep rewrites the rest of the others.
 
 mod earlier;
+mod read;
 mod recent;
 mod record;
 mod recovery;
@@ -21,20 +22,18 @@ use futures_util::future::{BoxFuture, ready};
 use penstock_io::DriverError as _;
 use penstock_io::folder_lock::FolderLock;
 use penstock_io::runtime::spawn_blocking;
-use penstock_log::{Disk, DiskFile, GroupCommit, Log, SystemDisk, make_folder};
+use penstock_log::{Disk, GroupCommit, Log, SystemDisk, make_folder};
 use penstock_pimp::{Job, JobId};
 use tokio::sync::oneshot;
 
+use self::read::read;
 use self::recovery::Recovery;
-use self::state::Place;
 use self::writer::{Pending, Shared, Writer};
 use super::{Change, Store, Usage, up_to};
-use crate::client::now;
+use crate::clock::now;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";
-/// Chunks with a smaller gap between them are read together.
-const BETWEEN: u64 = 256;
 
 /// A store in a folder, which one process may open at a time.
 pub struct DiskStore {
@@ -135,36 +134,4 @@ impl Store for DiskStore {
     fn usage(&self) -> Usage {
         self.shared.usage()
     }
-}
-
-/// Read chunks, adjacent ones together.
-fn read(found: &[(Arc<dyn DiskFile>, Place)]) -> io::Result<Vec<Bytes>> {
-    let mut chunks = Vec::with_capacity(found.len());
-    let mut rest = found;
-    while let Some((file, first)) = rest.first() {
-        let mut end = first.end();
-        let together = rest.iter().skip(1).take_while(|(_, place)| {
-            let near = place.segment == first.segment && (end..=end.saturating_add(BETWEEN)).contains(&place.offset);
-            if near {
-                end = place.end();
-            }
-            near
-        });
-        let count = 1 + together.count();
-        let length = usize::try_from(end - first.offset).map_err(io::Error::other)?;
-        let mut bytes = vec![0; length];
-        file.read_at(&mut bytes, first.offset)?;
-        let bytes = Bytes::from(bytes);
-        let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
-        for (_, place) in now {
-            let at = usize::try_from(place.offset - first.offset).map_err(io::Error::other)?;
-            let chunk = bytes.slice(at..at + place.length as usize);
-            if record::checksum(&chunk) != place.sum {
-                return Err(io::Error::other(format!("segment {} is damaged at byte {}", place.segment, place.offset)));
-            }
-            chunks.push(chunk);
-        }
-        rest = later;
-    }
-    Ok(chunks)
 }

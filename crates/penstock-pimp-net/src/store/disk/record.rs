@@ -125,7 +125,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
 /// Parse a body; `None` if another version has written it.
 pub(super) fn read_body(body: &[u8]) -> Option<Update> {
     let mut rest = body;
-    let id = JobId::from_bytes(*take::<16>(&mut rest)?).ok()?;
+    let id = JobId::from_bytes(*take::<16>(&mut rest)?)?;
     let until = u64::from_be_bytes(*take::<8>(&mut rest)?);
     let job = match long(&mut rest)? {
         0 => None,

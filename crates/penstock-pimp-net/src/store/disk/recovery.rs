@@ -40,7 +40,7 @@ impl Replay for Recovery {
         let update = hole.body.and_then(|(offset, body)| Some((offset, read_body(body)?)));
         match (update, hole.label) {
             (Some((offset, update)), _) => self.take(hole.segment, offset, update),
-            (None, Some(label)) => self.lost.extend(JobId::from_bytes(label).ok()),
+            (None, Some(label)) => self.lost.extend(JobId::from_bytes(label)),
             (None, None) if hole.loses && hole.end - hole.start >= SHORTEST => self.suspect(),
             (None, None) => {}
         }

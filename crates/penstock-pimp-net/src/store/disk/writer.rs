@@ -13,6 +13,7 @@ use penstock_log::{Disk, Log};
 use penstock_pimp::JobId;
 use tokio::sync::oneshot;
 
+use super::read::read;
 use super::record::{self, Encoded};
 use super::state::State;
 use crate::{Change, Error, Result, Usage};
@@ -251,7 +252,7 @@ impl Writer {
                 let indices: Vec<u32> = moved.map(|(index, _)| *index).collect();
                 (entry.until, entry.job.clone(), indices.clone(), state.places(id, &indices))
             };
-            let envelopes = super::read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
+            let envelopes = read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
             let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(envelopes).collect();
             let change = Change { was: job.clone(), job, chunks };
             // Not kept in the cache: they are not polled more often than before.

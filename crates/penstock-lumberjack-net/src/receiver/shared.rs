@@ -1,0 +1,146 @@
+//! The options of a receiver, and the state that its connections share.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use penstock_io::admission::{Admission, IDLE_TIMEOUT};
+use penstock_io::metrics;
+use penstock_io::tls::{Acceptor, ClientCertificates, ServerTls};
+use penstock_lumberjack::ServerConfig;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::budget::Budget;
+use super::counters::Counters;
+use super::standing::Standings;
+use crate::Result;
+use crate::delivery::Destination;
+
+/// The options of a receiver.
+#[derive(Debug, Clone)]
+pub struct ReceiverOptions {
+    /// The address to listen on; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Its certificate, and the CA of clients' certificates. Default: none, connections are plain.
+    pub tls: Option<ServerTls>,
+    /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
+    pub client_certificates: ClientCertificates,
+    /// The limits on writers. Default: those of the core, and 15 minutes of silence.
+    pub server: ServerConfig,
+    /// Connections beyond this are closed at once. Default: 16,384.
+    pub max_connections: u64,
+    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
+    /// eighths of all, or 64 where that is more.
+    pub max_connections_per_address: Option<u64>,
+    /// Bytes of all connections that are not safe yet; beyond this nothing is read. Default: 256 MiB.
+    pub max_bytes: usize,
+    /// The age at which a connection ends after its window, so that a balancer may move it. Default: none.
+    pub max_age: Option<Duration>,
+    /// The address of metrics and `/healthz` over HTTP; port 0 picks a free one. Default: they are not served.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl ReceiverOptions {
+    /// Return the defaults.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            tls: None,
+            client_certificates: ClientCertificates::Required,
+            server: ServerConfig { idle_timeout: Some(IDLE_TIMEOUT), ..ServerConfig::default() },
+            max_connections: 16_384,
+            max_connections_per_address: None,
+            max_bytes: 256 << 20,
+            max_age: None,
+            metrics: None,
+        }
+    }
+}
+
+/// State that the connections of a receiver share.
+pub(super) struct Shared {
+    pub(super) options: ReceiverOptions,
+    pub(super) address: SocketAddr,
+    pub(super) acceptor: Option<Arc<Acceptor>>,
+    pub(super) destination: Arc<dyn Destination>,
+    pub(super) counters: Counters,
+    pub(super) admission: Arc<Admission>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) standings: Arc<Standings>,
+    pub(super) next: AtomicU64,
+    pub(super) stop: watch::Sender<bool>,
+    /// Cuts connections off.
+    pub(super) cut: watch::Sender<bool>,
+    stopping: AtomicBool,
+    pub(super) metrics: OnceLock<metrics::Endpoint>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        options: ReceiverOptions,
+        address: SocketAddr,
+        acceptor: Option<Arc<Acceptor>>,
+        destination: Arc<dyn Destination>,
+        counters: Counters,
+        admission: Arc<Admission>,
+    ) -> Self {
+        Self {
+            budget: Arc::new(Budget::new(options.max_bytes)),
+            standings: Arc::default(),
+            options,
+            address,
+            acceptor,
+            destination,
+            counters,
+            admission,
+            next: AtomicU64::new(0),
+            stop: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
+            stopping: AtomicBool::new(false),
+            metrics: OnceLock::new(),
+        }
+    }
+
+    /// Stop at once: connections are cut off.
+    pub(super) fn halt(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+        self.cut.send_replace(true);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.stop();
+        }
+    }
+
+    /// Stop reading, and cut off the connections that are open after `grace`.
+    pub(super) async fn shutdown(&self, grace: Duration) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+        let _ = timeout(grace, self.admission.idle()).await;
+        self.halt();
+    }
+
+    pub(super) fn reload(&self) -> Result<bool> {
+        let Some(acceptor) = &self.acceptor else { return Ok(false) };
+        Ok(self.admission.reload(acceptor)?)
+    }
+}
+
+impl metrics::Source for Shared {
+    fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
+        self.counters.write(page, &self.budget, &self.admission)?;
+        self.destination.write(page)
+    }
+
+    fn is_healthy(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+    }
+}

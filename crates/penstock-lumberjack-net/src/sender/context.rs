@@ -1,0 +1,109 @@
+//! The options of a sender, and the state that its lanes share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_io::DriverError as _;
+use penstock_io::tls::ClientTls;
+use penstock_lumberjack::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::sync::{Notify, watch};
+
+use crate::{Error, Result};
+
+/// The use of several hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hosts {
+    /// One at a time: the next one when it cannot be reached.
+    #[default]
+    Failover,
+    /// All of them, each by a connection of its own; windows go where there is room.
+    Balance,
+}
+
+/// The options of a sender.
+#[derive(Debug, Clone)]
+pub struct SenderOptions {
+    /// `HOST:PORT` of the receivers, at least one.
+    pub hosts: Vec<String>,
+    /// The use of several hosts. Default: fail-over.
+    pub mode: Hosts,
+    /// The receivers that it trusts. Default: none, connections are plain.
+    pub tls: Option<ClientTls>,
+    /// The name in the certificates. Default: the host.
+    pub server_name: Option<String>,
+    /// Windows, numbers, compression.
+    pub client: ClientConfig,
+    /// How long it tries while nothing is acknowledged; then sending fails. Default: forever.
+    pub give_up: Option<Duration>,
+}
+
+impl SenderOptions {
+    /// Return the defaults.
+    pub fn new(hosts: Vec<String>) -> Self {
+        Self {
+            hosts,
+            mode: Hosts::Failover,
+            tls: None,
+            server_name: None,
+            client: ClientConfig::default(),
+            give_up: None,
+        }
+    }
+}
+
+/// State that the lanes of a sender share.
+pub(super) struct Context {
+    pub(super) options: SenderOptions,
+    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+    /// zlib's level. The machines do not compress: the pool does.
+    pub(super) level: u32,
+    /// Notified when something was acknowledged, or failed.
+    pub(super) room: Notify,
+    closing: watch::Sender<Closing>,
+}
+
+/// How far the sender is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Closing {
+    Open,
+    /// It ends when everything is acknowledged.
+    Closed,
+    /// It ends now.
+    Abandoned,
+}
+
+impl Context {
+    pub(super) fn new(options: SenderOptions, tls: Option<Arc<rustls::ClientConfig>>, level: u32) -> Self {
+        Self { options, tls, level, room: Notify::new(), closing: watch::Sender::new(Closing::Open) }
+    }
+
+    pub(super) fn host(&self, index: usize) -> &str {
+        self.options.hosts.get(index).map_or("", String::as_str)
+    }
+
+    pub(super) fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let name = self.options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        let wrong = |_| Error::misuse(format!("{name:?} is no name that a certificate could have"));
+        ServerName::try_from(name.to_owned()).map_err(wrong)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closing.borrow() >= Closing::Closed
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        *self.closing.borrow() == Closing::Abandoned
+    }
+
+    pub(super) async fn abandoned(&self) {
+        let mut closing = self.closing.subscribe();
+        // An error means that the sender is gone.
+        let _ = closing.wait_for(|closing| *closing == Closing::Abandoned).await;
+    }
+
+    pub(super) fn close(&self, how: Closing) {
+        self.closing.send_modify(|closing| *closing = (*closing).max(how));
+    }
+}

@@ -1,0 +1,30 @@
+use crate::status::Status;
+
+/// ResolutionState of section 9.2, with its codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ResolutionState {
+    /// Children may still be added or completed.
+    Active = 1,
+    /// Complete.
+    Resolved = 2,
+    /// Complete although some children failed or were skipped; never under STRICT.
+    Partial = 3,
+    /// Failed.
+    Failed = 4,
+}
+
+impl ResolutionState {
+    /// Return the number in the protobuf message.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Return the status of the parent: COMPLETE, or FAILED while it is not resolved.
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Resolved | Self::Partial => Status::Complete,
+            Self::Active | Self::Failed => Status::Failed,
+        }
+    }
+}
