@@ -505,6 +505,7 @@ class _ResolvedEvent(TypedDict):
     status: int
     reason: _ReasonFields | None
     owned: bool
+    failures: int
 
 class _ReleasedEvent(TypedDict):
     kind: Literal["released"]

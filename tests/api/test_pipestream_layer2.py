@@ -16,6 +16,7 @@ from penstock.pipestream import (
     ErrorCode,
     OutcomeEvent,
     ResolutionState,
+    ResolvedEvent,
     Server,
     Session,
     Status,
@@ -283,6 +284,8 @@ def test_failures_are_sent_again_and_the_policy_has_the_last_word(server):
         events = list(session.events(0.2))
     failed = [event for event in events if isinstance(event, AttemptFailedEvent)]
     assert [(event.key, event.failures, event.owned) for event in failed] == [(late.key, 1, True), (late.key, 2, True)]
+    resolved = {event.key: event.failures for event in events if isinstance(event, ResolvedEvent)}
+    assert (resolved[late.key], resolved[never.key]) == (2, 0)
     (outcome,) = [event for event in events if isinstance(event, OutcomeEvent)]
     assert (outcome.key, outcome.state) == (scope.entity.key, ResolutionState.PARTIAL)
     assert attempts == {"late": 3, "never": 1}

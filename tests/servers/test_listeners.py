@@ -251,6 +251,8 @@ def _takes(met: Met) -> bool:
         met.raw().close()
     except (ConnectionRefusedError, FileNotFoundError):
         return False
+    except ConnectionResetError:
+        return False  # it was in the queue of a listener that closed
     return True
 
 

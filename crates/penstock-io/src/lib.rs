@@ -6,7 +6,6 @@
 
 pub mod admission;
 mod error;
-pub mod folder_lock;
 pub mod http;
 pub mod listener;
 pub mod memory;

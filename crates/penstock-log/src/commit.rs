@@ -175,15 +175,16 @@ fn fill<T>(
 }
 
 impl<T> GroupCommit<T> {
-    /// Write what was handed over, let the writer end, and end the thread. Blocks.
+    /// Write what was handed over, let the writer end, and end the thread. Blocks, and so does a second call until that is done.
     pub fn close(&self) {
         // In a forked child there is no such thread, nor anybody to unlock what it had locked.
         if self.process != std::process::id() {
             return;
         }
         self.shared.close();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        // Held until the thread has ended, so that every caller waits for that.
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
             // A panic has been told.
             let _ = thread.join();
         }
@@ -261,6 +262,25 @@ mod tests {
         commit.close();
         assert_eq!(written.try_iter().flatten().collect::<Vec<_>>(), [7, 8]);
         assert_eq!(commit.push(9), Err(9));
+    }
+
+    #[test]
+    fn each_caller_that_closes_waits_for_the_end() {
+        let (commit, open, written) = start();
+        commit.push(7).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| commit.close());
+            // Until that has taken the thread.
+            while commit.thread.try_lock().is_ok_and(|thread| thread.is_some()) {
+                thread::yield_now();
+            }
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                open.send(()).unwrap();
+            });
+            commit.close();
+            assert_eq!(written.try_recv(), Ok(vec![7]));
+        });
     }
 
     #[test]

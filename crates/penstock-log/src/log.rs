@@ -42,10 +42,9 @@ pub trait Record {
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>);
 }
 
-/// A segment of a log that is open.
+/// A segment of a log that is open. It has no file: a descriptor for each of them would be too many.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub(crate) file: Arc<dyn DiskFile>,
     /// Bytes that are synced.
     pub(crate) length: u64,
     /// Bytes of a seal behind them that may be in the system's memory alone.
@@ -54,6 +53,13 @@ pub(crate) struct Segment {
     pub(crate) is_unsealed: bool,
     /// How records are written to it; none where an earlier version has begun it.
     pub(crate) frame: Option<Frame>,
+}
+
+/// The segment that is appended to.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    file: Arc<dyn DiskFile>,
 }
 
 /// Where records are that were appended, and are durable.
@@ -83,8 +89,7 @@ pub struct Log {
     segments: BTreeMap<u64, Segment>,
     given_up: u64,
     damaged: u64,
-    /// The segment that is appended to.
-    open: Option<u64>,
+    open: Option<Open>,
     bytes: Arc<AtomicU64>,
     /// The memory of a group's heads, which the next one has again.
     scratch: Vec<u8>,
@@ -153,7 +158,10 @@ impl Log {
 
     /// Return the segment that is appended to, if one is.
     pub const fn open_segment(&self) -> Option<u64> {
-        self.open
+        match &self.open {
+            Some(open) => Some(open.number),
+            None => None,
+        }
     }
 
     /// Append records together; they are durable when this returns. Where it fails, none of them is, and none of them comes
@@ -172,15 +180,15 @@ impl Log {
             length += size_of(body);
             bodies.push((record.label(), body, first..parts.len()));
         }
-        let number = self.room(length)?;
+        let (number, file) = self.room(length)?;
         let segment = self.segments.get(&number).ok_or_else(closed)?;
-        let (file, synced) = (Arc::clone(&segment.file), segment.length);
+        let synced = segment.length;
         let frame = segment.frame.ok_or_else(closed)?;
         let mut group = Group::new(frame, synced, segment.unsynced, std::mem::take(&mut self.scratch));
         for (label, length, bounds) in bodies {
             group.push(label, length, parts.get(bounds).unwrap_or_default());
         }
-        let written = self.write(number, &mut group.slices(), length).and_then(|()| self.sync(number, true));
+        let written = self.write(&mut group.slices(), length).and_then(|()| self.sync(true));
         let Group { scratch, offsets, .. } = group;
         self.scratch = scratch;
         self.scratch.clear();
@@ -189,12 +197,12 @@ impl Log {
     }
 
     /// Return the segment that so many bytes go to; a new one where they do not fit.
-    fn room(&mut self, length: u64) -> io::Result<u64> {
+    fn room(&mut self, length: u64) -> io::Result<(u64, Arc<dyn DiskFile>)> {
         let most = self.format.segment.min(u32::MAX.into());
-        if let Some(open) = self.open {
-            let start = self.segments.get(&open).map_or(0, |segment| segment.length + segment.unsynced);
+        if let Some(Open { number, file }) = &self.open {
+            let start = self.segments.get(number).map_or(0, |segment| segment.length + segment.unsynced);
             if start.saturating_add(length) <= most || start == HEADER as u64 {
-                return Ok(open);
+                return Ok((*number, Arc::clone(file)));
             }
             // It may be the last one again, when those behind it have gone. Where that fails it is closed as well.
             let _ = self.seal();
@@ -206,19 +214,19 @@ impl Log {
     /// Say of all records that they are synced: else a start cannot tell damage of the last ones from a write that was cut.
     pub fn seal(&mut self) -> io::Result<()> {
         self.seal_unsynced()?;
-        let Some(open) = self.open else { return Ok(()) };
-        let is_unsynced = self.segments.get(&open).is_some_and(|segment| segment.unsynced > 0);
-        if is_unsynced { self.sync(open, false) } else { Ok(()) }
+        let Some(open) = &self.open else { return Ok(()) };
+        let is_unsynced = self.segments.get(&open.number).is_some_and(|segment| segment.unsynced > 0);
+        if is_unsynced { self.sync(false) } else { Ok(()) }
     }
 
     /// Say the same, and do not wait for the disk: that is enough where the process dies, and not where the power goes.
     pub fn seal_unsynced(&mut self) -> io::Result<()> {
-        let Some(open) = self.open else { return Ok(()) };
+        let Some(open) = &self.open else { return Ok(()) };
         let is_unsealed = |segment: &&Segment| segment.is_unsealed && segment.unsynced == 0;
-        let Some(segment) = self.segments.get(&open).filter(is_unsealed) else { return Ok(()) };
+        let Some(segment) = self.segments.get(&open.number).filter(is_unsealed) else { return Ok(()) };
         let head = Head { length: Length::Seal, synced: segment.length, label: [0; 16] };
         let head = segment.frame.ok_or_else(closed)?.encode(&head);
-        self.write(open, &mut [IoSlice::new(&head)], HEAD as u64)
+        self.write(&mut [IoSlice::new(&head)], HEAD as u64)
     }
 
     /// Let the next append begin a new segment.
@@ -248,14 +256,14 @@ impl Log {
     }
 
     fn forget(&mut self, number: u64) {
-        self.open = self.open.filter(|open| *open != number);
+        self.open.take_if(|open| open.number == number);
         if let Some(segment) = self.segments.remove(&number) {
             self.bytes.fetch_sub(segment.length, Ordering::Relaxed);
         }
     }
 
     /// Begin the next segment.
-    fn begin(&mut self) -> io::Result<u64> {
+    fn begin(&mut self) -> io::Result<(u64, Arc<dyn DiskFile>)> {
         let number = self.last().unwrap_or(0).max(self.given_up) + 1;
         let before = self.segments.get(&(number - 1)).map_or(0, |segment| segment.length);
         let header = Header { kind: self.format.kind, log: self.log, number, before }.encode();
@@ -276,38 +284,40 @@ impl Log {
         }
         self.bytes.fetch_add(HEADER as u64, Ordering::Relaxed);
         let frame = Some(Frame::of(self.log, number));
-        self.segments.insert(number, Segment { file, length: HEADER as u64, unsynced: 0, is_unsealed: false, frame });
-        self.open = Some(number);
-        Ok(number)
+        self.segments.insert(number, Segment { length: HEADER as u64, unsynced: 0, is_unsealed: false, frame });
+        self.open = Some(Open { number, file: Arc::clone(&file) });
+        Ok((number, file))
     }
 
     /// Write behind the last byte of the open segment.
-    fn write(&mut self, number: u64, parts: &mut [IoSlice<'_>], length: u64) -> io::Result<()> {
-        let segment = self.segments.get_mut(&number).ok_or_else(closed)?;
-        if let Err(error) = segment.file.append(parts) {
-            self.give_up(number);
+    fn write(&mut self, parts: &mut [IoSlice<'_>], length: u64) -> io::Result<()> {
+        let open = self.open.as_ref().ok_or_else(closed)?;
+        if let Err(error) = open.file.append(parts) {
+            self.give_up();
             return Err(error);
         }
+        let segment = self.segments.get_mut(&open.number).ok_or_else(closed)?;
         segment.unsynced += length;
         Ok(())
     }
 
     /// Make what was written durable.
-    fn sync(&mut self, number: u64, is_unsealed: bool) -> io::Result<()> {
-        let segment = self.segments.get_mut(&number).ok_or_else(closed)?;
-        if let Err(error) = segment.file.sync() {
-            self.give_up(number);
+    fn sync(&mut self, is_unsealed: bool) -> io::Result<()> {
+        let open = self.open.as_ref().ok_or_else(closed)?;
+        if let Err(error) = open.file.sync() {
+            self.give_up();
             return Err(error);
         }
+        let segment = self.segments.get_mut(&open.number).ok_or_else(closed)?;
         self.bytes.fetch_add(segment.unsynced, Ordering::Relaxed);
         segment.length += std::mem::take(&mut segment.unsynced);
         segment.is_unsealed = is_unsealed;
         Ok(())
     }
 
-    /// A write to a segment has failed: nothing is written to it again.
-    fn give_up(&mut self, number: u64) {
-        self.open = None;
+    /// A write to the open segment has failed: nothing is written to it again.
+    fn give_up(&mut self) {
+        let Some(Open { number, file }) = self.open.take() else { return };
         let Some(segment) = self.segments.get(&number) else { return };
         if segment.length == HEADER as u64 {
             // A disk that is full must not get a file with each try.
@@ -316,7 +326,7 @@ impl Log {
         }
         // What was written of it is refused, so it should not come back after a restart. Where this fails, too, the header of
         // the next segment says where this one ends.
-        let _ = segment.file.truncate(segment.length).and_then(|()| segment.file.sync());
+        let _ = file.truncate(segment.length).and_then(|()| file.sync());
     }
 }
 

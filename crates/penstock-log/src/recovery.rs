@@ -30,6 +30,11 @@ pub trait Replay {
     /// Take a place that is damaged, in the same order.
     fn hole(&mut self, hole: &Hole<'_>);
 
+    /// Return whether segments of another kind belong to the log, too: an earlier version has written them, in this framing.
+    fn is_kind(&self, _kind: [u8; 8]) -> bool {
+        false
+    }
+
     /// Return whether these bytes may be all that a crash has left of a header that an earlier version was just writing.
     fn is_begun(&self, _start: &[u8]) -> bool {
         false
@@ -74,8 +79,15 @@ pub(crate) struct Contents {
 struct Part {
     number: u64,
     path: PathBuf,
-    file: Arc<dyn DiskFile>,
     start: Start,
+}
+
+/// A segment without a record at the log's end.
+struct JustMade {
+    number: u64,
+    path: PathBuf,
+    /// How long the segment before it is, where it says so.
+    before: Option<u64>,
 }
 
 enum Start {
@@ -123,18 +135,14 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &
     let names = disk.list(folder).map_err(|error| Error::file("cannot list", folder, error))?;
     let mut files = numbers(folder, &names, format.suffix);
     let given_up = numbers(folder, &names, DAMAGED);
-    if let Some(last) = files.last_entry()
-        && recovery.was_just_made(*last.key(), last.get())?
-    {
-        disk.remove(last.get()).map_err(|error| Error::file("cannot remove", last.get(), error))?;
-        last.remove();
-    }
+    let just_made = recovery.take_just_made(&mut files)?;
     let parts = files.into_iter().map(|(number, path)| recovery.part(number, path)).collect::<Result<Vec<_>>>()?;
     recovery.contents.log = recovery.log(&parts)?;
     recovery.first = parts.iter().find(|part| part.start.header().is_some()).map(|part| part.number);
     recovery.contents.given_up = given_up.last_key_value().map_or(0, |(number, _)| *number);
-    let ends: BTreeMap<u64, u64> =
+    let mut ends: BTreeMap<u64, u64> =
         parts.iter().filter_map(|part| Some((part.number.checked_sub(1)?, part.start.before()?))).collect();
+    ends.extend(just_made.iter().filter_map(|made| Some((made.number.checked_sub(1)?, made.before?))));
     let newest = parts.last().map_or(0, |part| part.number).max(recovery.contents.given_up);
     let mut given_up = given_up.into_iter().peekable();
     for part in parts {
@@ -151,6 +159,10 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &
         recovery.replay(segment, !is_last)?;
     }
     given_up.try_for_each(|(number, path)| recovery.give_up(number, &path))?;
+    if let Some(JustMade { path, .. }) = just_made {
+        // Only now: it says where the segment before it ends, which is cut there by now.
+        disk.remove(&path).map_err(|error| Error::file("cannot remove", &path, error))?;
+    }
     Ok(recovery.contents)
 }
 
@@ -200,41 +212,60 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Return whether a segment has no record, and may never have been made durable: its header may be in the system's memory alone,
-    /// or half of it on the disk. A longer file had one.
-    fn was_just_made(&self, number: u64, path: &Path) -> Result<bool> {
-        let failed = |error| Error::file("cannot read", path, error);
-        let file = self.disk.open(path).map_err(failed)?;
-        if file.length().map_err(failed)? > HEADER as u64 {
-            return Ok(false);
+    /// Take the last segment from the files where it has no record, and may never have been made durable: its header may be in the
+    /// system's memory alone, or half of it on the disk. A longer file had one.
+    fn take_just_made(&self, files: &mut BTreeMap<u64, PathBuf>) -> Result<Option<JustMade>> {
+        let Some((&number, path)) = files.last_key_value() else { return Ok(None) };
+        let failed = |path: &Path, error| Error::file("cannot read", path, error);
+        let length = |path: &Path| self.disk.open(path)?.length();
+        if length(path).map_err(|error| failed(path, error))? > HEADER as u64 {
+            return Ok(None);
         }
-        let bytes = read_start(&*file, HEADER).map_err(failed)?;
-        let header = Header::read(&bytes);
-        let is_ours = header.is_some_and(|header| header.number == number && header.kind == self.format.kind);
-        Ok(is_ours || is_begun(&bytes) || self.replay.is_begun(&bytes))
+        let bytes = self.disk.open(path).and_then(|file| read_start(&*file, HEADER));
+        let bytes = bytes.map_err(|error| failed(path, error))?;
+        let header = Header::read(&bytes).filter(|header| header.number == number && self.is_ours(header));
+        if header.is_none() && !is_begun(&bytes) && !self.replay.is_begun(&bytes) {
+            return Ok(None);
+        }
+        let before = header.map(|header| header.before).filter(|before| *before > 0);
+        let previous = number.checked_sub(1).and_then(|number| files.get(&number));
+        if let Some((end, path)) = before.zip(previous)
+            && length(path).map_err(|error| failed(path, error))? < end
+        {
+            // Every start has to hear of what is missing there.
+            return Ok(None);
+        }
+        Ok(files.pop_last().map(|(number, path)| JustMade { number, path, before }))
+    }
+
+    /// Return whether a header is one of this log's kind.
+    fn is_ours(&self, header: &Header) -> bool {
+        header.kind == self.format.kind || self.replay.is_kind(header.kind)
     }
 
     fn part(&self, number: u64, path: PathBuf) -> Result<Part> {
         let failed = |error| Error::file("cannot read", &path, error);
         let file = self.disk.open(&path).map_err(failed)?;
         let bytes = read_start(&*file, HEADER).map_err(failed)?;
-        let ours = |header: &Header| header.kind == self.format.kind;
         let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
         let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
-            (Some(header), _) if !ours(&header) => {
-                let message = format!("{} is no segment of {} of this version", path.display(), self.format.what);
+            (Some(header), _) if !self.is_ours(&header) => {
+                let (path, what, kind) = (path.display(), self.format.what, header.kind.escape_ascii());
+                let message =
+                    format!("{path} is no segment of {what} of this version: it says that it is one of \"{kind}\"");
                 return Err(Error::Content(message));
             }
             (Some(header), _) if header.number != number => return Err(other(header.number)),
             (Some(header), _) => Start::Whole(header),
             (None, Some(earlier)) if earlier.number != number => return Err(other(earlier.number)),
             (None, Some(earlier)) => Start::Earlier(earlier),
-            (None, None) => match Header::mend(&bytes).filter(|header| ours(header) && header.number == number) {
+            (None, None) => match Header::mend(&bytes).filter(|header| self.is_ours(header) && header.number == number)
+            {
                 Some(header) => Start::Mended(header),
                 None => Start::Unknown,
             },
         };
-        Ok(Part { number, path, file, start })
+        Ok(Part { number, path, start })
     }
 
     /// Return which log the segments are of.
@@ -252,8 +283,10 @@ impl Recovery<'_> {
 
     /// Read a segment. `end` is what the next one's header says of its length: what lies behind that was never acknowledged.
     fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
-        let Part { number, path, file, start } = part;
-        let mut bytes = read(&*file).map_err(|error| Error::file("cannot read", &path, error))?;
+        let Part { number, path, start } = part;
+        let failed = |error| Error::file("cannot read", &path, error);
+        let file = self.disk.open(&path).map_err(failed)?;
+        let mut bytes = read(&*file).map_err(failed)?;
         let length = bytes.len() as u64;
         if let Some(end) = end_by_next.filter(|end| *end < length) {
             // What failed must not come back when the next segment has gone.
@@ -298,14 +331,14 @@ impl Recovery<'_> {
     /// Where only the process died, its last write may be in the system's memory alone; and where its last sync failed, no later one
     /// tells. So the file is written again.
     fn secure(&mut self, last: &mut Loaded) -> Result<()> {
-        let mut holes = 0;
+        let mut holes: Vec<_> = last.is_damaged.then(|| (0, last.framing.header() as u64)).into_iter().collect();
         let found = last.scan(false).run(&mut |item| {
-            holes += usize::from(matches!(item, Item::Hole(_)));
+            holes.extend(if let Item::Hole(hole) = item { Some((hole.start, hole.end)) } else { None });
             Ok(())
         })?;
-        if holes > 0 || last.is_damaged {
+        if !holes.is_empty() {
             // As it was found; `tell` says whether that succeeded.
-            let _ = crate::keep_aside(self.disk, &last.path, &kept(&last.path));
+            let _ = self.keep(last, &holes).1;
         }
         let torn = last.bytes.len() as u64 - found.length;
         last.bytes.truncate(usize::try_from(found.length).unwrap_or(usize::MAX));
@@ -363,10 +396,9 @@ impl Recovery<'_> {
         if let Some(missing) = *missing {
             each(hole(missing, true))?;
         }
-        self.tell(path, &holes);
+        self.tell(&segment, &holes);
         let End { length, is_unsealed } = found;
-        let (number, frame, file) = (*number, segment.frame, Arc::clone(file));
-        self.contents.segments.insert(number, Segment { file, length, unsynced: 0, is_unsealed, frame });
+        self.contents.segments.insert(*number, Segment { length, unsynced: 0, is_unsealed, frame: segment.frame });
         Ok(())
     }
 
@@ -405,26 +437,50 @@ impl Recovery<'_> {
     }
 
     /// Say what is damaged of a segment, and keep its file for those who want to look at it.
-    fn tell(&mut self, path: &Path, holes: &[(u64, u64)]) {
+    fn tell(&mut self, segment: &Loaded, holes: &[(u64, u64)]) {
         if holes.is_empty() {
             return;
         }
         self.contents.damaged += holes.len() as u64;
-        let kept = kept(path);
-        let error = crate::keep_aside(self.disk, path, &kept).err();
+        let (kept, error) = self.keep(segment, holes);
         for (start, end) in holes {
             tracing::error!(
-                file = %path.display(), offset = start, bytes = end - start, kept = %kept.display(),
+                file = %segment.path.display(), offset = start, bytes = end - start, kept = %kept.display(),
                 not_kept = error.as_ref().map(ToString::to_string),
                 "a segment of {} is damaged. Check the disk, and remove the file that is kept when nobody needs it", self.format.what
             );
         }
     }
+
+    /// Keep the file of a damaged segment under another name. Return that, and what prevented it. A file that an earlier start has kept
+    /// of the same damage is enough; one of other damage stays beside it.
+    fn keep(&self, segment: &Loaded, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
+        let place = |(start, end)| Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
+        let is_same = |found: &[u8]| {
+            let mut places = holes.iter().copied().filter_map(place);
+            places.all(|place| found.get(place.clone()) == segment.bytes.get(place))
+        };
+        let mut number = 1;
+        loop {
+            let kept = kept(&segment.path, number);
+            number += 1;
+            match self.disk.open_to_read(&kept).and_then(|file| read(&*file)) {
+                Ok(found) if !is_same(&found) => {}
+                Ok(_) => return (kept, None),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return (kept, Some(error)),
+                Err(_) => {
+                    let error = crate::keep_aside(self.disk, &segment.path, &kept).err();
+                    return (kept, error);
+                }
+            }
+        }
+    }
 }
 
-/// Return the second name of a segment that is damaged.
-fn kept(path: &Path) -> PathBuf {
-    PathBuf::from(format!("{}{DAMAGED}", path.display()))
+/// Return a second name of a segment that is damaged.
+fn kept(path: &Path, number: u32) -> PathBuf {
+    let number = if number > 1 { format!(".{number}") } else { String::new() };
+    PathBuf::from(format!("{}{number}{DAMAGED}", path.display()))
 }
 
 /// Say that a torn tail is cut.

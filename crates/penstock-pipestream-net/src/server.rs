@@ -313,13 +313,16 @@ impl Inner {
     fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
         let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
         waiting.into_iter().for_each(|waiting| self.returns.wait_for(waiting));
+        ended.iter().for_each(|waiting| self.returns.note_end(waiting.owner.session));
         let (inner, within) = (Arc::downgrade(self), self.session.survives.unwrap_or_default());
         runtime.spawn(async move {
             let give_up = async |waiting: Vec<Waiting>| {
                 let Some(inner) = inner.upgrade() else { return };
                 for waiting in waiting {
                     let session = waiting.owner.session;
-                    waiting.end(&inner.counters).await;
+                    if waiting.end(&inner.counters).await {
+                        inner.returns.note_removed(session);
+                    }
                     inner.claims.fail_redeemed(session);
                 }
             };

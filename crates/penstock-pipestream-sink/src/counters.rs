@@ -3,6 +3,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use penstock_io::metrics::{Histogram, Page};
+use penstock_log::is_full;
 use penstock_pipestream_net::port::SinkLimits;
 
 /// The counters of a sink, over all sessions.
@@ -47,8 +48,7 @@ impl SinkCounters {
 
     /// An entity could not be stored.
     pub(crate) fn failed(&self, error: &io::Error) {
-        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        Self::add(if full { &self.no_space } else { &self.other_errors }, 1);
+        Self::add(if is_full(error) { &self.no_space } else { &self.other_errors }, 1);
     }
 
     /// Return how often a limit was exceeded.

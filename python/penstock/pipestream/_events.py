@@ -83,6 +83,8 @@ class ResolvedEvent:
     """Why it is not COMPLETE, where somebody said why."""
     owned: bool
     """Whether we sent it."""
+    failures: int = 0
+    """How many attempts at it had failed before its last one (layer 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ def event_of(event: "_core._EventFields") -> Event | None:
             return GatheredEvent(_key(event["key"]), ScopeKey(*event["scope"]), digest, Status(event["outcome"]))
         case "resolved":
             key, status, reason = EntityKey(*event["key"]), Status(event["status"]), reason_of(event["reason"])
-            return ResolvedEvent(key, event["parent_id"], status, reason, event["owned"])
+            return ResolvedEvent(key, event["parent_id"], status, reason, event["owned"], event["failures"])
         case "released":
             scope, parent = ScopeKey(*event["scope"]), _key(event["parent"])
             return ReleasedEvent(scope, parent, event["depth"], ScopeDigest(**event["digest"]))

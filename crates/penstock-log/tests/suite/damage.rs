@@ -262,3 +262,47 @@ fn a_folder_of_an_engine_whose_name_is_a_long_number_is_no_segment_that_was_give
     drop(log);
     assert_eq!(open(&disk).unwrap().0.damaged(), 0);
 }
+
+#[test]
+fn each_damage_is_kept_under_a_name_of_its_own_and_only_once() {
+    let disk = MemoryDisk::default();
+    make_folder(&disk, folder()).unwrap();
+    let (mut log, _) = open(&disk).unwrap();
+    log.append(&[1, 2, 4].map(Numbered::new)).unwrap();
+    // A start writes the segment again, so that the file that is kept is another one from then on.
+    log.append(&[Numbered::new(5)]).unwrap();
+    drop(log);
+    let second = folder().join("00000000000000000001.log.2.damaged");
+    let mut found = Vec::new();
+    for body in [HEADER + HEAD, HEADER + Numbered::new(1).size() + HEAD] {
+        let mut bytes = disk.read(&path(1)).unwrap();
+        bytes[body] ^= 1;
+        disk.damage(&path(1), bytes.clone()).unwrap();
+        found.push(bytes);
+        for _ in 0..2 {
+            assert_eq!(open(&disk).unwrap().1.holes.len(), found.len());
+            assert_eq!(disk.read(&kept(1)).unwrap(), found[0]);
+            assert_eq!(disk.read(&second).ok().as_ref(), found.get(1));
+        }
+    }
+    assert_eq!(disk.list(folder()).unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_missing_at_the_end_of_a_segment_is_told_at_each_start_though_the_next_has_no_record() {
+    let (disk, _, segments) = written();
+    let mut last = open(&disk).unwrap().0;
+    last.append(&[Numbered::new(90)]).unwrap();
+    let number = last.open_segment().unwrap();
+    drop(last);
+    assert!(number > segments[0]);
+    let header = disk.read(&path(number)).unwrap()[..HEADER].to_vec();
+    disk.damage(&path(number), header).unwrap();
+    let before = disk.read(&path(number - 1)).unwrap();
+    disk.damage(&path(number - 1), before[..before.len() - HEAD - 1].to_vec()).unwrap();
+    for _ in 0..3 {
+        let (_, heard) = open(&disk).unwrap();
+        let told = heard.holes.iter().any(|(segment, bounds, ..)| (*segment, bounds.end) == (number - 1, before.len()));
+        assert!(told, "{:?}", heard.holes);
+    }
+}

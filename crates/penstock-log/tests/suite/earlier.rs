@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use penstock_log::{Disk as _, Earlier, Entry, Framing, Head, Hole, Length, Log, Replay, make_folder};
-use penstock_testkit::disk::MemoryDisk;
+use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{FORMAT, folder, kept, path};
 
@@ -104,4 +104,26 @@ fn a_segment_without_a_header_is_an_earlier_one_only_in_front_of_those_of_this_v
         .unwrap();
     let refused = open(&disk).map(drop).unwrap_err().to_string();
     assert!(refused.contains("name it 00000000000000000004.damaged to go on"), "{refused}");
+}
+
+#[test]
+fn a_log_of_an_earlier_version_opens_on_a_full_disk_and_goes_on_when_there_is_room() {
+    let disk = with([b"OLD1\x03one.", b"OLD1\x03two."]);
+    let whole = disk.copy();
+    drop(open(&whole).unwrap());
+    let mut waited = 0;
+    // The last call makes names durable that an earlier process has made, which takes no room.
+    for call in 0..whole.calls() - 1 {
+        for fault in [Fault::Full, Fault::Short] {
+            let disk = disk.copy();
+            disk.fail(call, fault, 1);
+            let (mut log, Heard(bodies, holes)) = open(&disk).unwrap_or_else(|error| panic!("call {call}: {error}"));
+            assert_eq!((bodies, holes), (["one", "two"].map(String::from).into(), 0), "call {call}");
+            waited += u32::from(log.open_segment().is_none());
+            log.append(&[crate::support::Numbered::new(3)]).unwrap();
+            drop(log);
+            assert_eq!(open(&disk).unwrap().1.0.len(), 3, "call {call}");
+        }
+    }
+    assert!(waited > 3, "{waited}");
 }

@@ -114,3 +114,27 @@ fn a_disk_that_is_full_does_not_get_a_file_with_each_try() {
     let bytes = log.bytes().load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(bytes, log.segments().map(|(_, bytes)| bytes).sum::<u64>());
 }
+
+#[test]
+fn what_was_refused_stays_away_where_the_power_goes_once_the_next_segment_was_begun() {
+    for seed in 0..30 {
+        let disk = MemoryDisk::default();
+        make_folder(&disk, folder()).unwrap();
+        let (mut log, _) = open(&disk).unwrap();
+        let mut said = Said::default();
+        said.append(&mut log, 1).unwrap();
+        // The record is written, and neither its sync nor the cut succeeds.
+        disk.fail(disk.calls() + 1, Fault::Io, 2);
+        said.append(&mut log, 1).unwrap_err();
+        // The next segment has a header and no record.
+        disk.fail(disk.calls() + 4, Fault::Power, 1);
+        said.append(&mut log, 1).unwrap_err();
+        // The process dies, or the power goes.
+        let image = if seed == 0 { disk.copy() } else { disk.crash(seed) };
+        for start in 0..2 {
+            let (log, heard) = open(&image).unwrap();
+            said.check(&heard, true, &format!("image {seed}, start {start}"));
+            assert_eq!(log.segments().map(|(number, _)| number).collect::<Vec<_>>(), [1]);
+        }
+    }
+}

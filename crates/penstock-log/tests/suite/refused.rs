@@ -42,7 +42,39 @@ fn a_segment_under_another_number_of_another_log_or_another_engine_is_refused() 
     assert!(refused(&image).contains("another log"));
     let format = penstock_log::Format { kind: *b"other  1", ..FORMAT };
     let opened = penstock_log::Log::open(std::sync::Arc::new(disk), folder(), format, &mut Heard::default());
-    assert!(opened.unwrap_err().to_string().contains("is no segment of a test of this version"));
+    let message = opened.unwrap_err().to_string();
+    assert!(
+        message.ends_with(r#"is no segment of a test of this version: it says that it is one of "test   1""#),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_log_goes_on_in_its_kind_behind_segments_of_a_kind_that_the_engine_takes_too() {
+    struct Both(Heard);
+    impl penstock_log::Replay for Both {
+        fn record(&mut self, entry: &penstock_log::Entry<'_>) -> Option<()> {
+            self.0.record(entry)
+        }
+        fn hole(&mut self, hole: &penstock_log::Hole<'_>) {
+            self.0.hole(hole);
+        }
+        fn is_kind(&self, kind: [u8; 8]) -> bool {
+            kind == FORMAT.kind
+        }
+    }
+    let (disk, all, segments) = written();
+    let format = penstock_log::Format { kind: *b"other  1", ..FORMAT };
+    for more in 0..2_u64 {
+        let mut both = Both(Heard::default());
+        let mut log = penstock_log::Log::open(std::sync::Arc::new(disk.clone()), folder(), format, &mut both).unwrap();
+        assert_eq!((both.0.numbers.len() as u64, both.0.holes), (all.len() as u64 + more, vec![]));
+        log.append(&[Numbered::new(1_000 + more)]).unwrap();
+        let header = disk.read(&path(log.open_segment().unwrap())).unwrap();
+        assert!(header.starts_with(b"PENSLOG1other  1"));
+        assert!(log.open_segment() > segments.last().copied());
+    }
+    assert!(refused(&disk).contains("is no segment of a test of this version"));
 }
 
 #[test]

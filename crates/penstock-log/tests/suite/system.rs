@@ -35,6 +35,26 @@ fn the_disk_of_this_machine_holds_what_was_appended_in_more_parts_than_one_call_
 }
 
 #[test]
+fn a_log_has_a_descriptor_of_the_segment_alone_that_it_appends_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Log::open(Arc::new(SystemDisk), folder.path(), FORMAT, &mut Heard::default()).unwrap();
+    let descriptors = || {
+        let all = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        all.filter(|path| path.starts_with(folder.path())).count()
+    };
+    let mut log = open();
+    for number in 0..8 {
+        log.append(&[Numbered::new(number)]).unwrap();
+        assert_eq!(descriptors(), 1);
+        log.end_segment();
+    }
+    assert_eq!((log.segments().count(), descriptors()), (8, 0));
+    drop(log);
+    let log = open();
+    assert_eq!((log.segments().count(), descriptors()), (8, 0));
+}
+
+#[test]
 fn a_file_of_this_machine_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

@@ -6,9 +6,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_io::folder_lock::FolderLock;
 use penstock_io::{DriverError as _, hex};
-use penstock_log::{Disk, DiskFile, SystemDisk, make_folder, read, read_range, replace};
+use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
 use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
 use super::index::{Backing, Index, Segment, next_number, read_readers};
@@ -45,7 +44,8 @@ pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
 /// Opens a folder to be written.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Opened> {
     make_folder(&*disk, folder).map_err(|error| Error::file("cannot make the spool", folder, error))?;
-    let guard = FolderLock::take(folder, LOCK, "another process writes this spool")?;
+    let guard =
+        FolderLock::take(folder, LOCK, "another process writes this spool").map_err(penstock_io::Error::from)?;
     let folder = Folder { disk, path: folder.to_owned() };
     let spool = match folder.id()? {
         Some(spool) => spool,

@@ -1,6 +1,7 @@
 //! Which segments there are, and how far readers have come.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::sync::{Condvar, Mutex};
 
 use penstock_io::DriverError as _;
@@ -48,6 +49,18 @@ fn write_readers(readers: &BTreeMap<String, Position>) -> Result<Vec<u8>> {
 pub(super) fn read_readers(bytes: &[u8]) -> serde_json::Result<BTreeMap<String, Position>> {
     let plain: BTreeMap<String, (u64, u64)> = serde_json::from_slice(bytes)?;
     Ok(plain.into_iter().map(|(name, (segment, row))| (name, Position { segment, row })).collect())
+}
+
+/// Whether an error says that the disk is full.
+fn is_full(error: &Error) -> bool {
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        if found.downcast_ref().is_some_and(penstock_log::is_full) {
+            return true;
+        }
+        cause = found.source();
+    }
+    false
 }
 
 /// Keeps what must outlive the process, and removes segments.
@@ -164,21 +177,31 @@ impl Index {
                 return Ok(state.oldest());
             }
             *known = position;
-            self.backing.keep_readers(&write_readers(&state.readers)?)?;
-            let oldest = state.oldest();
-            let removable = state.segments.len().saturating_sub(state.kept());
-            let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;
-            let surplus: Vec<u64> = state.segments.iter().take(removable).take_while(done).map(|(n, _)| *n).collect();
+            let readers = write_readers(&state.readers)?;
+            let kept = self.backing.keep_readers(&readers);
+            let (oldest, mut surplus) = (state.oldest(), state.surplus());
+            match kept {
+                // All of them have read it. Where a crash comes before that is kept, they do not ask for it either.
+                Err(error) if is_full(&error) && !surplus.is_empty() => {
+                    self.remove(&mut state, surplus.remove(0))?;
+                    self.backing.keep_readers(&readers)?;
+                }
+                kept => kept?,
+            }
             (oldest, surplus)
         };
         for number in surplus {
-            self.backing.remove(number)?;
-            let mut state = lock(&self.state);
-            let bytes = state.segments.remove(&number).map_or(0, |segment| segment.bytes);
-            state.bytes = state.bytes.saturating_sub(bytes);
-            self.room.notify_all();
+            self.remove(&mut lock(&self.state), number)?;
         }
         Ok(oldest)
+    }
+
+    fn remove(&self, state: &mut State, number: u64) -> Result<()> {
+        self.backing.remove(number)?;
+        let bytes = state.segments.remove(&number).map_or(0, |segment| segment.bytes);
+        state.bytes = state.bytes.saturating_sub(bytes);
+        self.room.notify_all();
+        Ok(())
     }
 }
 
@@ -197,6 +220,13 @@ impl State {
                 more
             })
             .count()
+    }
+
+    /// The segments at the beginning that no reader needs.
+    fn surplus(&self) -> Vec<u64> {
+        let (oldest, removable) = (self.oldest(), self.segments.len().saturating_sub(self.kept()));
+        let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;
+        self.segments.iter().take(removable).take_while(done).map(|(number, _)| *number).collect()
     }
 
     fn oldest(&self) -> Position {

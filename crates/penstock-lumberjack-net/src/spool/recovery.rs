@@ -262,21 +262,40 @@ pub(super) fn recover(
     let end = header + entries.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>();
     let is_headless = lost_header.is_some();
     let what = Found { number, is_headless, entries: &entries, rest, torn: length.saturating_sub(end) };
-    let (damaged, is_kept) = what.tell(disk, &path)?;
+    let (damaged, kept) = what.tell(disk, &path)?;
     bytes.iter_mut().zip(lost_header.iter().flatten()).for_each(|(to, from)| *to = *from);
     bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
     let footer = footer(&entries);
     bytes.extend_from_slice(&footer);
-    write_again(disk, &path, &bytes, &footer, is_kept).map_err(|error| Error::file(UNCHANGED, &path, error))?;
+    let copy = match (damaged, &kept) {
+        (0, None) => Kept::Nothing,
+        (0, Some(kept)) => Kept::OfTorn(kept),
+        (1.., _) => Kept::OfDamaged,
+    };
+    write_again(disk, &path, &bytes, &footer, copy).map_err(|error| Error::file(UNCHANGED, &path, error))?;
     Ok((Segment { header, entries, bytes: bytes.len() as u64, sealed: true }, damaged))
 }
 
-/// Puts a segment in the place of what was found. A disk that is full has room for a footer alone, where nothing else changes.
-fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], is_kept: bool) -> io::Result<()> {
-    match replace(disk, path, bytes) {
-        Err(error) if !is_kept && is_full(&error) => {
+/// What is kept of a segment as it was found.
+#[derive(Debug, Clone, Copy)]
+enum Kept<'a> {
+    Nothing,
+    /// Its end was torn, and nothing else is wrong.
+    OfTorn(&'a Path),
+    OfDamaged,
+}
+
+/// Puts a segment in the place of what was found. A disk that is full has room for a footer alone, behind the records that are whole.
+fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], copy: Kept<'_>) -> io::Result<()> {
+    match (replace(disk, path, bytes), copy) {
+        (Err(error), Kept::Nothing | Kept::OfTorn(_)) if is_full(&error) => {
+            if let Kept::OfTorn(kept) = copy {
+                // It may be the same file, and what nobody was told of must not cost the start.
+                disk.remove(kept)?;
+            }
             let file = disk.open(path)?;
-            let length = file.length()?;
+            let length = (bytes.len() - footer.len()) as u64;
+            file.truncate(length)?;
             let written = file.append(&mut [IoSlice::new(footer)]).and_then(|()| file.sync());
             if written.is_err() {
                 // Half a footer is a torn tail to the next start, which would want room for a copy.
@@ -284,7 +303,7 @@ fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], is_kep
             }
             written
         }
-        written => written,
+        (written, Kept::Nothing | Kept::OfTorn(_) | Kept::OfDamaged) => written,
     }
 }
 
@@ -299,18 +318,17 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Says what is wrong, once the file has a name that stays; gives how many records are newly found damaged, and whether the file
-    /// has got one.
-    fn tell(&self, disk: &dyn Disk, path: &Path) -> Result<(u64, bool)> {
+    /// Says what is wrong, once the file has a name that stays; gives how many records are newly found damaged, and that name.
+    fn tell(&self, disk: &dyn Disk, path: &Path) -> Result<(u64, Option<PathBuf>)> {
         let Self { number, is_headless, entries, rest, torn } = *self;
         // What is lost by its footer was told when that was written.
         let lost: Vec<&Entry> = entries.iter().filter(|entry| entry.lost && rest != Rest::Indexed).collect();
         let damaged = lost.len() as u64 + u64::from(is_headless) + u64::from(rest == Rest::DamagedFooter);
         if damaged == 0 && torn == 0 {
-            return Ok((0, false));
+            return Ok((0, None));
         }
-        let copy = keep_copy(disk, path, if damaged > 0 { "damaged" } else { "torn" })?;
-        let copy = copy.display();
+        let kept = keep_copy(disk, path, if damaged > 0 { "damaged" } else { "torn" })?;
+        let copy = kept.display();
         if is_headless {
             tracing::error!(segment = number, %copy, "a segment's header was damaged, and is written again");
         }
@@ -324,7 +342,7 @@ impl Found<'_> {
         if damaged == 0 {
             tracing::warn!(segment = number, bytes = torn, %copy, "the torn end of a segment, never acknowledged, is cut off");
         }
-        Ok((damaged, true))
+        Ok((damaged, Some(kept)))
     }
 }
 

@@ -394,6 +394,29 @@ fn a_full_spool_waits_until_every_reader_has_committed() {
 }
 
 #[test]
+fn a_reader_commits_on_a_full_disk_and_makes_room() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+    let small = SpoolOptions { segment_bytes: 1, ..options(folder.path()) };
+    let open = || folder::open(Arc::new(disk.clone()), folder.path(), Ack::Spool).unwrap();
+    let spool = Spool::with(small, open()).unwrap();
+    spool.commit("query", Position::default()).unwrap();
+    (0..6).for_each(|round| take(&spool, 1, round..round + 1).unwrap());
+    let store = spool.store().unwrap();
+    let end = plan(&*store, Position::default(), None, ALL).unwrap().end;
+    // There is no room for how far it is before a segment has gone.
+    disk.fail(disk.calls(), Fault::Full, 1);
+    spool.commit("query", end).unwrap();
+    assert!(all(&store).len() < 4, "{:?}", all(&store));
+    let readers = String::from_utf8(disk.read(&folder.path().join("readers.json")).unwrap()).unwrap();
+    assert!(readers.contains(&format!("[{},{}]", end.segment, end.row)), "{readers}");
+    // Where nothing can go, it is an error.
+    take(&spool, 1, 6..7).unwrap();
+    let next = plan(&*store, end, None, ALL).unwrap().end;
+    disk.fail(disk.calls(), Fault::Full, 100);
+    assert!(spool.commit("query", next).unwrap_err().to_string().contains("No space left"));
+}
+
+#[test]
 fn with_ack_commit_nothing_is_acknowledged_before_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let commit = SpoolOptions { ack: Ack::Commit, ..options(folder.path()) };

@@ -204,6 +204,7 @@ impl Driver {
         }
     }
     pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, reason: &Reason) {
+        self.layer2.resting.insert(key);
         self.stop_outgoing(key, reason.code);
         if self.durable.as_mut().is_some_and(|durable| durable.failed(key, reason)) {
             return;

@@ -204,6 +204,9 @@ impl Driver {
             }
             return;
         }
+        if !self.layer2.resting.is_empty() {
+            self.layer2.resting.remove(&ticket.key);
+        }
         let mut header = EntityHeader {
             layer: draft.layer,
             content_type: draft.content_type,

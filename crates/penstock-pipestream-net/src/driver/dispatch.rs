@@ -261,7 +261,10 @@ impl Driver {
             self.stop_outgoing(key, code);
         }
         let claim = self.forget_sent(key);
-        let resolution = Resolution { status, reason, attempts: failures.saturating_add(1), claim };
+        // One that waits for a retry has had no attempt since the last failure.
+        let rests = !self.layer2.resting.is_empty() && self.layer2.resting.remove(&key);
+        let attempts = failures.saturating_add(u32::from(!rests));
+        let resolution = Resolution { status, reason, attempts, claim };
         if let Some(durable) = &mut self.durable {
             durable.note_ended(key, &resolution);
         }

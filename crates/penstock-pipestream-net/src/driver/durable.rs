@@ -94,13 +94,20 @@ impl Durable {
         (self.closed, self.stays) = (true, true);
     }
 
-    /// The session has ended.
-    pub(super) async fn remove(self, session: &str) {
-        if self.stays || !self.journal.has_begun() {
-            return;
+    /// The session has ended. Return whether its records stay for the next process.
+    pub(super) async fn remove(self, session: &str) -> bool {
+        if !self.journal.has_begun() {
+            self.journal.close().await;
+            return false;
+        }
+        if self.stays {
+            self.journal.close().await;
+            return true;
         }
         if let Err(error) = self.journal.remove().await {
+            // They go before a later session of that ID has any.
             tracing::warn!(session, %error, "the records of a session that has ended stay");
         }
+        false
     }
 }

@@ -78,17 +78,23 @@ impl Driver {
         let log = self.link.log.clone();
         self.fail_redeemed();
         let (place, durable) = (std::mem::replace(&mut self.place, Place::Absent), self.durable.take());
+        // The records of the next session of that name must not be in front of the end of this one's.
+        let name = self.naming.give_back().filter(|_| durable.is_some());
         // Commands, held streams and the sink's session are dropped with the driver, which wakes the tasks that wait
         // for them.
         drop(self);
         let is_listed = wait_for_sink(place, &shared).await;
-        match durable {
-            Some(durable) if is_listed => durable.remove(shared.id()).await,
-            // The next process closes the list, if the disk permits it.
-            Some(_) => {
-                tracing::warn!(session = %shared.id(), "the session's records stay until its list can be closed")
+        if let Some(mut durable) = durable {
+            if !is_listed {
+                // The next process closes the list, if the disk permits it.
+                tracing::warn!(session = %shared.id(), "the session's records stay until its list can be closed");
+                durable.stays();
             }
-            None => {}
+            let stays = durable.remove(shared.id()).await;
+            match name {
+                Some(name) if stays => name.keep(),
+                name => drop(name),
+            }
         }
         if let Some(log) = log {
             log.write(shared.id(), vec![LogEvent::closed(&reason)]).await;

@@ -245,7 +245,9 @@ impl Driver {
         drop(self);
         wait_for_sink(place, &shared).await;
         // Only then may another server look at what is in the sink.
-        drop(durable);
+        if let Some(durable) = durable {
+            durable.journal.close().await;
+        }
         shared.close(reason);
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Layer2 {
     /// Those children, as long as they are not terminal.
     pub(super) kept: FastMap<EntityKey, Kept>,
     pub(super) kept_bytes: usize,
+    /// Entities of ours that have failed and have not been sent again since.
+    pub(super) resting: HashSet<EntityKey>,
     /// Whether an announcement waits for what is kept.
     pub(super) kept_full: bool,
     /// Received entities that wait.

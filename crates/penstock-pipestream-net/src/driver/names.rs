@@ -12,21 +12,31 @@ pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 
 /// A name, until this is dropped.
 #[derive(Debug)]
-struct Named {
+pub(super) struct Named {
     names: Arc<Names>,
     name: SessionId,
+    is_kept: bool,
+}
+
+impl Named {
+    /// Keep the name from all later sessions of this end.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
 }
 
 impl Names {
     /// Take a name, unless another session has it.
     fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
-        lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name })
+        lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name, is_kept: false })
     }
 }
 
 impl Drop for Named {
     fn drop(&mut self) {
-        lock(&self.names.0).remove(&self.name);
+        if !self.is_kept {
+            lock(&self.names.0).remove(&self.name);
+        }
     }
 }
 
@@ -45,9 +55,29 @@ impl Naming {
         Self { own, names: Arc::default(), taken: None }
     }
 
+    /// Give the session's name to what outlives it.
+    pub(super) fn give_back(&mut self) -> Option<Named> {
+        self.taken.take()
+    }
+
     /// Take a name for the session; `false` where another session has it.
     pub(super) fn take(&mut self, name: SessionId) -> bool {
         self.taken = self.names.take(name);
         self.taken.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_free_when_it_is_dropped_and_never_again_when_it_is_kept() {
+        let (names, name) = (Arc::new(Names::default()), SessionId::new([7; 16]));
+        let first = names.take(name).unwrap();
+        assert!(names.take(name).is_none());
+        drop(first);
+        names.take(name).unwrap().keep();
+        assert!(names.take(name).is_none());
     }
 }

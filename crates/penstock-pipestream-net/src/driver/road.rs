@@ -36,9 +36,23 @@ pub(crate) struct Returning {
 pub(crate) struct Returns {
     live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
     /// Sessions of an earlier process.
-    waiting: Mutex<HashMap<SessionId, Waiting>>,
+    waiting: Mutex<HashMap<SessionId, Earlier>>,
     /// Their state on disk.
     pub(crate) state: Option<ServerState>,
+}
+
+/// A session of an earlier process.
+///
+/// ```text
+///  Waits ── its client comes ──► (taken)
+///    └── time is over ──► Ends ── its records are gone ──► (removed)
+/// ```
+#[derive(Debug)]
+enum Earlier {
+    /// It waits for its client.
+    Waits(Box<Waiting>),
+    /// It is being ended. No other session may have its name, whose records would be in front of its end.
+    Ends,
 }
 
 /// How a session gets another connection.
@@ -155,21 +169,44 @@ impl Returns {
 
     /// A session of an earlier process waits for its client.
     pub(crate) fn wait_for(&self, waiting: Waiting) {
-        lock(&self.waiting).insert(waiting.owner.session, waiting);
+        lock(&self.waiting).insert(waiting.owner.session, Earlier::Waits(Box::new(waiting)));
     }
 
-    /// Return whether a session of an earlier process of that name waits for its client.
+    /// A session of an earlier process has ended, and is yet to be removed.
+    pub(crate) fn note_end(&self, session: SessionId) {
+        lock(&self.waiting).insert(session, Earlier::Ends);
+    }
+
+    /// A session of an earlier process is removed.
+    pub(crate) fn note_removed(&self, session: SessionId) {
+        lock(&self.waiting).remove(&session);
+    }
+
+    /// Return whether a session of an earlier process of that name is there.
     pub(super) fn waits(&self, name: SessionId) -> bool {
         lock(&self.waiting).contains_key(&name)
     }
 
     pub(super) fn take(&self, name: SessionId) -> Option<Waiting> {
-        lock(&self.waiting).remove(&name)
+        let mut waiting = lock(&self.waiting);
+        match waiting.remove(&name)? {
+            Earlier::Waits(session) => Some(*session),
+            Earlier::Ends => {
+                waiting.insert(name, Earlier::Ends);
+                None
+            }
+        }
     }
 
-    /// Return the sessions whose client has not returned.
+    /// Return the sessions whose client has not returned. They keep their names until they are removed.
     pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
-        std::mem::take(&mut *lock(&self.waiting)).into_values().collect()
+        let mut waiting = lock(&self.waiting);
+        let taken = waiting.values_mut().map(|session| std::mem::replace(session, Earlier::Ends));
+        let waits = |session| match session {
+            Earlier::Waits(session) => Some(*session),
+            Earlier::Ends => None,
+        };
+        taken.filter_map(waits).collect()
     }
 
     /// Register a session under its name. Return the receiver of its connections; `None` if another session has that

@@ -2,46 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_io::records;
 use penstock_log::{DiskFile, Entry as Read, Hole, Replay};
 use penstock_pipestream::SessionId;
 
-use crate::journal::labels::{Ended, Key, decode_ended, key_of_label};
-use crate::journal::record::{Entry, FORMAT, Form, HEAD, Kind, View, first_part, read_body};
+use crate::journal::labels::{Key, decode_ended, key_of_label};
+use crate::journal::places::{Damage, Extract, Files, Place, unreadable};
+use crate::journal::record::{EARLIER_KIND, Entry, Form, Kind, SHORTEST, View, first_part, read_body};
 
 /// What is shorter than this is never written again as a snapshot.
 const LONG: u64 = 1 << 18;
 /// How many times as long as its snapshot a session may get.
 const TIMES: u64 = 4;
-/// Bytes of the shortest record: what is shorter holds none.
-const SHORTEST: u64 = HEAD as u64 + 40;
-
-/// Where something lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    segment: u32,
-    offset: u32,
-    length: u32,
-}
-
-impl Place {
-    /// None beyond 4 GiB of a segment, or as many segments, which the log does not come to.
-    fn new(segment: u64, offset: u64, length: usize) -> Option<Self> {
-        let (segment, offset) = (u32::try_from(segment).ok()?, u32::try_from(offset).ok()?);
-        Some(Self { segment, offset, length: u32::try_from(length).ok()? })
-    }
-}
-
-/// Where a record cannot be read any more, or something is missing.
-#[derive(Debug, Clone, Copy)]
-struct Damage {
-    segment: u64,
-    at: u64,
-}
+/// Bytes that the log puts around the body of a record.
+const AROUND: u64 = 40;
 
 /// What counts of a session.
 #[derive(Debug, Default)]
@@ -56,15 +33,29 @@ struct Kept {
     /// How many there should be, as the last record says, and where that lies.
     known: u32,
     last: Option<Damage>,
+    /// The number of its last record; none where that has none.
+    number: Option<u32>,
     /// A record of it was lost, or those before the first that is there; since then nothing has stood for all of them.
     damage: Option<Damage>,
+    /// A record was lost since its last one, and nothing says whose.
+    suspicion: Option<Damage>,
 }
 
 impl Kept {
     /// Where something of it was lost.
     fn damage(&self) -> Option<Damage> {
         let is_short = self.labels.len() != self.known as usize;
-        self.damage.or(self.last.filter(|_| is_short))
+        self.damage.or(self.suspicion).or(self.last.filter(|_| is_short))
+    }
+
+    /// Take the number of a record that stands for none before it: what was lost is this session's where a number is missing.
+    fn note_number(&mut self, number: Option<u32>, place: Damage) {
+        if let Some((number, before)) = number.zip(self.number) {
+            let suspicion = self.suspicion.take();
+            if number != before.wrapping_add(1) {
+                self.damage.get_or_insert(suspicion.unwrap_or(place));
+            }
+        }
     }
 }
 
@@ -78,7 +69,7 @@ struct Segment {
 /// The sessions of a log.
 #[derive(Debug)]
 pub(super) struct Book {
-    folder: PathBuf,
+    folder: Arc<Path>,
     /// A session takes the place of the one before it.
     keeps_one: bool,
     sessions: HashMap<SessionId, Kept>,
@@ -92,7 +83,7 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(folder: &Path, keeps_one: bool) -> Self {
         let (sessions, segments) = (HashMap::new(), BTreeMap::new());
-        Self { folder: folder.to_owned(), keeps_one, sessions, segments, stray: None, horizon: 0 }
+        Self { folder: folder.into(), keeps_one, sessions, segments, stray: None, horizon: 0 }
     }
 
     /// Takes a segment, before what is in it.
@@ -102,9 +93,13 @@ impl Book {
 
     /// Takes a record whose body begins at a place. None where it is of another version.
     pub(super) fn apply(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
-        let View { session, form, labels, parts } = record;
+        let View { session, form, labels, number, parts, .. } = record;
+        let place = Damage { segment, at: offset };
         match form {
-            Form::Horizon => self.forget_before(u64::from_be_bytes(*parts.first_chunk()?)),
+            Form::Horizon => {
+                self.forget_before(u64::from_be_bytes(*parts.first_chunk()?));
+                return Some(());
+            }
             Form::Gone => self.forget(session),
             Form::New => {
                 let others = if self.keeps_one { self.sessions() } else { vec![session] };
@@ -118,25 +113,26 @@ impl Book {
                 before.into_iter().for_each(|place| self.release(place));
                 self.add(segment, offset, record)?;
                 // It says again all that was lost, but what was a label's: of those the number is known.
-                self.sessions.get_mut(&session)?.damage = None;
+                let kept = self.sessions.get_mut(&session)?;
+                (kept.damage, kept.suspicion) = (None, None);
             }
             Form::More => {
                 // Those before it are lost, or something comes that stands for them, or for nothing.
-                let damage = Some(Damage { segment, at: offset });
-                self.sessions.entry(session).or_insert_with(|| Kept { damage, ..Kept::default() });
+                let lost = || Kept { damage: Some(place), ..Kept::default() };
+                self.sessions.entry(session).or_insert_with(lost).note_number(number, place);
                 self.add(segment, offset, record)?;
             }
         }
         if let Some(kept) = self.sessions.get_mut(&session) {
-            (kept.known, kept.last) = (labels, Some(Damage { segment, at: offset }));
+            (kept.known, kept.last, kept.number) = (labels, Some(place), number);
         }
         Some(())
     }
 
     /// Adds the parts of a record to what counts of its session.
     fn add(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
-        let View { session, form, parts, .. } = record;
-        let (mut rest, mut at) = (parts, offset + HEAD as u64);
+        let View { session, form, parts, head, .. } = record;
+        let (mut rest, mut at) = (parts, offset + head as u64);
         // Bytes of the parts that are no labels', and of those up to the first of the core, which is the snapshot.
         let (mut others, mut snapshot) = (0, None);
         while !rest.is_empty() {
@@ -158,7 +154,7 @@ impl Book {
         if others == 0 {
             return Some(());
         }
-        let place = Place::new(segment, offset, HEAD + parts.len())?;
+        let place = Place::new(segment, offset, head + parts.len())?;
         self.claim(place);
         let kept = self.sessions.get_mut(&session)?;
         if form != Form::More {
@@ -195,7 +191,7 @@ impl Book {
         self.sessions.retain(|_, kept| {
             kept.records.retain(counts);
             kept.labels.retain(|_, place| counts(place));
-            !kept.records.is_empty() || kept.damage.is_some_and(|damage| damage.segment >= number)
+            !kept.records.is_empty() || kept.damage.or(kept.suspicion).is_some_and(|damage| damage.segment >= number)
         });
         self.segments.retain(|segment, _| *segment >= number);
     }
@@ -208,7 +204,7 @@ impl Book {
             return;
         }
         for kept in self.sessions.values_mut() {
-            kept.damage.get_or_insert(damage);
+            kept.suspicion.get_or_insert(damage);
         }
         self.stray.get_or_insert(damage);
     }
@@ -242,7 +238,7 @@ impl Book {
     /// An error where something was lost of a session, or of one that nothing else is known of.
     pub(super) fn check(&self, session: Option<SessionId>) -> io::Result<()> {
         let damage = session.map_or(self.stray, |session| self.sessions.get(&session)?.damage());
-        damage.map_or(Ok(()), |damage| Err(self.unreadable(damage)))
+        damage.map_or(Ok(()), |damage| Err(unreadable(&self.folder, damage)))
     }
 
     /// Whether a snapshot of the session is due.
@@ -251,67 +247,41 @@ impl Book {
         kept.is_some_and(|kept| kept.bytes > LONG.max(kept.begun.saturating_mul(TIMES)))
     }
 
-    fn read(&self, place: Place) -> io::Result<Vec<u8>> {
-        let segment = self.segments.get(&place.segment.into()).ok_or_else(|| io::Error::other("no such segment"))?;
-        let mut bytes = vec![0; place.length as usize];
-        segment.file.read_at(&mut bytes, place.offset.into())?;
-        Ok(bytes)
+    /// Return what counts of a session in a record of a form, which for one that stands for all others are its records, and its labels
+    /// that lie below a segment.
+    fn extract(&self, session: SessionId, form: Form, below: u64) -> Extract {
+        let kept = self.sessions.get(&session);
+        let records = kept.filter(|_| form != Form::More).map_or_else(Vec::new, |kept| kept.records.clone());
+        let labels = kept.into_iter().flat_map(|kept| kept.labels.values()).copied();
+        let labels: Vec<_> = labels.filter(|place| u64::from(place.segment) < below).collect();
+        let files = self.files(records.iter().chain(&labels));
+        Extract { session, form, known: self.labels(session), records, labels, files }
     }
 
-    /// What counts of a session, oldest first: all parts but those of labels.
-    pub(super) fn parts(&self, session: SessionId) -> io::Result<Vec<u8>> {
-        let mut parts = Vec::new();
-        for place in self.sessions.get(&session).into_iter().flat_map(|kept| &kept.records) {
-            let body = self.read(*place)?;
-            let mut rest = body.get(HEAD..).unwrap_or_default();
-            while let Some((kind, _, length)) = first_part(rest) {
-                let (part, more) = rest.split_at_checked(length).unwrap_or((rest, &[]));
-                if kind != Kind::Label {
-                    parts.extend_from_slice(part);
-                }
-                rest = more;
-            }
-            if !rest.is_empty() {
-                return Err(self.unreadable(*place));
-            }
-        }
-        Ok(parts)
+    fn files<'a>(&self, places: impl Iterator<Item = &'a Place>) -> Files {
+        let mut numbers: Vec<_> = places.map(|place| place.segment).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let file = |number: u32| Some((number, Arc::clone(&self.segments.get(&number.into())?.file)));
+        Files::new(&self.folder, numbers.into_iter().filter_map(file))
     }
 
-    /// The parts of its labels that lie below a segment.
-    fn label_parts(&self, session: SessionId, below: u64) -> io::Result<Vec<u8>> {
-        let places = self.sessions.get(&session).into_iter().flat_map(|kept| kept.labels.values());
-        let mut parts = Vec::new();
-        for place in places.filter(|place| u64::from(place.segment) < below) {
-            let part = self.read(*place)?;
-            first_part(&part).ok_or_else(|| self.unreadable(*place))?;
-            parts.extend(part);
-        }
-        Ok(parts)
+    /// Return what counts of a session but for its labels.
+    pub(super) fn records(&self, session: SessionId) -> Extract {
+        self.extract(session, Form::Whole, 0)
     }
 
-    /// All that counts of a session, in one record.
-    pub(super) fn copy(&self, session: SessionId) -> io::Result<Entry> {
-        let parts = [self.parts(session)?, self.label_parts(session, u64::MAX)?].concat();
+    /// Return all that counts of a session, in one record.
+    pub(super) fn copy(&self, session: SessionId) -> Extract {
+        let copy = self.extract(session, Form::New, u64::MAX);
         // Without a beginning, what has lost something cannot be taken for whole.
-        let form = if self.check(Some(session)).is_ok() { Form::New } else { Form::More };
-        Ok(Entry::new(session, form, self.labels(session), parts))
+        if self.check(Some(session)).is_ok() { copy } else { Extract { form: Form::More, ..copy } }
     }
 
-    /// What has become of a label's entity.
-    pub(super) fn find(&self, session: SessionId, label: &Bytes) -> io::Result<Option<Ended>> {
-        let place = self.sessions.get(&session).and_then(|kept| kept.labels.get(&key_of_label(label)));
-        let Some(place) = place else { return Ok(None) };
-        let part = self.read(*place)?;
-        let found = first_part(&part).and_then(|(_, body, _)| decode_ended(body));
-        let (found, ended) = found.ok_or_else(|| self.unreadable(*place))?;
-        Ok((found == *label).then_some(ended))
-    }
-
-    fn unreadable(&self, damage: impl Into<Damage>) -> io::Error {
-        let Damage { segment, at } = damage.into();
-        let path = self.folder.join(format!("{segment:020}{}", FORMAT.suffix));
-        records::damaged(format!("{}: the record at byte {at} is damaged", path.display()))
+    /// Return where it lies what has become of a label's entity.
+    pub(super) fn find(&self, session: SessionId, label: &Bytes) -> Option<(Place, Files)> {
+        let place = self.sessions.get(&session)?.labels.get(&key_of_label(label))?;
+        Some((*place, self.files([place].into_iter())))
     }
 
     /// Bytes of a segment that count; of all segments together.
@@ -328,16 +298,24 @@ impl Book {
         self.sessions.values().filter_map(|kept| Some(kept.damage()?.segment)).min()
     }
 
-    /// A record that says again what counts of a session in the segments below one.
-    pub(super) fn rescue(&self, session: SessionId, below: u64) -> io::Result<Option<Entry>> {
-        let labels = self.label_parts(session, below)?;
+    /// Return a record that says again what counts of a session in the segments below one.
+    pub(super) fn rescue(&self, session: SessionId, below: u64) -> Option<Extract> {
         let is_below = |kept: &Kept| kept.records.iter().any(|place| u64::from(place.segment) < below);
-        let (form, parts) = match (self.sessions.get(&session).is_some_and(is_below), labels.is_empty()) {
-            (true, _) => (Form::Whole, [self.parts(session)?, labels].concat()),
-            (false, false) => (Form::More, labels),
-            (false, true) => return Ok(None),
-        };
-        Ok(Some(Entry::new(session, form, self.labels(session), parts)))
+        let form = if self.sessions.get(&session).is_some_and(is_below) { Form::Whole } else { Form::More };
+        let extract = self.extract(session, form, below);
+        (!extract.records.is_empty() || !extract.labels.is_empty()).then_some(extract)
+    }
+
+    /// Give records of a session the numbers behind its last one, in their order.
+    pub(super) fn number(&self, entries: &mut [Entry]) {
+        let mut last = HashMap::new();
+        for entry in entries.iter_mut().filter(|entry| entry.form.has_number()) {
+            let before = || self.sessions.get(&entry.session).and_then(|kept| kept.number);
+            let number = last.entry(entry.session).or_insert_with(before);
+            let next = if entry.form == Form::New { 0 } else { number.map_or(1, |number| number.wrapping_add(1)) };
+            *number = Some(next);
+            entry.set_number(next);
+        }
     }
 
     /// All segments are gone.
@@ -347,6 +325,10 @@ impl Book {
 }
 
 impl Replay for Book {
+    fn is_kind(&self, kind: [u8; 8]) -> bool {
+        kind == EARLIER_KIND
+    }
+
     fn segment(&mut self, number: u64, file: &Arc<dyn DiskFile>) {
         self.add_segment(number, file);
     }
@@ -359,17 +341,18 @@ impl Replay for Book {
         let body = hole.body.and_then(|(offset, body)| self.apply(hole.segment, offset, read_body(body)?));
         match (body, hole.label.map(SessionId::new)) {
             (Some(()), _) => {}
-            // At worst a segment counts that has come back.
-            (None, Some(session)) if *session.bytes() == [0; 16] => {}
+            // At worst a segment counts that has come back. No record of a session, should one have this ID, is of that length.
+            (None, Some(session)) if is_horizon(session, hole) => {}
             (None, Some(session)) => self.lose(Some(session), hole),
-            (None, None) if hole.loses && hole.end - hole.start >= SHORTEST => self.lose(None, hole),
+            // What is shorter holds no record.
+            (None, None) if hole.loses && hole.end - hole.start >= SHORTEST as u64 + AROUND => self.lose(None, hole),
             (None, None) => {}
         }
     }
 }
 
-impl From<Place> for Damage {
-    fn from(place: Place) -> Self {
-        Self { segment: place.segment.into(), at: place.offset.into() }
-    }
+/// Return whether a horizon is damaged: of a record of a label of zeros that is told by its length.
+fn is_horizon(session: SessionId, hole: &Hole<'_>) -> bool {
+    let horizon = Entry::horizon(0);
+    session == horizon.session && hole.end - hole.start == horizon.length() as u64 + AROUND
 }

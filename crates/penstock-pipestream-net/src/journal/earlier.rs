@@ -215,7 +215,7 @@ mod tests {
         let bytes: Vec<u8> = (0..GOLDEN.len()).step_by(2).map(digit).collect();
         fs::write(path(dir.path(), 12), &bytes).unwrap();
         let entry = read(dir.path()).unwrap().unwrap();
-        let expected = [&[7; 16][..], b"N\0\0\0\x01", &bytes[MAGIC.len()..]].concat();
+        let expected = [&[7; 16][..], b"n\0\0\0\x01\0\0\0\0", &bytes[MAGIC.len()..]].concat();
         assert_eq!(read_body(&expected), Some(entry.view()));
         let found = Found::read(entry.view().parts).unwrap();
         assert_eq!((found.owner, found.core), (owner(7), vec![vec![1; 3]]));

@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use bytes::Bytes;
 use penstock_io::DriverError as _;
 use penstock_log::{Disk, FolderLock, Format, GROUP, GroupCommit, Log, Writer};
 use penstock_pipestream::SessionId;
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use crate::counters::JournalCounters;
 use crate::journal::book::Book;
+use crate::journal::labels::Ended;
 use crate::journal::record::{Entry, Form};
 use crate::outcomes::lock;
 use crate::{Error, Result};
@@ -60,10 +63,11 @@ impl Store {
     }
 
     /// Appends records together; they count, durably, when this returns.
-    pub(super) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(super) fn append(&mut self, entries: &mut [Entry]) -> io::Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
+        self.book().number(entries);
         // Beyond it a place in the segment has no number, which would be known only once the records count.
         let length = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.length() as u64));
         if length > MOST {
@@ -71,6 +75,7 @@ impl Store {
                 "records of {length} bytes at once are too long: {MOST} are the most"
             )));
         }
+        let entries = &*entries;
         let appended = self.log.append(entries)?;
         let mut book = lock(&self.book);
         book.add_segment(appended.segment, &appended.file);
@@ -86,8 +91,8 @@ impl Store {
     /// before they go. A full disk does not take that, so there they go newest first, and what is left is the session's beginning.
     fn end_only(&mut self) -> io::Result<()> {
         let several = self.log.segments().nth(1).is_some();
-        let gone: Vec<_> = self.book().sessions().into_iter().map(Entry::gone).collect();
-        if several && self.append(&gone).is_ok() { self.remove_all(false) } else { self.remove_all(true) }
+        let mut gone: Vec<_> = self.book().sessions().into_iter().map(Entry::gone).collect();
+        if several && self.append(&mut gone).is_ok() { self.remove_all(false) } else { self.remove_all(true) }
     }
 
     /// Remove all segments; nothing in them counts.
@@ -95,6 +100,7 @@ impl Store {
         self.remove_all(true)
     }
 
+    /// Remove all segments, and none where the one before it could not be removed.
     fn remove_all(&mut self, newest_first: bool) -> io::Result<()> {
         // First, so that no place of a segment that has gone is looked up, whatever fails below.
         self.book().clear();
@@ -103,7 +109,7 @@ impl Store {
             numbers.reverse();
         }
         for number in numbers {
-            self.log.remove([number]);
+            self.log.remove_one(number)?;
             self.disk.sync_folder(self.log.folder())?;
         }
         Ok(())
@@ -118,13 +124,20 @@ impl Store {
     pub(super) fn write(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         let ends = |entry: &Entry| self.keeps_one && entry.form == Form::Gone;
         if let Some(end) = entries.iter().rposition(ends) {
-            self.end_only()?;
+            let ended = self.end_only();
             // What is said after it is of the next session.
             entries.drain(..=end);
+            if entries.is_empty() {
+                return ended;
+            }
+            if let Err(error) = ended {
+                // The next session takes the place of the one that stays.
+                tracing::warn!(folder = %self.log.folder().display(), %error, "the segments of a session that has ended stay");
+            }
         }
         // In front: a session that has begun since may have the ID of one that has ended.
         entries.splice(..0, self.owed.drain(..).map(Entry::gone));
-        let written = self.append(&entries);
+        let written = self.append(&mut entries);
         if written.is_err() {
             let gone = entries.iter().filter(|entry| entry.form == Form::Gone);
             self.owed.extend(gone.map(|entry| entry.session));
@@ -155,7 +168,7 @@ impl Store {
             numbers.take_while(|number| *number < end && book.live(*number) == 0).collect()
         };
         let Some(last) = dead.last() else { return Ok(()) };
-        self.append(&[Entry::horizon(last + 1)])?;
+        self.append(&mut [Entry::horizon(last + 1)])?;
         self.log.remove(dead);
         Ok(())
     }
@@ -182,20 +195,21 @@ impl Store {
             (last + 1, victims)
         };
         let (mut entries, mut bytes) = (Vec::new(), 0);
-        // One at a time: sessions that are busy ask the book, too. Each record stands alone, so that a crash may come between.
+        // Each record stands alone, so that a crash may come between.
         let sessions = self.book().sessions();
         for session in sessions {
-            let rescued = self.book().rescue(session, horizon)?;
+            let rescued = self.book().rescue(session, horizon);
+            let rescued = rescued.map(|extract| extract.entry()).transpose()?;
             bytes += rescued.as_ref().map_or(0, Entry::length);
             entries.extend(rescued);
             if bytes >= GROUP {
-                self.append(&entries)?;
+                self.append(&mut entries)?;
                 (entries, bytes) = (Vec::new(), 0);
             }
         }
-        self.append(&entries)?;
+        self.append(&mut entries)?;
         // Only now, so that these stand for the segments, whichever of them a crash brings back.
-        self.append(&[Entry::horizon(horizon)])?;
+        self.append(&mut [Entry::horizon(horizon)])?;
         self.log.remove(victims);
         Ok(())
     }
@@ -269,6 +283,12 @@ impl Keeper {
         lock(&self.book)
     }
 
+    /// Return what has become of a label's entity of a session.
+    pub(super) fn find(&self, session: SessionId, label: &Bytes) -> io::Result<Option<Ended>> {
+        let found = self.book().find(session, label);
+        found.map_or(Ok(None), |(place, files)| files.find(place, label))
+    }
+
     /// Hands a record over; the answer comes when it is durable, and is dropped where the thread has ended.
     fn push(&self, entry: Entry) -> oneshot::Receiver<io::Result<()>> {
         let (done, answer) = oneshot::channel();
@@ -279,6 +299,14 @@ impl Keeper {
     /// Writes a record. Returns when it is durable.
     pub(super) async fn write(&self, entry: Entry) -> io::Result<()> {
         self.push(entry).await.unwrap_or_else(|_| Err(io::Error::other("the thread that stores sessions has ended")))
+    }
+
+    /// Give up a share of it. The last one waits for the disk, which would hold up every session of the IO thread.
+    pub(super) async fn close(self: Arc<Self>) {
+        if let Some(last) = Arc::into_inner(self) {
+            // A panic has been told.
+            let _ = spawn_blocking(move || drop(last)).await;
+        }
     }
 
     /// Nothing of a session is needed any more. No caller waits for that: where a crash comes first it is there as before.

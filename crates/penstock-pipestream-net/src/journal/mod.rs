@@ -17,6 +17,7 @@ mod earlier;
 mod keeper;
 mod labels;
 mod open;
+mod places;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -152,7 +153,14 @@ impl Journal {
 
     /// The session has ended, and all of it is where it belongs: nothing is kept.
     pub(crate) async fn remove(self) -> io::Result<()> {
-        self.keeper.write(Entry::gone(self.owner.session)).await
+        let written = self.keeper.write(Entry::gone(self.owner.session)).await;
+        self.close().await;
+        written
+    }
+
+    /// Let the records stay. With the last journal of a folder another process may have that.
+    pub(crate) async fn close(self) {
+        self.keeper.close().await;
     }
 
     /// An entity of ours has been announced with a label.
@@ -170,7 +178,7 @@ impl Journal {
     pub(crate) fn ended(&self, label: &Bytes) -> io::Result<Option<Ended>> {
         match self.ended.get(label) {
             Some(ended) => Ok(Some(ended.clone())),
-            None => self.keeper.book().find(self.owner.session, label),
+            None => self.keeper.find(self.owner.session, label),
         }
     }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use penstock_io::{DriverError as _, tls};
-use penstock_log::{Disk, FolderLock, PrivateDisk, make_folder, replace};
+use penstock_log::{Disk, FolderLock, Format, PrivateDisk, make_folder, replace};
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 
 use crate::clock::now;
 use crate::journal::keeper::{Keeper, Store};
 use crate::journal::labels::decode_released;
-use crate::journal::record::{Entry, FORMAT, Found, Owner};
+use crate::journal::record::{CLIENT, Entry, Found, Owner, SERVER};
 use crate::journal::{Journal, earlier};
 use crate::port::{RecoveredSession, SessionRecovery};
 use crate::transport::ResetKey;
@@ -55,7 +55,7 @@ impl ServerState {
     /// Takes a folder, which is made if it is not there, and has the configuration store sessions.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<Self> {
         let (lock, key) = take(folder, config)?;
-        let mut store = open_store(folder, false)?;
+        let mut store = open_store(folder, SERVER, false)?;
         let refused = take_earlier(&mut store, folder)?;
         let keeper = Keeper::start(store, Some(lock))?;
         keeper.counters.in_vain.fetch_add(refused, Ordering::Relaxed);
@@ -96,11 +96,13 @@ impl ServerState {
     fn put_aside(&self, session: SessionId, error: &Error) {
         let aside = self.folder.join(format!("{session}{DAMAGED}"));
         let copy = || {
-            let entry = self.keeper.book().copy(session).map_err(|error| Error::file("cannot read", &aside, error))?;
+            let copy = self.keeper.book().copy(session);
+            let mut entry = copy.entry().map_err(|error| Error::file("cannot read", &aside, error))?;
             make_folder(&PrivateDisk, &aside).map_err(|error| Error::file("cannot make", &aside, error))?;
-            let mut store = open_store(&aside, true)?;
+            let mut store = open_store(&aside, SERVER, true)?;
             // A start that died may have left the same.
-            let written = store.clear().and_then(|()| store.append(&[entry])).and_then(|()| store.seal());
+            let entry = std::slice::from_mut(&mut entry);
+            let written = store.clear().and_then(|()| store.append(entry)).and_then(|()| store.seal());
             written.map_err(|error| Error::file("cannot write to", &aside, error))
         };
         match copy() {
@@ -148,19 +150,22 @@ fn tell(error: &Error, kept: &Path) {
     );
 }
 
-fn open_store(folder: &Path, keeps_one: bool) -> Result<Store> {
-    Store::open(Arc::new(PrivateDisk), folder, FORMAT, keeps_one)
+fn open_store(folder: &Path, format: Format, keeps_one: bool) -> Result<Store> {
+    Store::open(Arc::new(PrivateDisk), folder, format, keeps_one)
 }
 
 /// What the log holds of a session.
 fn find(keeper: &Keeper, session: SessionId) -> io::Result<Found> {
-    let book = keeper.book();
-    book.check(Some(session))?;
-    Found::read(&book.parts(session)?)
+    let records = {
+        let book = keeper.book();
+        book.check(Some(session))?;
+        book.records(session)
+    };
+    Found::read(&records.parts()?)
 }
 
 /// Takes into the log of a server what lies in folders of sessions, and gives the number of those that are damaged.
-fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
+pub(super) fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
     let failed = |error: io::Error| Error::file("cannot read", folder, error);
     let mut refused = 0;
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -171,9 +176,9 @@ fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
         let is_whole = store.book().knows(name) && store.book().check(Some(name)).is_ok();
         let taken = if is_whole { Ok(None) } else { read_folder(&path, name) };
         match taken {
-            Ok(taken) => {
+            Ok(mut taken) => {
                 let failed = |error| Error::file("cannot take the session of", &path, error);
-                store.append(taken.as_slice()).and_then(|()| store.seal()).map_err(failed)?;
+                store.append(taken.as_mut_slice()).and_then(|()| store.seal()).map_err(failed)?;
                 fs::remove_dir_all(&path).map_err(failed)?;
             }
             Err(error) => {
@@ -196,7 +201,7 @@ fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
     if let Some(entry) = earlier::read(folder).map_err(failed)? {
         return Some(entry).filter(is_its_own).map(Some).ok_or_else(|| another(folder));
     }
-    let store = open_store(folder, true)?;
+    let store = open_store(folder, SERVER, true)?;
     let book = store.book();
     if book.is_empty() {
         return book.check(None).map(|()| None).map_err(failed);
@@ -204,7 +209,7 @@ fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
     if !book.knows(session) {
         return Err(another(folder));
     }
-    book.check(Some(session)).and_then(|()| book.copy(session)).map(Some).map_err(failed)
+    book.check(Some(session)).and_then(|()| book.copy(session).entry()).map(Some).map_err(failed)
 }
 
 fn another(folder: &Path) -> Error {
@@ -223,11 +228,11 @@ impl ClientState {
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<(Self, Option<(Session, Journal)>)> {
         let failed = |error: io::Error| Error::file("cannot go on with the session in", folder, error);
         let (lock, _) = take(folder, config)?;
-        let mut store = open_store(folder, true)?;
+        let mut store = open_store(folder, CLIENT, true)?;
         if store.book().is_empty() {
             store.book().check(None).map_err(failed)?;
-            let taken = earlier::read(folder).map_err(failed)?;
-            store.append(taken.as_slice()).and_then(|()| store.seal()).map_err(failed)?;
+            let mut taken = earlier::read(folder).map_err(failed)?;
+            store.append(taken.as_mut_slice()).and_then(|()| store.seal()).map_err(failed)?;
         }
         let session = store.book().sessions().pop();
         // What the log has lost may be there still.

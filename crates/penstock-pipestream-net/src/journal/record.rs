@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! label  session ID (16)
-//! body   session ID (16)  form (1)  labels (4)  parts
+//! body   session ID (16)  form (1)  labels (4)  number (4), in n, w and m  parts
 //!
-//! form   N  a session begins: nothing before it counts of that ID
-//!        W  the parts stand for all before them, but for those of labels
-//!        M  more parts
+//! form   n  a session begins: nothing before it counts of that ID
+//!        w  the parts stand for all before them, but for those of labels
+//!        m  more parts
+//!        N, W, M  the same without a number, which the version before this one has written
 //!        G  nothing of the session counts any more
 //!        H  no session: segments below this number (8) do not count, should a crash bring them back
 //!
@@ -19,8 +20,8 @@
 //!        E  the session's end, and the core's last record
 //! ```
 //!
-//! Integers are big-endian. `labels` is how many labels have ended, with those in the record: so a `W` tells whether none was
-//! lost. The ID stands there twice, so that one of the two says whose record is broken.
+//! Integers are big-endian. `labels` is how many labels have ended, with those in the record: so a `w` tells whether none was
+//! lost. `number` is 0 in an `n`, and one more in each later record of the session: so an `m` tells whether one was lost before it. The ID stands there twice, so that one of the two says whose record is broken.
 
 use std::io;
 
@@ -28,13 +29,22 @@ use penstock_io::records;
 use penstock_log::{Format, Label, Record};
 use penstock_pipestream::SessionId;
 
-/// The log of a folder.
-pub(super) const FORMAT: Format =
-    Format { kind: *b"session2", suffix: ".log.session", what: "the journal of sessions", segment: 16 << 20 };
+/// Behind the number of a segment.
+pub(super) const SUFFIX: &str = ".log.session";
+/// The log of a server's folder.
+pub(super) const SERVER: Format =
+    Format { kind: *b"server 3", suffix: SUFFIX, what: "the journal of a server's sessions", segment: 16 << 20 };
+/// The log of a client's folder.
+pub(super) const CLIENT: Format =
+    Format { kind: *b"client 3", suffix: SUFFIX, what: "the journal of a client's session", ..SERVER };
+/// The kind of both before they had one each. Its segments do not say whose they are, so both ends take them.
+pub(super) const EARLIER_KIND: [u8; 8] = *b"session2";
 /// No part is longer: a snapshot has what waits for a million entities.
 pub(super) const MAX_PART: usize = 1 << 30;
-/// Bytes of a body before its parts.
-pub(super) const HEAD: usize = 21;
+/// Bytes of the shortest body, which is what stands before the number and the parts.
+pub(super) const SHORTEST: usize = 21;
+/// Bytes before the parts of a record with a number.
+const HEAD: usize = SHORTEST + 4;
 
 /// What a part says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +105,27 @@ impl Form {
 
     const fn letter(self) -> u8 {
         match self {
-            Self::New => b'N',
-            Self::Whole => b'W',
-            Self::More => b'M',
+            Self::New => b'n',
+            Self::Whole => b'w',
+            Self::More => b'm',
             Self::Gone => b'G',
             Self::Horizon => b'H',
+        }
+    }
+
+    /// Return the form of a letter, and whether its records have a number.
+    fn of(letter: u8) -> Option<(Self, bool)> {
+        let of = |letter: u8| Self::ALL.into_iter().find(|form| form.letter() == letter);
+        match letter {
+            b'N' | b'W' | b'M' => of(letter.to_ascii_lowercase()).map(|form| (form, false)),
+            letter => of(letter).map(|form| (form, form.has_number())),
+        }
+    }
+
+    pub(super) const fn has_number(self) -> bool {
+        match self {
+            Self::New | Self::Whole | Self::More => true,
+            Self::Gone | Self::Horizon => false,
         }
     }
 }
@@ -110,6 +136,10 @@ pub(super) struct View<'a> {
     pub(super) session: SessionId,
     pub(super) form: Form,
     pub(super) labels: u32,
+    /// Its number among the session's records.
+    pub(super) number: Option<u32>,
+    /// Bytes before the parts.
+    pub(super) head: usize,
     pub(super) parts: &'a [u8],
 }
 
@@ -117,9 +147,14 @@ pub(super) struct View<'a> {
 pub(super) fn read_body(body: &[u8]) -> Option<View<'_>> {
     let (session, rest) = body.split_first_chunk()?;
     let (letter, rest) = rest.split_first()?;
-    let (labels, parts) = rest.split_first_chunk()?;
-    let form = Form::ALL.into_iter().find(|form| form.letter() == *letter)?;
-    Some(View { session: SessionId::new(*session), form, labels: u32::from_be_bytes(*labels), parts })
+    let (labels, rest) = rest.split_first_chunk()?;
+    let (form, has_number) = Form::of(*letter)?;
+    let (number, parts) = match has_number {
+        true => rest.split_first_chunk().map(|(number, parts)| (Some(u32::from_be_bytes(*number)), parts))?,
+        false => (None, rest),
+    };
+    let (session, labels) = (SessionId::new(*session), u32::from_be_bytes(*labels));
+    Some(View { session, form, labels, number, head: body.len() - parts.len(), parts })
 }
 
 /// A record that is written.
@@ -129,15 +164,28 @@ pub(super) struct Entry {
     pub(super) session: SessionId,
     pub(super) form: Form,
     labels: u32,
+    number: u32,
     parts: Vec<u8>,
 }
 
 impl Entry {
+    /// Make a record. Its number comes when it is appended.
     pub(super) fn new(session: SessionId, form: Form, labels: u32, parts: Vec<u8>) -> Self {
         let mut head = [0; HEAD];
         let fields = session.bytes().iter().copied().chain([form.letter()]).chain(labels.to_be_bytes());
         head.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
-        Self { head, session, form, labels, parts }
+        Self { head, session, form, labels, number: 0, parts }
+    }
+
+    pub(super) fn set_number(&mut self, number: u32) {
+        self.number = number;
+        self.head.iter_mut().skip(SHORTEST).zip(number.to_be_bytes()).for_each(|(to, from)| *to = from);
+    }
+
+    /// Return what stands before the parts.
+    fn head(&self) -> &[u8] {
+        let length = if self.form.has_number() { HEAD } else { SHORTEST };
+        self.head.get(..length).unwrap_or_default()
     }
 
     /// Nothing of the session counts any more.
@@ -151,12 +199,13 @@ impl Entry {
     }
 
     pub(super) fn view(&self) -> View<'_> {
-        let Self { session, form, labels, parts, .. } = self;
-        View { session: *session, form: *form, labels: *labels, parts }
+        let Self { session, form, labels, number, parts, .. } = self;
+        let number = form.has_number().then_some(*number);
+        View { session: *session, form: *form, labels: *labels, number, head: self.head().len(), parts }
     }
 
     pub(super) fn length(&self) -> usize {
-        HEAD + self.parts.len()
+        self.head().len() + self.parts.len()
     }
 }
 
@@ -166,7 +215,7 @@ impl Record for Entry {
     }
 
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
-        parts.extend([self.head.as_slice(), self.parts.as_slice()]);
+        parts.extend([self.head(), self.parts.as_slice()]);
     }
 }
 

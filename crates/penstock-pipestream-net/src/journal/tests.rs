@@ -11,15 +11,18 @@ use penstock_log::{Disk, Format, PrivateDisk, make_folder};
 use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, SessionId, Status, Ticket};
 use penstock_testkit::disk::{Fault, MemoryDisk};
 
+use crate::journal::book::Book;
 use crate::journal::keeper::{Keeper, Store};
 use crate::journal::labels::{Ended, encode_ended};
-use crate::journal::record::{Entry, FORMAT, Form, Found, Kind, Owner, put};
+use crate::journal::record::{Entry, Form, Found, Kind, Owner, SERVER, put};
 use crate::types::Resolution;
 
 mod damage;
+mod ends;
+mod folders;
 
 /// Segments of a few records each.
-const SMALL: Format = Format { segment: 1_024, ..FORMAT };
+const SMALL: Format = Format { segment: 1_024, ..SERVER };
 /// What is told to sessions of a run.
 const STEPS: u8 = 60;
 
@@ -88,15 +91,20 @@ fn open(disk: &MemoryDisk) -> Store {
     try_open(disk).unwrap()
 }
 
+/// What has become of a label's entity.
+fn ended_of(book: &Book, session: SessionId, number: u8) -> Option<Ended> {
+    book.find(session, &label(number)).and_then(|(place, files)| files.find(place, &label(number)).unwrap())
+}
+
 /// What the log holds of a session; `None` where something of it is damaged.
 fn found(store: &Store, session: u8) -> Option<Told> {
     let (book, id) = (store.book(), owner(session).session);
     book.check(Some(id)).ok()?;
-    let found = Found::read(&book.parts(id).unwrap()).unwrap();
+    let found = Found::read(&book.records(id).parts().unwrap()).unwrap();
     assert_eq!(found.owner, owner(session));
     let core = found.core.iter().map(|record| record[0]).collect();
     let labels = (0..STEPS).filter(|number| {
-        let found = book.find(id, &label(*number)).unwrap();
+        let found = ended_of(&book, id, *number);
         assert!(found.is_none() || found == Some(ended((*number).into())));
         found.is_some()
     });
@@ -269,15 +277,15 @@ fn a_session_whose_records_were_said_again_is_still_due_for_a_snapshot() {
     assert!(!store.book().is_long(session));
     store.write(vec![long(Form::More, 1 << 19)]).unwrap();
     assert!(store.book().is_long(session));
-    let again = store.book().rescue(session, u64::MAX).unwrap();
-    store.write(again.into_iter().collect()).unwrap();
+    let again = store.book().rescue(session, u64::MAX).unwrap().entry().unwrap();
+    store.write(vec![again]).unwrap();
     assert!(store.book().is_long(session));
     drop(store);
     assert!(open(&disk).book().is_long(session));
 }
 
 fn on_disk(folder: &Path, keeps_one: bool) -> Store {
-    Store::open(Arc::new(PrivateDisk), folder, FORMAT, keeps_one).unwrap()
+    Store::open(Arc::new(PrivateDisk), folder, SERVER, keeps_one).unwrap()
 }
 
 #[test]
@@ -330,7 +338,7 @@ fn a_label_is_known_before_and_after_a_snapshot_and_to_the_next_process() {
     drop(store);
     let store = open(&disk);
     assert_eq!((told.labels.len(), found(&store, 1)), (10, Some(told)));
-    assert_eq!(store.book().find(owner(1).session, &label(11)).unwrap(), None);
+    assert_eq!(ended_of(&store.book(), owner(1).session, 11), None);
 }
 
 #[test]
@@ -353,7 +361,7 @@ fn only_its_owner_may_look_into_it() {
 fn what_many_sessions_say_at_once_costs_as_much_as_what_one_says() {
     let disk = MemoryDisk::default();
     make_folder(&disk, folder()).unwrap();
-    let mut store = Store::open(Arc::new(disk.clone()), folder(), FORMAT, false).unwrap();
+    let mut store = Store::open(Arc::new(disk.clone()), folder(), SERVER, false).unwrap();
     store.write(vec![Told::default().tell(200, Form::New, 1, false)]).unwrap();
     let mut calls = Vec::new();
     for sessions in [1..2, 2..40] {

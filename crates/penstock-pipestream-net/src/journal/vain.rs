@@ -16,8 +16,8 @@ use crate::sink_control::DriverControl;
 use crate::{Error, Result};
 
 impl Waiting {
-    /// Its list gets its last lines, and nothing is kept.
-    pub(crate) async fn end(mut self, counters: &Arc<Counters>) {
+    /// Its list gets its last lines, and nothing is kept. Return whether that succeeded.
+    pub(crate) async fn end(mut self, counters: &Arc<Counters>) -> bool {
         let session = self.owner.session;
         let message = "its client did not come back to the server that was started again".to_owned();
         let reason = Reason { code: ErrorCode::IdleTimeout, message };
@@ -42,9 +42,10 @@ impl Waiting {
             self.journal.counters().in_vain.fetch_add(1, Ordering::Relaxed);
         }
         match self.close(counters, events).await {
-            Ok(()) => {}
+            Ok(()) => true,
             Err(error) => {
-                tracing::error!(%session, %error, "the list of a session cannot be closed; it is tried again at the next start")
+                tracing::error!(%session, %error, "the list of a session cannot be closed; it is tried again at the next start");
+                false
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use penstock_io::records::sync_folder;
+use penstock_log::{Disk as _, SystemDisk};
 use penstock_pipestream::Status;
 use penstock_pipestream_net::ClaimRow;
 use serde::{Deserialize, Serialize};
@@ -58,13 +58,14 @@ pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
         let folder = shared.dir.join(session);
         // Nothing is needed for a session that was removed.
         if folder.is_dir() {
-            note(&folder.join(SETTLED), lines, &shared.faults)?;
+            note(&folder, lines, &shared.faults)?;
         }
     }
     Ok(())
 }
 
-fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
+fn note(folder: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
+    let path = &folder.join(SETTLED);
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -89,7 +90,7 @@ fn note(path: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
         .write_all(&text)
         .and_then(|()| faults.check(Step::Sync, path))
         .and_then(|()| file.sync_all())
-        .and_then(|()| sync_folder(path));
+        .and_then(|()| SystemDisk.sync_folder(folder));
     if written.is_err() {
         // A line that may not be durable must not look as if it existed when it is written again.
         file.set_len(whole as u64)?;
@@ -123,14 +124,14 @@ mod tests {
             status: Status::Complete.name().to_owned(),
             file: None,
         };
-        note(&path, vec![line(1)], &faults).unwrap();
+        note(dir.path(), vec![line(1)], &faults).unwrap();
         let before = fs::read(&path).unwrap();
         broken.store(true, Ordering::SeqCst);
-        assert!(note(&path, vec![line(1), line(2)], &faults).is_err());
+        assert!(note(dir.path(), vec![line(1), line(2)], &faults).is_err());
         assert_eq!(fs::read(&path).unwrap(), before);
         broken.store(false, Ordering::SeqCst);
         for _ in 0..2 {
-            note(&path, vec![line(1), line(2)], &faults).unwrap();
+            note(dir.path(), vec![line(1), line(2)], &faults).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
         }
     }

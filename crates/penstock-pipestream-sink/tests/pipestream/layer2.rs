@@ -254,6 +254,28 @@ fn a_part_comes_again_whatever_its_payload_is_and_succeeds() {
 }
 
 #[test]
+fn an_attempt_counts_once_it_is_made() {
+    let (_pair, client, server) = both();
+    let late =
+        CompletionPolicy { retry_delay_ms: Some(60_000), ..policy(CompletionMode::Lenient, FailureAction::Retry) };
+    for (policy, attempts) in [(policy(CompletionMode::Lenient, FailureAction::Retry), 2), (late, 1)] {
+        let parent = dehydrate(&client, None, Some(policy));
+        block(next(&server).complete()).unwrap();
+        let sent = send(&client, Some(&parent), *b"part");
+        block(next(&server).fail(bad())).unwrap();
+        event(&client, |event| {
+            matches!(event, Layer2Event::AttemptFailed { failures: 1, owned: true, .. }).then_some(())
+        });
+        // The second one is there, or has not begun.
+        let _second = (attempts == 2).then(|| next(&server));
+        block(client.fail(sent.key, bad())).unwrap();
+        let end = block(client.wait_resolved(sent.key)).unwrap();
+        assert_eq!((end.status == Status::Complete, end.attempts), (false, attempts));
+        block(client.end_children(parent.key)).unwrap();
+    }
+}
+
+#[test]
 fn what_comes_of_a_failed_attempt_is_not_taken_for_the_next_ones() {
     let (_pair, client, server) = both();
     let policy = CompletionPolicy {

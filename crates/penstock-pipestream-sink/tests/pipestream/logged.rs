@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use penstock_log::{Entry, Format, Hole, Log, Replay, SystemDisk};
 
-const FORMAT: Format =
-    Format { kind: *b"session2", suffix: ".log.session", what: "the journal of sessions", segment: 16 << 20 };
-/// Bytes of a record before its parts: the session's ID, the form, a number.
-const BEFORE: usize = 21;
+/// Behind the number of a segment.
+const SUFFIX: &str = ".log.session";
+/// Bytes of a record before its parts: the session's ID, the form, two numbers.
+const BEFORE: usize = 25;
 
 /// The parts of each session in a log.
 #[derive(Default)]
@@ -18,10 +18,10 @@ struct Sessions(HashMap<[u8; 16], Vec<u8>>);
 
 impl Replay for Sessions {
     fn record(&mut self, entry: &Entry<'_>) -> Option<()> {
-        let (head, parts) = entry.body.split_at_checked(BEFORE)?;
-        match head[16] {
-            b'N' | b'W' => drop(self.0.insert(entry.label, parts.to_vec())),
-            b'M' => self.0.entry(entry.label).or_default().extend(parts),
+        let parts = || entry.body[BEFORE..].to_vec();
+        match entry.body[16] {
+            b'n' | b'w' => drop(self.0.insert(entry.label, parts())),
+            b'm' => self.0.entry(entry.label).or_default().extend(parts()),
             b'G' => drop(self.0.remove(&entry.label)),
             _ => {}
         }
@@ -36,7 +36,7 @@ impl Replay for Sessions {
 /// The segments in a folder, oldest first.
 pub(crate) fn segments(folder: &Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut names: Vec<_> = names.filter(|path| path.to_string_lossy().ends_with(FORMAT.suffix)).collect();
+    let mut names: Vec<_> = names.filter(|path| path.to_string_lossy().ends_with(SUFFIX)).collect();
     names.sort();
     names
 }
@@ -49,7 +49,11 @@ pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
         drop(fs::copy(&segment, copy.path().join(segment.file_name().unwrap())));
     }
     let mut sessions = Sessions::default();
-    Log::open(Arc::new(SystemDisk), copy.path(), FORMAT, &mut sessions).unwrap();
+    // Whose log it is stands in the header of each segment.
+    let header = segments(copy.path()).first().map(|segment| fs::read(segment).unwrap());
+    let kind = header.and_then(|header| header.get(8..16)?.try_into().ok()).unwrap_or_default();
+    let format = Format { kind, suffix: SUFFIX, what: "the journal of sessions", segment: 16 << 20 };
+    Log::open(Arc::new(SystemDisk), copy.path(), format, &mut sessions).unwrap();
     sessions.0
 }
 

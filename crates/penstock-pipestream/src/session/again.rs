@@ -87,13 +87,13 @@ impl Session {
         if last || policy.fate(code, layer2.failures, !parent_failed) != Fate::Retry {
             return false;
         }
-        layer2.failures += 1;
         layer2.said = None;
         layer2.token = None;
         if layer2.gave.is_some() {
-            // It crossed our status; the echo is still to come.
+            // It crossed our status, and no attempt follows it; the echo is still to come.
             return true;
         }
+        layer2.failures += 1;
         layer2.failed = true;
         let failures = layer2.failures;
         let reason = entity.reason.take().map(|reason| *reason);

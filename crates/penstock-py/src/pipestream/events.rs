@@ -36,6 +36,7 @@ pub(crate) enum EventFields {
         status: u8,
         reason: Option<ReasonFields>,
         owned: bool,
+        failures: u32,
     },
     Released {
         kind: &'static str,
@@ -120,13 +121,14 @@ impl From<Event> for EventFields {
                 digest: digest.map(Into::into),
                 outcome: outcome.code(),
             },
-            Event::Resolved { key, parent_id, status, reason, owned, failures: _ } => Self::Resolved {
+            Event::Resolved { key, parent_id, status, reason, owned, failures } => Self::Resolved {
                 kind: "resolved",
                 key: key_tuple(key),
                 parent_id,
                 status: status.code(),
                 reason: reason.map(Into::into),
                 owned,
+                failures,
             },
             Event::Released { scope, parent, depth, digest } => Self::Released {
                 kind: "released",

@@ -12,6 +12,9 @@ pub use recovery::{Recovered, Recovery};
 
 use crate::TaskId;
 
+/// What part of a full segment a short one counts as.
+const SHORT: u64 = 16;
+
 /// A place in the journal: bytes since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
@@ -188,8 +191,10 @@ impl Journal {
 
     /// Return the oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many bytes,
     /// count too: they are written again with their tasks.
+    ///
+    /// A short segment counts as a sixteenth of a full one: each failure of the disk begins another, and each takes a descriptor at a start.
     pub fn to_compact(&self, reasons: u64) -> Option<u64> {
-        let total: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        let total: u64 = self.segments.iter().map(|segment| segment.bytes.max(self.segment_size / SHORT)).sum();
         let live = self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>() + reasons;
         let oldest = self.segments.front().filter(|oldest| oldest.live > 0 && self.segments.len() > 1)?;
         (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)

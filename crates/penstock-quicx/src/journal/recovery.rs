@@ -43,10 +43,12 @@ impl Recovery {
     pub fn apply(&mut self, segment: u64, end: u64, record: &Record<'_>) {
         let task = self.tasks.get_mut(&record.id().0);
         match (record, task) {
-            (Record::Submit { id, order, attempts, content, once }, _) => {
+            (Record::Submit { id, order, attempts, content, once }, before) => {
                 let (id, order, attempts, bytes, once) = (*id, *order, *attempts, content.len(), *once);
                 let offset = end.saturating_sub(bytes as u64);
-                let (dead, verdict) = (None, false);
+                // Written again it is as dead as it was, although a crash may have left nothing of what follows.
+                let before = before.filter(|task| task.order == order);
+                let (dead, verdict) = before.map_or((None, false), |task| (task.dead.take(), task.verdict));
                 let task = Recovered { id, attempts, dead, verdict, order, bytes, once, segment, offset };
                 self.tasks.insert(id.0, task);
                 self.lost.remove(&id.0);
@@ -72,6 +74,7 @@ impl Recovery {
     pub fn apply_label(&mut self, segment: u64, label: &Label) {
         match Record::read(label, &[]) {
             Some(Record::Submit { id, order, attempts, .. }) => match self.tasks.get_mut(&id.0) {
+                Some(task) if task.order == order => task.attempts = attempts,
                 Some(task) => {
                     (task.order, task.attempts, task.dead, task.verdict) = (order, attempts, None, false);
                 }
@@ -113,6 +116,34 @@ mod tests {
 
     fn submit(id: u32, content: &[u8]) -> Record<'_> {
         Record::Submit { id: TaskId(id), order: u64::from(id), attempts: 1, content, once: false }
+    }
+
+    #[test]
+    fn a_dead_task_that_is_written_again_is_dead_although_that_is_lost() {
+        let dead = Record::Dead { id: TaskId(1), attempts: 5, reason: b"why", verdict: true };
+        for is_damaged in [false, true] {
+            let mut recovery = Recovery::default();
+            recovery.apply(1, 100, &submit(1, b"\x01aone"));
+            recovery.apply(1, 200, &dead);
+            if is_damaged {
+                recovery.apply_label(2, &submit(1, b"\x01aone").label());
+            } else {
+                recovery.apply(2, 100, &submit(1, b"\x01aone"));
+            }
+            let found: Vec<_> = recovery.tasks().iter().map(|task| (task.dead.clone(), task.verdict)).collect();
+            assert_eq!(found, [(Some(b"why".to_vec()), true)]);
+            // One that has left the dead list is not, nor another one of its ID.
+            recovery.apply(2, 200, &Record::Requeued { id: TaskId(1), order: 9 });
+            recovery.apply(
+                2,
+                300,
+                &Record::Submit { id: TaskId(1), order: 9, attempts: 0, content: b"\x01aone", once: false },
+            );
+            assert_eq!(recovery.tasks()[0].dead, None);
+            recovery.apply(2, 400, &dead);
+            recovery.apply(2, 500, &submit(1, b"\x01aother"));
+            assert_eq!(recovery.tasks()[0].dead, None);
+        }
     }
 
     #[test]

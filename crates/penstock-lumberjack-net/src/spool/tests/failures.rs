@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use penstock_log::Writer as _;
+use penstock_log::{Disk as _, Writer as _};
 
 use super::*;
 
@@ -68,6 +68,43 @@ impl Writing {
             assert_eq!(spool.counters().unwrap().damaged, 0);
         }
     }
+}
+
+#[test]
+fn a_torn_end_does_not_cost_a_start_on_a_full_disk() {
+    let mut writing = Writing::new();
+    writing.take(1, 0..3);
+    writing.take(1, 3..6);
+    let (folder, images) = writing.die();
+    let path = folder.path().join("00000000000000000001.segment");
+    let torn = |disk: &MemoryDisk| {
+        let disk = disk.copy();
+        let bytes = disk.read(&path).unwrap();
+        disk.damage(&path, bytes[..bytes.len() - 90].to_vec()).unwrap();
+        disk
+    };
+    let whole = torn(&images[0]);
+    drop(folder::open(Arc::new(whole.clone()), folder.path(), Ack::Spool).unwrap());
+    assert!(whole.list(folder.path()).unwrap().iter().any(|name| name.ends_with(".torn")));
+    let mut shortened = 0;
+    for call in 0..whole.calls() {
+        let disk = torn(&images[0]);
+        disk.fail(call, Fault::Full, 1);
+        let opened = folder::open(Arc::new(disk.clone()), folder.path(), Ack::Spool);
+        let is_made = disk.list(folder.path()).unwrap().iter().any(|name| name.ends_with(".torn"));
+        if opened.is_ok() && !is_made {
+            shortened += 1;
+        }
+        drop(opened);
+        disk.heal();
+        for image in [disk.copy(), disk.crash(call)] {
+            let spool = open_on(&image, folder.path());
+            assert_eq!(all(&spool.store().unwrap()), [0, 1, 2], "call {call}");
+            assert_eq!(spool.counters().unwrap().damaged, 0, "call {call}");
+        }
+    }
+    // The file that would have taken its place cannot be made, written, synced or named.
+    assert_eq!(shortened, 5);
 }
 
 /// Calls before the sync of a group: the write, and where it is the first one what makes the file durable with its header.

@@ -20,9 +20,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::DriverError as _;
-use penstock_io::folder_lock::FolderLock;
 use penstock_io::runtime::spawn_blocking;
-use penstock_log::{Disk, GroupCommit, Log, SystemDisk, make_folder};
+use penstock_log::{Disk, FolderLock, GroupCommit, Log, SystemDisk, make_folder};
 use penstock_pimp::{Job, JobId};
 use tokio::sync::oneshot;
 
@@ -59,7 +58,8 @@ impl DiskStore {
     pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, folder).map_err(|error| Error::file("cannot make", folder, error))?;
-        let guard = FolderLock::take(folder, LOCK, "another buffer has this store")?;
+        let guard =
+            FolderLock::take(folder, LOCK, "another buffer has this store").map_err(penstock_io::Error::from)?;
         let mut recovery = Recovery::default();
         let log = Log::open(Arc::clone(&disk), folder, record::format(most), &mut recovery);
         let log = log.map_err(penstock_io::Error::from)?;

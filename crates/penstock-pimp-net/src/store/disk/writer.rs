@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
-use penstock_io::folder_lock::FolderLock;
-use penstock_log::{Disk, Log};
+use penstock_log::{Disk, FolderLock, Log};
 use penstock_pimp::JobId;
 use tokio::sync::oneshot;
 

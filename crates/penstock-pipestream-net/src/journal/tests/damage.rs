@@ -4,7 +4,7 @@ use super::*;
 fn two() -> (MemoryDisk, Model) {
     let disk = MemoryDisk::default();
     make_folder(&disk, folder()).unwrap();
-    let mut store = Store::open(Arc::new(disk.clone()), folder(), FORMAT, false).unwrap();
+    let mut store = Store::open(Arc::new(disk.clone()), folder(), SERVER, false).unwrap();
     let mut model = Model::new();
     for number in 0..8 {
         let session = 1 + number % 2;
@@ -27,7 +27,7 @@ fn damage_takes_the_session_whose_record_it_hits_and_says_where() {
         damaged[at] ^= 0x55;
         let disk = disk.copy();
         disk.damage(&path, damaged).unwrap();
-        let store = match Store::open(Arc::new(disk), folder(), FORMAT, false) {
+        let store = match Store::open(Arc::new(disk), folder(), SERVER, false) {
             Ok(store) => store,
             // Nothing says that it is a log of sessions, or the first record's head says what the header does not.
             Err(error) => {
@@ -61,11 +61,73 @@ fn where_nothing_says_whose_record_was_lost_all_are_damaged_that_do_not_say_ever
     let path = folder().join(format!("{:020}.log.session", 1));
     let mut damaged = disk.read(&path).unwrap();
     // The label of session 1 is in what is lost here.
-    let part = damaged.windows(12).position(|bytes| bytes == br#"{"label":[11"#).unwrap();
-    damaged[part - 90..part + 40].fill(0x77);
+    lose_label(&mut damaged);
     disk.damage(&path, damaged).unwrap();
     let store = open(&disk.copy());
     assert_eq!((found(&store, 1), found(&store, 2).as_ref()), (None, model.get(&2)));
+}
+
+/// Damages head and body of the record with the label.
+fn lose_label(bytes: &mut [u8]) {
+    let part = bytes.windows(12).position(|bytes| bytes == br#"{"label":[11"#).unwrap();
+    bytes[part - 94..part + 40].fill(0x77);
+}
+
+#[test]
+fn where_nothing_says_whose_record_was_lost_the_next_one_of_each_session_says_whether_it_was_its() {
+    let (disk, mut model) = two();
+    let mut store = open(&disk);
+    // It says nothing later.
+    store.write(vec![model.entry(3).or_default().tell(3, Form::New, 20, false)]).unwrap();
+    drop(store);
+    let mut store = open(&disk);
+    for (session, number) in [(1, 21), (2, 22)] {
+        store.write(vec![model.get_mut(&session).unwrap().tell(session, Form::More, number, false)]).unwrap();
+    }
+    drop(store);
+    let path = folder().join(format!("{:020}.log.session", 2));
+    let whole = disk.read(&path).unwrap();
+    let first = folder().join(format!("{:020}.log.session", 1));
+    let mut damaged = disk.read(&first).unwrap();
+    // The last record of session 2 there, with its head: it is told number 7, eight bytes of it.
+    let part = damaged.windows(8).rposition(|bytes| bytes == [7; 8]).unwrap();
+    damaged[part - 60..part + 8].fill(0x77);
+    disk.damage(&first, damaged).unwrap();
+    let store = open(&disk.copy());
+    assert_eq!((found(&store, 1).as_ref(), found(&store, 2)), (model.get(&1), None));
+    drop(store);
+    // Session 3 was told something behind that, in the same segment as the others.
+    let mut damaged = whole;
+    assert_eq!(found(&open(&disk.copy()), 3).as_ref(), model.get(&3));
+    let part = damaged.windows(21).position(|bytes| bytes == [20; 21]).unwrap();
+    damaged[part - 60..part + 8].fill(0x77);
+    disk.damage(&path, damaged).unwrap();
+    assert_eq!(found(&open(&disk.copy()), 3), None);
+}
+
+#[test]
+fn a_session_whose_id_is_zeros_is_no_horizon() {
+    let disk = MemoryDisk::default();
+    let (mut told, mut store) = (Told::default(), open(&disk));
+    store.write(vec![told.tell(0, Form::New, 1, true)]).unwrap();
+    store.append(&mut [Entry::horizon(1)]).unwrap();
+    assert_eq!(found(&store, 0).as_ref(), Some(&told));
+    store.write(vec![told.tell(0, Form::More, 2, false)]).unwrap();
+    store.append(&mut [Entry::horizon(1)]).unwrap();
+    drop(store);
+    assert_eq!(found(&open(&disk.copy()), 0).as_ref(), Some(&told));
+    let path = folder().join(format!("{:020}.log.session", 1));
+    let whole = disk.read(&path).unwrap();
+    let body = |length: usize| whole.windows(length).position(|bytes| bytes == vec![2; length]).unwrap();
+    let mut damaged = whole.clone();
+    damaged[body(3)] ^= 1;
+    disk.damage(&path, damaged).unwrap();
+    assert_eq!(found(&open(&disk.copy()), 0), None);
+    let mut damaged = whole.clone();
+    let horizon = whole.windows(9).rposition(|bytes| bytes == b"H\0\0\0\0\0\0\0\0").unwrap();
+    damaged[horizon] ^= 1;
+    disk.damage(&path, damaged).unwrap();
+    assert_eq!(found(&open(&disk.copy()), 0), Some(told));
 }
 
 #[test]

@@ -99,6 +99,41 @@ fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
     assert_eq!((pair.client_closed, pair.server_closed), (None, None));
 }
 
+/// Return how many attempts had failed before each end of an entity, at the client and at the server.
+fn failures(pair: &Pair, key: EntityKey) -> [Vec<u32>; 2] {
+    [&pair.client_events, &pair.server_events].map(|events| {
+        let ends = events.iter().filter_map(|event| match event {
+            Event::Resolved { key: ended, failures, .. } if *ended == key => Some(*failures),
+            _ => None,
+        });
+        ends.collect()
+    })
+}
+
+#[test]
+fn an_end_says_how_many_attempts_had_failed_that_another_could_follow() {
+    let mut pair = Pair::resilient();
+    let (_, children) = pair.parent(&policy(FailureAction::Retry), 4);
+    let keys: Vec<_> = children.iter().map(|child| pair.open_plain(child)).collect();
+    pair.server.complete(pair.now, keys[0]);
+    for (key, child) in keys.iter().zip(&children).skip(1).take(2) {
+        pair.fail_at_server(*key);
+        pair.client.retry(pair.now, child.key).expect("failed");
+    }
+    pair.drive();
+    pair.wait(SECOND);
+    pair.deliver(&children[1]);
+    pair.open_plain(&children[2]);
+    // It is given up while its failure is on the way: no attempt follows that.
+    pair.server.fail(pair.now, keys[3], reason(ErrorCode::IntegrityError));
+    pair.client.fail(pair.now, children[3].key, reason(ErrorCode::InternalError));
+    pair.client.fail(pair.now, children[2].key, reason(ErrorCode::InternalError));
+    pair.drive();
+    let ends: Vec<_> = children.iter().map(|child| failures(&pair, child.key)[0].clone()).collect();
+    assert_eq!(ends, [[0], [1], [1], [0]]);
+    assert_eq!(failures(&pair, keys[1])[1], [1]);
+}
+
 #[test]
 fn nothing_is_retried_for_a_parent_that_has_failed() {
     let mut pair = Pair::resilient();

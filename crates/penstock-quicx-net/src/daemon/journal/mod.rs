@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_io::DriverError as _;
-use penstock_io::folder_lock::FolderLock;
-use penstock_log::{Disk, Format, GroupCommit, Label, Log, Record, make_folder};
+use penstock_log::{Disk, FolderLock, Format, GroupCommit, Label, Log, Record, make_folder};
 use penstock_quicx::{Group, Journal, Queue, QueueConfig, Write};
 
 use self::recovery::Found;
@@ -56,7 +55,8 @@ impl Folder {
         most: u64,
     ) -> Result<(Self, Queue)> {
         make_folder(&*disk, path).map_err(|error| Error::file("cannot make", path, error))?;
-        let guard = FolderLock::take(path, LOCK, "another daemon has this journal")?;
+        let guard =
+            FolderLock::take(path, LOCK, "another daemon has this journal").map_err(penstock_io::Error::from)?;
         let mut found = Found::default();
         let log = Log::open(Arc::clone(&disk), path, format(most), &mut found).map_err(penstock_io::Error::from)?;
         // One that was just begun holds nothing, and goes where the first write to it fails.

@@ -86,6 +86,54 @@ fn what_was_said_ok_to_is_there_and_what_was_done_is_not_wherever_the_power_goes
 }
 
 #[test]
+fn what_was_said_ok_to_is_there_and_what_was_done_is_not_whatever_call_fails() {
+    let whole = Place::new();
+    let first = whole.disk.calls();
+    run(&whole);
+    for call in first..whole.disk.calls() {
+        for in_a_row in [1, 2, 4] {
+            let place = Place::new();
+            place.disk.fail(call, Fault::Io, in_a_row);
+            let said = run(&place);
+            place.disk.heal();
+            let when = format!("{in_a_row} in a row from call {call}");
+            for image in [place.disk.copy(), place.disk.crash(call)] {
+                make_folder(&image, place.folder.path()).unwrap();
+                let (folder, mut queue) = place.on(&image).unwrap_or_else(|error| panic!("{when}: {error}"));
+                said.check(&waiting(&mut queue), &when);
+                drop(folder);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_goes_only_after_the_one_before_it() {
+    // The sync of the folder fails, or the removal.
+    for failing in 0..2 {
+        let place = Place::new();
+        let (mut folder, mut queue) = place.open().unwrap();
+        let producer = queue.open(false);
+        for payload in [b"1", b"2", b"3"] {
+            folder.log.end_segment();
+            send(&mut queue, producer, &[submit(payload)]);
+            drain(&mut folder, &mut queue);
+        }
+        let left = |folder: &Folder| folder.log.segments().map(|(number, _)| number).collect::<Vec<_>>();
+        assert_eq!(left(&folder), [1, 2, 3]);
+        place.disk.fail(place.disk.calls() + failing, Fault::Io, 1);
+        folder.remove(1);
+        assert_eq!(left(&folder), [1, 2, 3]);
+        place.disk.fail(place.disk.calls() + failing, Fault::Io, 1);
+        folder.remove(2);
+        assert_eq!(left(&folder), [1, 2, 3]);
+        place.disk.heal();
+        folder.remove(3);
+        assert_eq!(left(&folder), Vec::<u64>::new());
+    }
+}
+
+#[test]
 fn a_write_that_fails_refuses_its_submits_and_they_do_not_come_back() {
     for fault in [Fault::Io, Fault::Full, Fault::Short] {
         for call in 0..4 {
