@@ -1,8 +1,6 @@
 //! Files of records: `length 4, CRC-32 4, bytes`, one behind the other.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use bytes::Buf as _;
 
@@ -61,11 +59,4 @@ fn is_cut_off(bytes: &[u8]) -> bool {
 /// What a file should not have in it.
 pub fn damaged(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
-}
-
-/// Makes the name of a file durable.
-pub fn sync_folder(path: &Path) -> io::Result<()> {
-    // A relative path of one component has an empty parent.
-    let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }

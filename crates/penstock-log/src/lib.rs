@@ -67,6 +67,6 @@ pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;
 pub use log::{Appended, Format, Log, Record};
-pub use recovery::{Earlier, Replay};
+pub use recovery::{Earlier, Replay, look};
 pub use replace::{keep_aside, make_folder, replace};
 pub use scan::{Entry, Hole};

@@ -129,9 +129,35 @@ pub(crate) fn path(folder: &Path, number: u64, suffix: &str) -> PathBuf {
     folder.join(format!("{number:020}{suffix}"))
 }
 
-/// Read all segments of a folder, oldest first.
+/// Give an engine what a folder holds, and change nothing in it: another process may have it. Return how many places are damaged.
+///
+/// # Errors
+///
+/// One of [`NotFound`](io::ErrorKind::NotFound) where the other process has removed a segment meanwhile: try it again, with another engine.
+pub fn look(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<u64> {
+    read_all(disk, folder, format, replay, Access::Look).map(|contents| contents.damaged)
+}
+
+/// Read all segments of a folder, oldest first, and bring its end into order.
 pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<Contents> {
-    let mut recovery = Recovery { disk, format, replay, contents: Contents::default(), first: None };
+    read_all(disk, folder, format, replay, Access::Own)
+}
+
+/// Whether the folder is this process's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Own,
+    Look,
+}
+
+fn read_all(
+    disk: &dyn Disk,
+    folder: &Path,
+    format: &Format,
+    replay: &mut dyn Replay,
+    access: Access,
+) -> Result<Contents> {
+    let mut recovery = Recovery { disk, format, replay, access, contents: Contents::default(), first: None };
     let names = disk.list(folder).map_err(|error| Error::file("cannot list", folder, error))?;
     let mut files = numbers(folder, &names, format.suffix);
     let given_up = numbers(folder, &names, DAMAGED);
@@ -159,7 +185,9 @@ pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &
         recovery.replay(segment, !is_last)?;
     }
     given_up.try_for_each(|(number, path)| recovery.give_up(number, &path))?;
-    if let Some(JustMade { path, .. }) = just_made {
+    if let Some(JustMade { path, .. }) = just_made
+        && access == Access::Own
+    {
         // Only now: it says where the segment before it ends, which is cut there by now.
         disk.remove(&path).map_err(|error| Error::file("cannot remove", &path, error))?;
     }
@@ -206,22 +234,30 @@ struct Recovery<'a> {
     disk: &'a dyn Disk,
     format: &'a Format,
     replay: &'a mut dyn Replay,
+    access: Access,
     contents: Contents,
     /// The first segment whose header is of this version.
     first: Option<u64>,
 }
 
 impl Recovery<'_> {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        match self.access {
+            Access::Own => self.disk.open(path),
+            Access::Look => self.disk.open_to_read(path),
+        }
+    }
+
     /// Take the last segment from the files where it has no record, and may never have been made durable: its header may be in the
     /// system's memory alone, or half of it on the disk. A longer file had one.
     fn take_just_made(&self, files: &mut BTreeMap<u64, PathBuf>) -> Result<Option<JustMade>> {
         let Some((&number, path)) = files.last_key_value() else { return Ok(None) };
         let failed = |path: &Path, error| Error::file("cannot read", path, error);
-        let length = |path: &Path| self.disk.open(path)?.length();
+        let length = |path: &Path| self.open(path)?.length();
         if length(path).map_err(|error| failed(path, error))? > HEADER as u64 {
             return Ok(None);
         }
-        let bytes = self.disk.open(path).and_then(|file| read_start(&*file, HEADER));
+        let bytes = self.open(path).and_then(|file| read_start(&*file, HEADER));
         let bytes = bytes.map_err(|error| failed(path, error))?;
         let header = Header::read(&bytes).filter(|header| header.number == number && self.is_ours(header));
         if header.is_none() && !is_begun(&bytes) && !self.replay.is_begun(&bytes) {
@@ -245,7 +281,7 @@ impl Recovery<'_> {
 
     fn part(&self, number: u64, path: PathBuf) -> Result<Part> {
         let failed = |error| Error::file("cannot read", &path, error);
-        let file = self.disk.open(&path).map_err(failed)?;
+        let file = self.open(&path).map_err(failed)?;
         let bytes = read_start(&*file, HEADER).map_err(failed)?;
         let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
         let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
@@ -285,12 +321,12 @@ impl Recovery<'_> {
     fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
         let Part { number, path, start } = part;
         let failed = |error| Error::file("cannot read", &path, error);
-        let file = self.disk.open(&path).map_err(failed)?;
+        let file = self.open(&path).map_err(failed)?;
         let mut bytes = read(&*file).map_err(failed)?;
         let length = bytes.len() as u64;
         if let Some(end) = end_by_next.filter(|end| *end < length) {
             // What failed must not come back when the next segment has gone.
-            cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
+            self.cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         }
         let missing = end_by_next.filter(|end| *end > length).map(|end| (length, end));
@@ -312,8 +348,8 @@ impl Recovery<'_> {
         // Where the next header says where the segment ends, all before that was acknowledged: what does not end there is damaged.
         let cuts = |end: &usize| end_by_next.is_none() && *end < bytes.len();
         if let Some(end) = by_framing.filter(cuts) {
-            cut_off(&path, end as u64, (bytes.len() - end) as u64);
-            cut(&*file, end as u64).map_err(|error| Error::file("cannot cut", &path, error))?;
+            self.cut_off(&path, end as u64, (bytes.len() - end) as u64);
+            self.cut(&*file, end as u64).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(end);
         }
         let is_ended = by_framing.is_some() || end_by_next.is_some();
@@ -336,19 +372,23 @@ impl Recovery<'_> {
             holes.extend(if let Item::Hole(hole) = item { Some((hole.start, hole.end)) } else { None });
             Ok(())
         })?;
-        if !holes.is_empty() {
+        let is_ours = self.access == Access::Own;
+        if is_ours && !holes.is_empty() {
             // As it was found; `tell` says whether that succeeded.
             let _ = self.keep(last, &holes).1;
         }
         let torn = last.bytes.len() as u64 - found.length;
         last.bytes.truncate(usize::try_from(found.length).unwrap_or(usize::MAX));
+        if !is_ours {
+            return Ok(());
+        }
         if torn > 0 {
-            cut_off(&last.path, found.length, torn);
+            self.cut_off(&last.path, found.length, torn);
         }
         if found.is_unsealed && self.write_again(last)? {
             return Ok(());
         }
-        if torn > 0 { cut(&*last.file, found.length) } else { last.file.sync() }
+        if torn > 0 { self.cut(&*last.file, found.length) } else { last.file.sync() }
             .map_err(|error| Error::file("cannot sync", &last.path, error))
     }
 
@@ -427,13 +467,30 @@ impl Recovery<'_> {
 
     /// Take a segment of which an operator has said that it is given up.
     fn give_up(&mut self, number: u64, path: &Path) -> Result<()> {
-        let length = self.disk.open(path).and_then(|file| file.length());
+        let length = self.open(path).and_then(|file| file.length());
         let end = length.map_err(|error| Error::file("cannot read", path, error))?;
         self.contents.damaged += 1;
-        tracing::error!(file = %path.display(), bytes = end, "a segment of {} was given up", self.format.what);
+        if self.access == Access::Own {
+            tracing::error!(file = %path.display(), bytes = end, "a segment of {} was given up", self.format.what);
+        }
         let (label, body, loses, earlier) = (None, None, true, false);
         self.replay.hole(&Hole { segment: number, start: 0, end, label, body, loses, earlier });
         Ok(())
+    }
+
+    /// Say that a torn tail is cut.
+    fn cut_off(&self, path: &Path, offset: u64, bytes: u64) {
+        if self.access == Access::Own {
+            let message = "a write that was not finished is cut off: nothing of it was acknowledged";
+            tracing::warn!(file = %path.display(), offset, bytes, message);
+        }
+    }
+
+    fn cut(&self, file: &dyn DiskFile, length: u64) -> io::Result<()> {
+        match self.access {
+            Access::Own => file.truncate(length).and_then(|()| file.sync()),
+            Access::Look => Ok(()),
+        }
     }
 
     /// Say what is damaged of a segment, and keep its file for those who want to look at it.
@@ -442,6 +499,9 @@ impl Recovery<'_> {
             return;
         }
         self.contents.damaged += holes.len() as u64;
+        if self.access == Access::Look {
+            return;
+        }
         let (kept, error) = self.keep(segment, holes);
         for (start, end) in holes {
             tracing::error!(
@@ -481,16 +541,6 @@ impl Recovery<'_> {
 fn kept(path: &Path, number: u32) -> PathBuf {
     let number = if number > 1 { format!(".{number}") } else { String::new() };
     PathBuf::from(format!("{}{number}{DAMAGED}", path.display()))
-}
-
-/// Say that a torn tail is cut.
-fn cut_off(path: &Path, offset: u64, bytes: u64) {
-    let message = "a write that was not finished is cut off: nothing of it was acknowledged";
-    tracing::warn!(file = %path.display(), offset, bytes, message);
-}
-
-fn cut(file: &dyn DiskFile, length: u64) -> io::Result<()> {
-    file.truncate(length).and_then(|()| file.sync())
 }
 
 impl Frame {

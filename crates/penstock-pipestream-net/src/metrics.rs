@@ -68,7 +68,7 @@ pub(crate) struct Report<'a> {
     pub(crate) counters: &'a Counters,
     /// Claim checks in the store.
     pub(crate) claims: u64,
-    pub(crate) claim_limits: &'a ClaimCounters,
+    pub(crate) claim_counters: &'a ClaimCounters,
     pub(crate) transport: Transport,
     pub(crate) held: Held,
     pub(crate) sink: Option<&'a dyn EntitySink>,
@@ -94,6 +94,11 @@ impl Report<'_> {
             page.gauge(&format!("penstock_pipestream_{name}"), help, sum)?;
         }
         page.gauge("penstock_pipestream_claims", "Claim checks that are known.", self.claims)?;
+        page.counter(
+            "penstock_pipestream_claims_damaged",
+            "Places of the log of claim checks that were found damaged at the start.",
+            read(&self.claim_counters.damaged),
+        )?;
         page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.held.events)?;
         if let Some(sink) = self.sink {
             sink.write_metrics(page)?;
@@ -202,7 +207,7 @@ impl Report<'_> {
 
     fn limits(&self, page: &mut Page<'_>) -> fmt::Result {
         let sink = self.sink.map(|sink| sink.limits_exceeded()).unwrap_or_default();
-        let own = self.counters.limits().chain(self.claim_limits.limits());
+        let own = self.counters.limits().chain(self.claim_counters.limits());
         let limits = own.chain([("sink_headers", sink.headers), ("sink_lines", sink.lines)]);
         page.counters("penstock_pipestream_limit_exceeded", "Times that a limit was exceeded.", "limit", limits)?;
         let Transport { blocked_streams, blocked_connection, blocked_stream, .. } = self.transport;

@@ -218,7 +218,7 @@ impl Server {
 
     /// Return the stored claim checks, by their expiry.
     pub fn claims(&self) -> Result<Vec<ClaimRow>> {
-        Ok(self.0.get()?.claims.page((0, 0), usize::MAX))
+        Arc::clone(&self.0.get()?.claims).page((0, 0), usize::MAX)
     }
 
     /// Return the claim checks that may be redeemed, in the order in which they were issued: not those that have
@@ -397,12 +397,12 @@ impl metrics::Source for Inner {
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
         let claims = self.claims.count();
-        let claim_limits = self.claims.counters();
+        let claim_counters = self.claims.counters();
         let journal = self.returns.state.as_ref().map(|state| &*state.keeper.counters);
         Report {
             counters: &self.counters,
             claims,
-            claim_limits,
+            claim_counters,
             transport,
             held,
             sink: self.consumer.sink().map(|sink| &**sink),

@@ -5,6 +5,7 @@ mod crashes;
 mod damage;
 mod earlier;
 mod faults;
+mod look;
 mod refused;
 mod support;
 mod system;

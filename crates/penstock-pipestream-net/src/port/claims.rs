@@ -62,7 +62,11 @@ pub trait ClaimChecks: fmt::Debug + Send + Sync {
     fn count(&self) -> u64;
 
     /// Return the first claim checks whose expiry and ID follow this, in that order.
-    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow>;
+    ///
+    /// # Errors
+    ///
+    /// Where not all are known, because the store is damaged or cannot be read.
+    fn page(self: Arc<Self>, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>>;
 
     /// Return the claim checks that may be redeemed, in the order in which they were issued.
     fn open_rows(&self) -> Vec<ClaimRow>;
@@ -90,6 +94,8 @@ pub struct ClaimCounters {
     pub full: AtomicU64,
     /// Redemptions that were too late.
     pub expired: AtomicU64,
+    /// Places of the store that were found damaged at the start.
+    pub damaged: AtomicU64,
 }
 
 impl ClaimCounters {
@@ -169,8 +175,8 @@ impl ClaimChecks for NoClaimChecks {
         0
     }
 
-    fn page(&self, _after: (u64, u64), _max: usize) -> Vec<ClaimRow> {
-        Vec::new()
+    fn page(self: Arc<Self>, _after: (u64, u64), _max: usize) -> Result<Vec<ClaimRow>> {
+        Ok(Vec::new())
     }
 
     fn open_rows(&self) -> Vec<ClaimRow> {

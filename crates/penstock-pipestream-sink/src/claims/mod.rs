@@ -1,15 +1,19 @@
 //! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, a description of the
-//! entity behind each claim check, and the file, or the objects of a store, in which both are stored before a change is
+//! entity behind each claim check, and the log of a folder, or the objects of a store, in which both are stored before a change is
 //! reported. An end without such a store issues none: a claim check that was forgotten could be redeemed twice (section
 //! 10.8).
 
+mod doubts;
+mod earlier;
+mod lists;
+mod log;
 mod objects;
+mod record;
 mod state;
 mod store;
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,26 +26,28 @@ use penstock_io::storage::{Place, plain};
 use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
-use penstock_pipestream_net::port::{CLAIM, ClaimChecks, ClaimCounters, Details};
+use penstock_pipestream_net::port::{ClaimChecks, ClaimCounters, Details};
 use penstock_pipestream_net::{ClaimRow, now};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::claims::objects::Sharing;
+use crate::claims::record::Entry;
 use crate::claims::state::{HERE, State};
-use crate::claims::store::{Opened, Store};
-use crate::folder::sessions_of;
-use crate::format::line::Line;
-use crate::format::{CLAIMS as FOLDER, LOG};
-use crate::objects::ObjectSink;
+use crate::claims::store::{Answer, Folder, Store};
+use crate::format::CLAIMS as FOLDER;
 use crate::sync::lock;
 use crate::{Error, Result};
 
-/// Read a file of claim checks; a reader of a sink's folder need not be its server. Return none where there is no file.
+/// Read the claim checks of a sink's folder; a reader of it need not be its server. Return none where the folder has none.
 /// Blocks on the disk.
+///
+/// # Errors
+///
+/// Where a place of the log is lost: not all claim checks are known then.
 pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
-    store::look(&sink.join(FOLDER), |record, details| state.restore(record, details))?;
-    Ok(state.page((0, 0), usize::MAX))
+    store::look(&sink.join(FOLDER), &mut state)?;
+    state.page((0, 0), usize::MAX)
 }
 
 /// Read the claim checks of the servers of a sink in an object store. Blocks on the store.
@@ -49,7 +55,7 @@ pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
     let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
     read.map_err(|error| failed("cannot read the claim checks of", sink, &error))?;
-    Ok(state.page((0, 0), usize::MAX))
+    state.page((0, 0), usize::MAX)
 }
 
 /// Where claim checks are stored.
@@ -64,12 +70,14 @@ enum Home {
 /// The claim checks of an end.
 #[derive(Debug)]
 pub struct Claims {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     home: Home,
     limits: ClaimLimits,
     counters: ClaimCounters,
     store: OnceLock<Store>,
     opening: Mutex<()>,
+    /// There are claim checks, and they could not be read so far.
+    unread: AtomicBool,
     /// Signals that a claim check was issued.
     issued: Notify,
     /// Whether a sink stores the ones that were settled without a session.
@@ -77,7 +85,7 @@ pub struct Claims {
 }
 
 /// Fires when all earlier changes are on disk.
-type Stored = Option<oneshot::Receiver<io::Result<()>>>;
+type Stored = Option<Answer>;
 
 impl Claims {
     /// Create a book in a folder, which is created if it does not exist and belongs to one process at a time. A change
@@ -103,9 +111,12 @@ impl Claims {
     pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
         let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
-        if folder.join(store::NAME).exists()
+        if store::exists(&folder)
             && let Err(error) = claims.open_now().and_then(|()| claims.settle_from(sink))
         {
+            // Those of another server are its own to answer for.
+            let is_busy = matches!(error, Error::Local(penstock_io::Error::Busy(_)));
+            claims.unread.store(!is_busy && claims.store.get().is_none(), Ordering::Relaxed);
             tracing::warn!(folder = %folder.display(), %error, "this server gives out no claim checks for now");
         }
         claims
@@ -120,78 +131,15 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Settle claim checks from the lists of the sessions that redeemed them: a server that was killed may have
-    /// reported COMPLETE for an entity that redeemed a claim check, and not have settled it. Blocks on the disk.
-    pub fn settle_from(&self, sink: &Path) -> Result<()> {
-        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
-        for claim in lock(&self.state).book.iter() {
-            if let ClaimState::Redeemed { by } = claim.state {
-                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
-            }
-        }
-        for (by, claims) in redeemed {
-            let mut found = HashMap::new();
-            // A session whose ID was used before has a folder with a number.
-            let names = sessions_of(sink, &by.to_string()).map_err(|error| Error::file("cannot read", sink, error))?;
-            let lists = names.into_iter().map(|name| sink.join(name).join(LOG));
-            for (path, list) in lists.filter_map(|path| File::open(&path).ok().map(|list| (path, list))) {
-                for line in BufReader::new(list).split(b'\n') {
-                    let line = line.map_err(|error| Error::file("cannot read", &path, error))?;
-                    // A list that was cut off ends with an incomplete line.
-                    let Ok(line) = Line::parse(&line) else { continue };
-                    if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
-                        // The last line of an entity counts.
-                        found.insert(*id, line.status.into_owned());
-                    }
-                }
-            }
-            for (id, name) in found {
-                if let Some(status) = Status::ALL.into_iter().find(|status| status.name() == name) {
-                    self.settle(id, by, status);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// [`settle_from`](Self::settle_from) for a sink in an object store. A session that is not closed may still
-    /// continue in another server: only its list counts. Blocks on the store.
-    pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
-        let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
-        for claim in lock(&self.state).book.iter() {
-            if let ClaimState::Redeemed { by } = claim.state {
-                redeemed.entry(by).or_default().insert(format!("{:016x}", claim.id), claim.id);
-            }
-        }
-        for (by, claims) in redeemed.into_iter().filter(|(by, _)| *by != HERE) {
-            let (mut found, session) = (HashMap::new(), by.to_string());
-            let read = ObjectSink::lines(sink, &session, |line| {
-                let Ok(line) = Line::parse(line) else { return };
-                if let Some(id) = line.metadata.get(CLAIM).and_then(|claim| claims.get(claim)) {
-                    found.insert(*id, line.status.into_owned());
-                }
-            });
-            let over = block_on(read)?.map_err(|error| failed("cannot read the lists of", sink, &error))?;
-            for id in claims.into_values() {
-                let name = found.get(&id).map(String::as_str);
-                match Status::ALL.into_iter().find(|status| Some(status.name()) == name) {
-                    Some(status) => self.settle(id, by, status),
-                    None if over => self.settle(id, by, Status::Failed),
-                    None => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn of(home: Home, limits: ClaimLimits) -> Self {
         Self {
-            state: Mutex::new(State::new(limits)),
+            state: Arc::new(Mutex::new(State::new(limits))),
             home,
             limits,
             counters: ClaimCounters::default(),
             store: OnceLock::new(),
             opening: Mutex::default(),
+            unread: AtomicBool::new(false),
             issued: Notify::new(),
             noted: AtomicBool::new(false),
         }
@@ -204,28 +152,36 @@ impl Claims {
             return Ok(());
         }
         let mut state = State::new(self.limits);
-        let opened = match &self.home {
+        let store = match &self.home {
             Home::Folder(folder) => {
-                let opened = Store::open(folder, |record, details| state.restore(record, details))?;
+                let folder = Folder::open(folder, &mut state)?;
                 state.note_left();
-                opened
+                self.counters.damaged.store(folder.damaged(), Ordering::Relaxed);
+                self.know(state);
+                folder.start(&self.state)?
             }
             Home::Objects(sharing) => {
                 let read = block_on(read_shared(sharing, &mut state))?;
                 read.map_err(|error| failed("cannot read the claim checks of", sharing.place(), &error))?;
-                Opened::Objects(Box::new({
-                    let mut log = sharing.log();
-                    move |records| log.append(records)
-                }))
+                self.know(state);
+                Store::objects(sharing.log())?
             }
         };
-        state.number_all();
-        *lock(&self.state) = state;
-        let this = Arc::downgrade(self);
-        let store = opened.start(move |most| lock(&this.upgrade()?.state).snapshot(most))?;
+        self.unread.store(false, Ordering::Relaxed);
         // It was empty, and only this call sets it.
         let _ = self.store.set(store);
         Ok(())
+    }
+
+    /// Take what was read.
+    fn know(&self, mut state: State) {
+        state.number_all();
+        *lock(&self.state) = state;
+    }
+
+    /// Read claim checks that could not be read before: nothing may be said of them until then.
+    async fn known(self: &Arc<Self>) -> Result<()> {
+        if self.unread.load(Ordering::Relaxed) { self.ready().await } else { Ok(()) }
     }
 
     async fn ready(self: &Arc<Self>) -> Result<()> {
@@ -257,6 +213,7 @@ impl Claims {
 
     /// Transfer a deferred entity to a session, once; `Stored` fires when that is durable.
     async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, Stored)> {
+        self.known().await?;
         if let Home::Objects(sharing) = &self.home {
             self.read_others(id).await?;
             lock(&self.state).book.check_redeem(now(), id, session)?;
@@ -273,6 +230,7 @@ impl Claims {
             return Ok((claim, None));
         }
         let mut state = lock(&self.state);
+        state.check(id)?;
         let claim = state.book.redeem(now(), id, session, by)?;
         let stored = self.save(&mut state);
         Ok((claim, stored))
@@ -290,7 +248,10 @@ impl Claims {
     }
 
     /// Return the first claim checks whose expiry and ID follow this.
-    pub(crate) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+    pub(crate) fn page(self: &Arc<Self>, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>> {
+        if self.unread.load(Ordering::Relaxed) {
+            self.open_now()?;
+        }
         let mut state = lock(&self.state);
         state.sweep();
         state.page(after, max)
@@ -350,9 +311,11 @@ impl Claims {
 
     /// Return the state of a claim check.
     pub(crate) async fn query(self: &Arc<Self>, id: u64) -> Result<ClaimResponse> {
+        self.known().await?;
         self.read_others(id).await?;
         let (response, stored) = {
             let mut state = lock(&self.state);
+            state.check(id)?;
             // The state that it reports may not be on the disk yet.
             let mut response = state.book.query(now(), id);
             if self.noted.load(Ordering::Relaxed) {
@@ -377,8 +340,9 @@ impl Claims {
     /// Record the outcome of an entity in the session that had redeemed it.
     pub(crate) fn settle(&self, id: u64, by: SessionId, status: Status) {
         let mut state = lock(&self.state);
-        if let Err(error) = state.book.settle(id, by, status) {
-            tracing::warn!(claim = format!("{id:016x}"), %error, "a claim check could not be settled");
+        match state.book.settle(id, by, status) {
+            Ok(()) => state.doubts.clear(id),
+            Err(error) => tracing::warn!(claim = format!("{id:016x}"), %error, "a claim check could not be settled"),
         }
         drop(self.save(&mut state));
     }
@@ -389,7 +353,9 @@ impl Claims {
         if !status.is_terminal() || status == Status::Deferred {
             return Err(Error::misuse(format!("{status} settles no claim check")));
         }
+        self.known().await?;
         self.read_others(id).await?;
+        lock(&self.state).check(id)?;
         let session = lock(&self.state).book.get(id).map(|claim| claim.session);
         let session = session.ok_or(core::Error::from(core::Violation::UnknownClaim { id }))?;
         // A claim check that is already redeemed is settled by the session that redeemed it, which may be this one.
@@ -408,22 +374,22 @@ impl Claims {
 
     /// Pass the changes to the store, in order.
     fn save(&self, state: &mut State) -> Stored {
-        let mut records = Vec::new();
+        let mut entries = Vec::new();
         while let Some(record) = state.book.poll_record() {
             let details = match &record {
-                ClaimRecord::Issued(claim) => state.details.get(&claim.id).cloned(),
+                ClaimRecord::Issued(claim) => state.details.get(&claim.id),
                 ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
             };
-            records.push((record, details));
+            entries.push(Entry::change(&record, details));
         }
-        let store = self.store.get().filter(|_| !records.is_empty())?;
-        Some(store.save(&records))
+        let store = self.store.get().filter(|_| !entries.is_empty())?;
+        Some(store.save(entries))
     }
 
     /// Fire when everything that was passed to the store before is on disk.
     fn barrier(&self, state: &mut State) -> Stored {
         drop(self.save(state));
-        self.store.get().map(|store| store.save(&[]))
+        self.store.get().map(|store| store.save(Vec::new()))
     }
 }
 
@@ -464,6 +430,8 @@ impl ClaimChecks for Claims {
     fn redeemed_by(&self, session: SessionId) -> HashSet<u64> {
         let state = lock(&self.state);
         let redeemed = state.book.iter().filter(|claim| claim.state == ClaimState::Redeemed { by: session });
+        // One that is in doubt may have been settled.
+        let redeemed = redeemed.filter(|claim| state.is_sure(claim.id));
         redeemed.map(|claim| claim.id).collect()
     }
 
@@ -475,14 +443,14 @@ impl ClaimChecks for Claims {
         u64::try_from(lock(&self.state).book.len()).unwrap_or(u64::MAX)
     }
 
-    fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
-        Self::page(self, after, max)
+    fn page(self: Arc<Self>, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>> {
+        Self::page(&self, after, max)
     }
 
     fn open_rows(&self) -> Vec<ClaimRow> {
         let state = lock(&self.state);
         let known = state.order.values().filter_map(|id| state.book.get(*id));
-        known.filter(|claim| claim.is_open(now())).map(|claim| state.row(claim)).collect()
+        known.filter(|claim| claim.is_open(now()) && state.is_sure(claim.id)).map(|claim| state.row(claim)).collect()
     }
 
     fn fresh(self: Arc<Self>, after: u64) -> BoxFuture<'static, (Vec<ClaimRow>, u64)> {

@@ -1,7 +1,7 @@
 //! Claim checks in an object store, which several servers of one sink share.
 //!
 //! ```text
-//!  PREFIX/.claims/log/WRITER-NUMBER    records as `claims.log` has them, its first line included: those of a batch, or of
+//!  PREFIX/.claims/log/WRITER-NUMBER    records as earlier.rs has them, its first line included: those of a batch, or of
 //!                                      many batches of the same server, put together
 //!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
 //! ```
@@ -26,7 +26,8 @@ use penstock_pipestream::claims::ClaimRecord;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::claims::store::{Change, MAGIC, read_all};
+use crate::claims::earlier::{MAGIC, read_all};
+use crate::claims::record::Change;
 use crate::format::CLAIMS as FOLDER;
 
 const LOG: &str = "log";
@@ -204,7 +205,7 @@ async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Ve
             };
             let damaged =
                 |error: io::Error| generic(io::Error::new(error.kind(), format!("{FOLDER}/{LOG}/{name}: {error}")));
-            read_all(&bytes, &mut |record, details| changes.push((record, details))).map_err(damaged)?;
+            read_all(&bytes, &mut |change| changes.push(change)).map_err(damaged)?;
             read.insert(name);
         }
         if whole {

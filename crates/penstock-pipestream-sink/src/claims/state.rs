@@ -1,6 +1,7 @@
 //! The book, the descriptions of its claim checks' entities, and the order in which they were issued.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimLimits, ClaimRecord, ClaimState};
 use penstock_pipestream::{self as core, ClaimResponse, SessionId, Status};
@@ -9,6 +10,8 @@ use penstock_pipestream_net::{ClaimCheck, ClaimRow, now};
 use penstock_wire::FastMap;
 
 use crate::Result;
+use crate::claims::doubts::{Doubts, Loss};
+use crate::claims::record::{Entry, Item};
 
 /// The settler of claim checks that no session has redeemed.
 pub(super) const HERE: SessionId = SessionId::new([0; 16]);
@@ -22,6 +25,7 @@ const SWEPT: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    limits: ClaimLimits,
     pub(super) book: ClaimBook,
     pub(super) details: FastMap<u64, Details>,
     pub(super) details_bytes: usize,
@@ -30,11 +34,74 @@ pub(super) struct State {
     pub(super) last: u64,
     /// Claim checks that sessions of an earlier process had redeemed, and that are not settled.
     pub(super) left: Vec<(u64, SessionId)>,
+    /// What damage of the log has left in doubt.
+    pub(super) doubts: Doubts,
 }
 
 impl State {
     pub(super) fn new(limits: ClaimLimits) -> Self {
-        Self { book: ClaimBook::new(limits), ..Self::default() }
+        Self { limits, book: ClaimBook::new(limits), ..Self::default() }
+    }
+
+    /// Take a record of the log of a folder, in the order in which they were written.
+    pub(super) fn replay(&mut self, item: Item) {
+        match item {
+            Item::Change((record, details)) => {
+                let id = match &record {
+                    // It says all that is known of the claim check, whatever was said of it before.
+                    ClaimRecord::Issued(claim) => {
+                        self.forget(claim.id);
+                        self.book.restore(now(), ClaimRecord::Voided { id: claim.id });
+                        Some(claim.id)
+                    }
+                    ClaimRecord::Voided { id } => Some(*id),
+                    // It was open until then.
+                    ClaimRecord::Redeemed { id, .. } => Some(*id).filter(|id| self.is_open(*id)),
+                    ClaimRecord::Settled { id, .. } => Some(*id).filter(|id| self.book.get(*id).is_some()),
+                };
+                id.into_iter().for_each(|id| self.doubts.clear(id));
+                self.restore(record, details);
+            }
+            Item::Doubted(change, loss) => {
+                let id = if let ClaimRecord::Issued(claim) = &change.0 { Some(claim.id) } else { None };
+                self.replay(Item::Change(change));
+                if id.is_some() {
+                    self.doubts.add(id, loss);
+                }
+            }
+            Item::Lost(id, loss) => self.doubts.add(id, loss),
+        }
+    }
+
+    fn is_open(&self, id: u64) -> bool {
+        self.book.get(id).is_some_and(|claim| claim.state == ClaimState::Open)
+    }
+
+    /// A place of the log is lost: a record of this claim check, or records of which nothing says whose they were.
+    pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
+        // Whatever the limits of the server were that has written it.
+        let (limits, most) = (self.limits, ClaimLimits::default());
+        let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
+        let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
+        let loss = Loss { until: now().unix_micros.saturating_add(micros), place: place.into() };
+        // One that is settled does not change any more.
+        let changes = |claim: &&Claim| !matches!(claim.state, ClaimState::Settled { .. });
+        let known = self.book.iter().filter(|claim| id.is_none_or(|id| id == claim.id));
+        let doubted: Vec<u64> = known.filter(changes).map(|claim| claim.id).collect();
+        doubted.into_iter().for_each(|id| self.doubts.add(Some(id), loss.clone()));
+        if id.is_none_or(|id| self.book.get(id).is_none()) {
+            self.doubts.add(id, loss);
+        }
+    }
+
+    /// Refuse to say anything of a claim check that is in doubt.
+    pub(super) fn check(&self, id: u64) -> Result<()> {
+        self.doubts.check(now().unix_micros, id, self.book.get(id).is_some())
+    }
+
+    /// Return whether nothing of a claim check is in doubt.
+    pub(super) fn is_sure(&self, id: u64) -> bool {
+        self.doubts.get(id).is_none()
     }
 
     pub(super) fn restore(&mut self, record: ClaimRecord, details: Option<Details>) {
@@ -79,7 +146,13 @@ impl State {
         Err(core::Error::from(core::LimitError::ClaimDetails { bytes: MAX_DETAILS }).into())
     }
 
-    pub(super) fn page(&self, after: (u64, u64), max: usize) -> Vec<ClaimRow> {
+    /// Return the first claim checks whose expiry and ID follow this.
+    ///
+    /// # Errors
+    ///
+    /// Where some are in doubt.
+    pub(super) fn page(&self, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>> {
+        self.doubts.check_all(now().unix_micros)?;
         let place = |claim: &Claim| (claim.expiry_micros, claim.id);
         let mut found: Vec<_> = self.book.iter().map(place).filter(|place| *place > after).collect();
         if found.len() > max {
@@ -87,12 +160,13 @@ impl State {
             found.truncate(max);
         }
         found.sort_unstable();
-        found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect()
+        Ok(found.into_iter().filter_map(|(_, id)| self.book.get(id)).map(|claim| self.row(claim)).collect())
     }
 
     pub(super) fn note_left(&mut self) {
         let redeemed = self.book.iter().filter_map(|claim| match claim.state {
-            ClaimState::Redeemed { by } if by != HERE => Some((claim.id, by)),
+            // One that is in doubt may have been settled.
+            ClaimState::Redeemed { by } if by != HERE && self.is_sure(claim.id) => Some((claim.id, by)),
             ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. } => None,
         });
         self.left = redeemed.collect();
@@ -118,6 +192,7 @@ impl State {
 
     pub(super) fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
         let known = self.order.range(after.saturating_add(1)..).filter_map(|(_, id)| self.book.get(*id));
+        let known = known.filter(|claim| self.is_sure(claim.id));
         let rows = known.filter(|claim| claim.is_open(now())).take(FRESH).map(|claim| self.row(claim));
         let rows: Vec<_> = rows.collect();
         let last = match (rows.len() == FRESH, rows.last()) {
@@ -134,6 +209,7 @@ impl State {
     /// Forget claim checks that expired long ago.
     pub(super) fn sweep(&mut self) {
         self.book.handle_timeout(now());
+        self.doubts.sweep(now().unix_micros);
         if self.details.len() > 2 * self.book.len() + SWEPT {
             let book = &self.book;
             self.details.retain(|id, _| book.get(*id).is_some());
@@ -142,20 +218,23 @@ impl State {
         }
     }
 
-    /// Return all claim checks, if there are no more than `most`.
-    pub(super) fn snapshot(&mut self, most: usize) -> Option<Vec<(ClaimRecord, Option<Details>)>> {
+    /// Return records that say all that is known, for a log that begins anew.
+    pub(super) fn entries(&mut self) -> Vec<Entry> {
         self.sweep();
-        if self.book.len() > most {
-            return None;
-        }
-        let details = |record: &ClaimRecord| match record {
-            ClaimRecord::Issued(claim) => self.details.get(&claim.id).cloned(),
-            ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => None,
-        };
-        let with_details = |record| {
-            let details = details(&record);
-            (record, details)
-        };
-        Some(self.book.snapshot().map(with_details).collect())
+        let issued = self.book.snapshot().map(|record| match &record {
+            ClaimRecord::Issued(claim) => {
+                let details = self.details.get(&claim.id);
+                match self.doubts.get(claim.id) {
+                    Some(loss) => Entry::doubted(claim.id, &record, details, loss),
+                    None => Entry::change(&record, details),
+                }
+            }
+            ClaimRecord::Redeemed { .. } | ClaimRecord::Settled { .. } | ClaimRecord::Voided { .. } => {
+                Entry::change(&record, None)
+            }
+        });
+        let is_unknown = |(id, _): &(Option<u64>, &Loss)| id.is_none_or(|id| self.book.get(id).is_none());
+        let lost = self.doubts.all().filter(is_unknown).map(|(id, loss)| Entry::lost(id, loss));
+        issued.chain(lost).collect()
     }
 }

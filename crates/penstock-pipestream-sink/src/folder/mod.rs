@@ -40,13 +40,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::{fmt, fs, io, thread};
+use std::{fmt, io, thread};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
+use penstock_log::{SystemDisk, make_folder};
 use penstock_pipestream::{EntityHeader, EntityKey};
 use penstock_pipestream_net::port::{
     Attempt, EntityBatch, EntitySink, NewSession, OpenSession, RecoveredSession, SessionRecovery, SinkEvent,
@@ -93,7 +94,8 @@ impl FolderSink {
     }
 
     fn with_faults(dir: &Path, events: Option<EventLog>, references: References, faults: Faults) -> Result<Arc<Self>> {
-        fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the sink's folder", dir, error))?;
+        // With those above it: what is COMPLETE must not go with a folder whose name was not durable.
+        make_folder(&SystemDisk, dir).map_err(|error| Error::file("cannot make the sink's folder", dir, error))?;
         recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, error))?;
         Records::new(dir, faults.clone())
             .redo()

@@ -2,17 +2,16 @@
 //! ago. It has a line for each claim check that was settled COMPLETE without a session; a line may appear twice.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
-use penstock_log::{Disk as _, SystemDisk};
+use penstock_log::{Disk, SystemDisk};
 use penstock_pipestream::Status;
 use penstock_pipestream_net::ClaimRow;
 use serde::{Deserialize, Serialize};
 
-use crate::folder::disk::{Faults, Step};
 use crate::folder::shared::Shared;
+use crate::format::line_file::LineFile;
 use crate::sync::lock;
 
 /// The file's name.
@@ -58,21 +57,16 @@ pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
         let folder = shared.dir.join(session);
         // Nothing is needed for a session that was removed.
         if folder.is_dir() {
-            note(&folder, lines, &shared.faults)?;
+            note(&SystemDisk, &folder.join(SETTLED), &lines)?;
         }
     }
     Ok(())
 }
 
-fn note(folder: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
-    let path = &folder.join(SETTLED);
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let there = bytes.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+fn note(disk: &dyn Disk, path: &Path, lines: &[Line]) -> io::Result<()> {
+    let file = LineFile::open(disk, path)?;
+    let bytes = file.read(0)?;
+    let there = bytes.split(|byte| *byte == b'\n');
     let there: HashSet<String> =
         there.filter_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.claim).collect();
     let mut text = Vec::new();
@@ -80,59 +74,79 @@ fn note(folder: &Path, lines: Vec<Line>, faults: &Faults) -> io::Result<()> {
         serde_json::to_writer(&mut text, line)?;
         text.push(b'\n');
     }
-    if text.is_empty() {
-        return Ok(());
-    }
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    // Half a line of a process that was killed while it wrote.
-    file.set_len(whole as u64)?;
-    let written = file
-        .write_all(&text)
-        .and_then(|()| faults.check(Step::Sync, path))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| SystemDisk.sync_folder(folder));
-    if written.is_err() {
-        // A line that may not be durable must not look as if it existed when it is written again.
-        file.set_len(whole as u64)?;
-    }
-    written
+    if text.is_empty() { Ok(()) } else { file.append(bytes.len() as u64, &text) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use penstock_log::make_folder;
+    use penstock_testkit::disk::{Fault, MemoryDisk};
 
     use super::*;
 
+    fn path() -> &'static Path {
+        Path::new("sink/session/settled.jsonl")
+    }
+
+    fn line(entity: u32) -> Line {
+        let file = Some(format!("session/0/{entity}{}", "0".repeat(300)));
+        Line { claim: format!("{entity:016x}"), scope: 0, entity, status: Status::Complete.name().to_owned(), file }
+    }
+
+    /// Return the claim checks that a list has, each time that it has them.
+    fn claims(disk: &MemoryDisk) -> Vec<String> {
+        let text = disk.read(path()).unwrap();
+        let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+        lines.map(|line| line.claim).collect()
+    }
+
+    /// Note one claim check after another, and all of them each time, as a server does that starts.
+    fn run(disk: &MemoryDisk) -> Vec<String> {
+        let mut noted = Vec::new();
+        for entity in 1..6 {
+            let lines: Vec<Line> = (1..=entity).map(line).collect();
+            let made = make_folder(disk, Path::new("sink/session"));
+            if made.and_then(|()| note(disk, path(), &lines)).is_ok() {
+                noted = lines.into_iter().map(|line| line.claim).collect();
+            }
+        }
+        noted
+    }
+
     #[test]
-    fn a_line_that_could_not_be_made_durable_is_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(SETTLED);
-        let broken = Arc::new(AtomicBool::new(false));
-        let now = Arc::clone(&broken);
-        let faults =
-            Faults::new(
-                move |_, _| {
-                    if now.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-                },
-            );
-        let line = |entity: u32| Line {
-            claim: format!("{entity:016x}"),
-            scope: 0,
-            entity,
-            status: Status::Complete.name().to_owned(),
-            file: None,
-        };
-        note(dir.path(), vec![line(1)], &faults).unwrap();
-        let before = fs::read(&path).unwrap();
-        broken.store(true, Ordering::SeqCst);
-        assert!(note(dir.path(), vec![line(1), line(2)], &faults).is_err());
-        assert_eq!(fs::read(&path).unwrap(), before);
-        broken.store(false, Ordering::SeqCst);
-        for _ in 0..2 {
-            note(dir.path(), vec![line(1), line(2)], &faults).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+    fn a_line_that_could_not_be_made_durable_is_written_again_and_is_there_once() {
+        let whole = MemoryDisk::default();
+        let all = run(&whole);
+        assert_eq!((all.len(), claims(&whole)), (5, all.clone()));
+        for fault in [Fault::Io, Fault::Full, Fault::Short] {
+            for call in 0..whole.calls() {
+                let disk = MemoryDisk::default();
+                disk.fail(call, fault, 1);
+                run(&disk);
+                note(&disk, path(), &(1..6).map(line).collect::<Vec<_>>()).unwrap();
+                assert_eq!(claims(&disk.crash(call)), all, "{fault:?} at call {call}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_noted_is_there_wherever_the_power_goes() {
+        let whole = MemoryDisk::default();
+        let all = run(&whole);
+        for call in 0..=whole.calls() {
+            let disk = MemoryDisk::default();
+            disk.fail(call, Fault::Power, 1);
+            let noted = run(&disk);
+            for seed in 0..6 {
+                let image = disk.crash(seed);
+                assert!(noted.is_empty() || claims(&image).starts_with(&noted), "call {call}, image {seed}");
+                run(&image);
+                let again = claims(&image.crash(seed));
+                assert!(
+                    all.iter().all(|claim| again.iter().filter(|it| *it == claim).count() == 1),
+                    "call {call}: {again:?}"
+                );
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod encode;
 pub(crate) mod line;
+pub(crate) mod line_file;
 pub(crate) mod names;
 
 /// The list of a session's entities.

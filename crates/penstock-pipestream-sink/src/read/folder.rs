@@ -2,14 +2,16 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use penstock_io::DriverError as _;
+use penstock_log::SystemDisk;
 
 use crate::folder::FolderSink;
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
-use crate::read::journal::FileLog;
+use crate::read::file_log::FileLog;
 use crate::read::store::{JournalLog, ListState, Store, Wanted};
 use crate::{Error, Result};
 
@@ -122,7 +124,7 @@ impl Store for FolderStore {
     }
 
     fn journal(&self) -> Result<Box<dyn JournalLog>> {
-        Ok(Box::new(FileLog::new(&self.dir)))
+        Ok(Box::new(FileLog::new(Arc::new(SystemDisk), &self.dir)))
     }
 
     fn remove(&self, session: &str) -> Result<()> {

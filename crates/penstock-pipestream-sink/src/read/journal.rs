@@ -1,7 +1,4 @@
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +6,7 @@ use penstock_io::{DriverError as _, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::read::file_log::FILE;
 use crate::read::lines::closed;
 use crate::read::plan::look_through;
 use crate::read::session::{ClosedSession, ListedSession};
@@ -17,8 +15,6 @@ use crate::read::transactions::divide;
 use crate::sync::lock;
 use crate::{Error, Result};
 
-/// The journal's file, at the top of a sink's folder.
-pub(super) const FILE: &str = "closed.jsonl";
 /// Maximum number of sessions that are made durable together.
 const APPEND: usize = 1_024;
 
@@ -245,92 +241,4 @@ fn new_id() -> String {
     let place = std::ptr::from_ref(&now).addr();
     let hash: [u8; 32] = Sha256::digest(format!("{now} {} {place}", std::process::id())).into();
     hex::encode(hash.get(..16).unwrap_or_default())
-}
-
-/// The journal in a folder: a file that is locked during reading and appending.
-#[derive(Debug)]
-pub(super) struct FileLog {
-    path: PathBuf,
-    file: Option<File>,
-    locked: bool,
-    read_to: u64,
-}
-
-impl FileLog {
-    pub(super) fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE), file: None, locked: false, read_to: 0 }
-    }
-
-    fn lock(&mut self) -> io::Result<&mut File> {
-        let file = match self.file.take() {
-            Some(file) => file,
-            None => {
-                let file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
-                if let Some(dir) = self.path.parent() {
-                    File::open(dir)?.sync_all()?;
-                }
-                file
-            }
-        };
-        if !self.locked {
-            file.lock()?;
-            self.locked = true;
-        }
-        Ok(self.file.insert(file))
-    }
-
-    fn read(&mut self) -> io::Result<Vec<u8>> {
-        let from = self.read_to;
-        let file = self.lock()?;
-        file.seek(SeekFrom::Start(from))?;
-        let mut new = Vec::new();
-        file.read_to_end(&mut new)?;
-        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        if whole < new.len() {
-            // The process that began this line has crashed, because it held the lock. The line was not reported.
-            new.truncate(whole);
-            file.set_len(from + whole as u64)?;
-        }
-        if !new.is_empty() {
-            // The process that wrote it may have crashed before it was durable.
-            file.sync_data()?;
-        }
-        self.read_to = from + whole as u64;
-        Ok(new)
-    }
-
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let before = self.read_to;
-        let file = self.lock()?;
-        if let Err(error) = file.write_all(lines).and_then(|()| file.sync_data()) {
-            file.set_len(before)?;
-            return Err(error);
-        }
-        self.read_to = before + lines.len() as u64;
-        Ok(())
-    }
-
-    fn failed(&self, error: io::Error) -> Error {
-        Error::file("cannot keep the order of the sink's sessions in", &self.path, error)
-    }
-}
-
-impl JournalLog for FileLog {
-    fn read_new(&mut self) -> Result<Vec<u8>> {
-        self.read().map_err(|error| self.failed(error))
-    }
-
-    fn append(&mut self, lines: &[u8]) -> Result<bool> {
-        self.write(lines).map_err(|error| self.failed(error))?;
-        Ok(true)
-    }
-
-    fn release(&mut self) {
-        if let (true, Some(file)) = (self.locked, &self.file)
-            && let Err(error) = file.unlock()
-        {
-            tracing::warn!(path = %self.path.display(), %error, "the journal stays locked");
-        }
-        self.locked = false;
-    }
 }

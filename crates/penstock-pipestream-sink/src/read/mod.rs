@@ -15,6 +15,7 @@
 
 mod batch;
 mod client;
+mod file_log;
 mod folder;
 mod journal;
 mod lines;

@@ -166,7 +166,7 @@ impl Service {
         let service = Arc::clone(self);
         blocking(move || match request {
             Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
-            Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max))),
+            Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max)?)),
             Request::Plan { session, start, bytes, rows, pieces } => {
                 let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
                 let session = service.known(&session)?;
@@ -179,9 +179,9 @@ impl Service {
         .await
     }
 
-    fn claims(&self, after: (u64, u64), max: usize) -> ClaimsAnswer {
+    fn claims(&self, after: (u64, u64), max: usize) -> Result<ClaimsAnswer> {
         let max = max.clamp(1, MAX_ITEMS);
-        let mut rows = self.claims.page(after, max.saturating_add(1));
+        let mut rows = Arc::clone(&self.claims).page(after, max.saturating_add(1))?;
         let mut room = MAX_CLAIMS;
         let fitting = rows.iter().take(max).take_while(|row| {
             let fits = room > 0;
@@ -191,7 +191,7 @@ impl Service {
         let count = fitting.count();
         let more = count < rows.len();
         rows.truncate(count);
-        ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more }
+        Ok(ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more })
     }
 
     /// Return a session that may be read: nothing else in the sink is disclosed.

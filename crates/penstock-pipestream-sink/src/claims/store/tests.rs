@@ -1,4 +1,5 @@
-use std::time::{Duration, Instant};
+use std::fs;
+use std::path::PathBuf;
 
 use penstock_io::runtime::wait;
 use penstock_pipestream::claims::ClaimTerms;
@@ -6,7 +7,7 @@ use penstock_pipestream::{ErrorCode, SessionId, Status};
 use penstock_pipestream_net::port;
 
 use super::*;
-use crate::claims::{Claims, Details, FOLDER, lock, now};
+use crate::claims::{Claims, Details, FOLDER, now, read_claims};
 
 fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
@@ -20,6 +21,11 @@ fn issue(claims: &std::sync::Arc<Claims>, entity: u32) -> u64 {
     let terms = ClaimTerms { session: session(1), scope: 2, entity, life: None, validation: None };
     let details = Details { reason: format!("part {entity}"), ..Details::default() };
     block(claims.issue(&terms, details)).unwrap().id
+}
+
+/// Return the only segment of a folder.
+fn segment(folder: &Path) -> PathBuf {
+    folder.join(format!("{:020}.claims", 1))
 }
 
 fn code<T: std::fmt::Debug>(outcome: Result<T>) -> Option<ErrorCode> {
@@ -57,7 +63,7 @@ fn what_was_answered_is_known_after_a_restart() {
         [Some(Status::Deferred), Some(Status::Processing), Some(Status::Complete), None]
     );
     assert_eq!(code(block(claims.redeem(redeemed, session(1), session(8)))), Some(ErrorCode::ClaimNotFound));
-    let reasons: Vec<_> = claims.page((0, 0), usize::MAX).into_iter().map(|row| row.details.reason).collect();
+    let reasons: Vec<_> = claims.page((0, 0), usize::MAX).unwrap().into_iter().map(|row| row.details.reason).collect();
     assert_eq!(reasons, ["part 1", "part 2", "part 3"]);
     block(claims.settle_here(open, Status::Failed)).unwrap();
     block(claims.settle_here(open, Status::Failed)).unwrap();
@@ -69,49 +75,131 @@ fn a_record_that_was_cut_off_anywhere_is_gone_and_all_before_it_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let claims = Claims::open(folder.path()).unwrap();
     let first = issue(&claims, 1);
-    let path = folder.path().join(NAME);
-    let before = fs::metadata(&path).unwrap().len();
-    issue(&claims, 2);
+    let path = segment(folder.path());
+    let before = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+    let second = issue(&claims, 2);
     drop(claims);
     let whole = fs::read(&path).unwrap();
-    for length in usize::try_from(before).unwrap()..whole.len() {
+    // A seal of 32 bytes is behind each record.
+    let end = whole.len() - 32;
+    for length in before..whole.len() {
         let elsewhere = tempfile::tempdir().unwrap();
-        fs::write(elsewhere.path().join(NAME), &whole[..length]).unwrap();
+        fs::write(segment(elsewhere.path()), &whole[..length]).unwrap();
         let claims = Claims::open(elsewhere.path()).unwrap();
-        assert_eq!(
-            claims.page((0, 0), usize::MAX).iter().map(|row| row.check.id).collect::<Vec<_>>(),
-            [first],
-            "{length}"
-        );
+        let mut expected = if length < end { vec![first] } else { vec![first, second] };
+        let mut found: Vec<_> = claims.page((0, 0), usize::MAX).unwrap().iter().map(|row| row.check.id).collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{length}");
         issue(&claims, 3);
-        assert_eq!(port::ClaimChecks::count(&*reopened(claims, elsewhere.path())), 2, "{length}");
+        let count = port::ClaimChecks::count(&*reopened(claims, elsewhere.path()));
+        assert_eq!(count, expected.len() as u64 + 1, "{length}");
+    }
+}
+
+/// Damage the body of the record that has this text, in a copy of a folder.
+fn damaged(folder: &Path, text: &str) -> tempfile::TempDir {
+    let mut bytes = fs::read(segment(folder)).unwrap();
+    let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+    bytes[at] ^= 1;
+    let sink = tempfile::tempdir().unwrap();
+    fs::create_dir(sink.path().join(FOLDER)).unwrap();
+    fs::write(segment(&sink.path().join(FOLDER)), bytes).unwrap();
+    sink
+}
+
+#[test]
+fn a_claim_check_whose_record_is_damaged_is_neither_unknown_nor_open_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let claims = Claims::open(folder.path()).unwrap();
+    let (lost, other) = (issue(&claims, 1), issue(&claims, 2));
+    let error = Claims::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("another server keeps its claim checks there"), "{error}");
+    drop(claims);
+    let sink = damaged(folder.path(), "part 1");
+    // Of a reader that comes before the server.
+    let error = read_claims(sink.path()).unwrap_err().to_string();
+    assert!(error.contains("not all claim checks are known: segment 1 is damaged from byte 48 to byte "), "{error}");
+    for start in 0..2 {
+        let claims = Claims::beside(sink.path());
+        let errors = [
+            block(claims.query(lost)).map(drop),
+            block(claims.redeem(lost, session(1), session(9))).map(drop),
+            block(claims.settle_here(lost, Status::Failed)),
+        ];
+        for error in errors.map(|outcome| outcome.unwrap_err()) {
+            assert_eq!(error.code(), None, "{error}");
+            let named = format!("it is not known how the claim check {lost:016x} stands: segment 1 is damaged");
+            assert!(error.to_string().starts_with(&named), "{error}");
+        }
+        assert!(claims.page((0, 0), usize::MAX).is_err() && read_claims(sink.path()).is_err());
+        let counters = port::ClaimChecks::counters(&*claims);
+        assert_eq!(counters.damaged.load(std::sync::atomic::Ordering::Relaxed), u64::from(start == 0));
+        let open: Vec<_> = port::ClaimChecks::open_rows(&*claims).iter().map(|row| row.check.id).collect();
+        let (fresh, _) = block(claims.fresh(0));
+        if start == 0 {
+            assert_eq!((open, fresh[0].check.id, fresh.len()), (vec![other], other, 1));
+            assert!(block(claims.redeem(other, session(1), session(9))).unwrap().found.is_some());
+            issue(&claims, 3);
+        }
+        // No end has issued it.
+        assert_eq!(block(claims.query(lost ^ other ^ 1)).unwrap().found, None);
+    }
+    assert!(sink.path().join(FOLDER).join(format!("{:020}.claims.damaged", 1)).exists());
+}
+
+#[test]
+fn a_redemption_that_is_lost_is_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let claims = Claims::open(folder.path()).unwrap();
+    let (id, other) = (issue(&claims, 1), issue(&claims, 2));
+    block(claims.redeem(id, session(1), SessionId::new(*b"0123456789abcdef"))).unwrap();
+    drop(claims);
+    let sink = damaged(folder.path(), "0123456789abcdef");
+    for _ in 0..2 {
+        let claims = Claims::beside(sink.path());
+        let error = block(claims.redeem(id, session(1), session(8))).unwrap_err().to_string();
+        assert!(error.contains("segment 1 is damaged"), "{error}");
+        assert!(block(claims.query(id)).is_err());
+        assert_eq!(block(claims.query(other)).unwrap().found.unwrap().status, Status::Deferred);
+        claims.fail_left(&|_| false);
+        assert!(block(claims.query(id)).is_err());
     }
 }
 
 #[test]
-fn a_record_that_is_damaged_in_the_middle_is_an_error_that_says_where() {
+fn claim_checks_that_cannot_be_read_are_not_unknown_and_are_read_once_they_can_be() {
     let folder = tempfile::tempdir().unwrap();
     let claims = Claims::open(folder.path()).unwrap();
-    issue(&claims, 1);
-    issue(&claims, 2);
-    let path = folder.path().join(NAME);
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[MAGIC.len() + 8 + 6] ^= 1;
-    let elsewhere = tempfile::tempdir().unwrap();
-    fs::write(elsewhere.path().join(NAME), bytes).unwrap();
-    let error = Claims::open(elsewhere.path()).unwrap_err().to_string();
-    assert!(error.contains("the record at byte 18 is damaged"), "{error}");
-    let error = Claims::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("another server keeps its claim checks there"), "{error}");
+    let id = issue(&claims, 1);
+    drop(claims);
+    let sink = damaged(folder.path(), "part 1");
+    let path = sink.path().join(FOLDER).join(format!("{:020}.claims", 2));
+    fs::write(&path, b"#!/bin/sh\necho and so on, with more bytes than a header has").unwrap();
+    let claims = Claims::beside(sink.path());
+    for _ in 0..2 {
+        let error = block(claims.query(id)).unwrap_err().to_string();
+        assert!(error.contains("is no segment of a log of claim checks"), "{error}");
+        assert!(block(claims.redeem(id, session(1), session(9))).is_err() && block(claims.query(7)).is_err());
+        assert!(claims.page((0, 0), usize::MAX).is_err());
+    }
+    fs::remove_file(path).unwrap();
+    fs::copy(segment(folder.path()), segment(&sink.path().join(FOLDER))).unwrap();
+    assert_eq!(block(claims.query(id)).unwrap().found.unwrap().status, Status::Deferred);
 }
 
 #[test]
-fn a_file_about_what_is_forgotten_is_started_anew() {
+fn a_log_about_what_is_forgotten_is_written_anew() {
     let folder = tempfile::tempdir().unwrap();
     let claims = Claims::open(folder.path()).unwrap();
     let kept = issue(&claims, 7);
     let terms = |entity| ClaimTerms { session: session(1), scope: 2, entity, life: None, validation: None };
-    for round in 0..3 {
+    let bytes = || -> u64 {
+        let files = fs::read_dir(folder.path()).unwrap();
+        files.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    };
+    let (mut most, mut last, mut times) = (0, 0, 0);
+    for round in 0..12 {
         let ids: Vec<u64> = {
             let mut state = lock(&claims.state);
             let ids = (1..=2_000)
@@ -121,17 +209,17 @@ fn a_file_about_what_is_forgotten_is_started_anew() {
             ids
         };
         ids.into_iter().for_each(|id| claims.void(id));
-        // It answers when everything before it is written.
-        block(claims.query(kept)).unwrap();
+        // Each answers when everything before it is written, and the second one when the log was written anew.
+        (0..2).for_each(|_| drop(block(claims.query(kept)).unwrap()));
+        let now = bytes();
+        times += u32::from(now < last);
+        (most, last) = (most.max(now), now);
     }
-    block(claims.query(kept)).unwrap();
-    let since = Instant::now();
-    while fs::metadata(folder.path().join(NAME)).unwrap().len() > 200_000 {
-        assert!(since.elapsed() < Duration::from_secs(60), "it stays long");
-        issue(&claims, 8);
-    }
+    // 300 KB at least are written in each round.
+    assert!(times > 0 && most < 2_500_000, "{times} times, {most} bytes");
     let claims = reopened(claims, folder.path());
-    assert!(claims.page((0, 0), usize::MAX).iter().any(|row| row.check.id == kept && row.details.reason == "part 7"));
+    let rows = claims.page((0, 0), usize::MAX).unwrap();
+    assert!(rows.iter().any(|row| row.check.id == kept && row.details.reason == "part 7"));
 }
 
 /// Return the line of an entity for which a claim check was redeemed.

@@ -1,0 +1,59 @@
+//! Files of lines that several processes may append to, one at a time.
+
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_log::{Disk, DiskFile, read_range};
+
+/// A file of lines, which are durable once they were appended.
+#[derive(Debug)]
+pub(crate) struct LineFile(Arc<dyn DiskFile>);
+
+impl LineFile {
+    /// Open a file, which is made where there is none.
+    pub(crate) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Self> {
+        let file = match disk.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match disk.create(path) {
+                // Another process has made it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(path)?,
+                made => made?,
+            },
+            opened => opened?,
+        };
+        // The process that has made it may have died before its name was durable.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        disk.sync_folder(&folder.map_or_else(|| PathBuf::from("."), Path::to_owned))?;
+        Ok(Self(file))
+    }
+
+    /// Return the lines behind a place, durable. Half a line is cut off: the process that began it has died, and nobody has heard of it.
+    pub(crate) fn read(&self, from: u64) -> io::Result<Vec<u8>> {
+        let mut new = read_range(&*self.0, from..self.0.length()?.max(from))?;
+        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < new.len() {
+            new.truncate(whole);
+            self.cut(from + whole as u64)?;
+        }
+        if !new.is_empty() {
+            // The process that wrote them may have died before they were durable.
+            self.0.sync()?;
+        }
+        Ok(new)
+    }
+
+    /// Cut off what is behind a place.
+    pub(crate) fn cut(&self, end: u64) -> io::Result<()> {
+        self.0.truncate(end)
+    }
+
+    /// Append lines behind the last one, which ends at a place. Where it fails, none of them is there.
+    pub(crate) fn append(&self, end: u64, lines: &[u8]) -> io::Result<()> {
+        let written = self.0.append(&mut [IoSlice::new(lines)]).and_then(|()| self.0.sync());
+        if written.is_err() {
+            // What may not be durable must not look as if it were: no later sync tells. It is written again from memory, never synced again.
+            self.cut(end)?;
+        }
+        written
+    }
+}
