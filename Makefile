@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 # The scripts that installing puts beside python (penstock, mypy, stubtest) are found without activating the venv.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# Images of containers set it. Nothing is compiled when it is installed, so each process would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -type d -o -name '*.rs' -o -name Cargo.toml -o -name '*.pyi')
 
 .PHONY: help
@@ -134,7 +137,7 @@ $(VENV)/.extension: $(VENV)/.run.txt pyproject.toml $(RUST_SOURCES)
 	maturin develop
 	@touch $@
 
-# The last thing that is built: it takes one start of Spark to halve all others.
+# The last thing that is built: it takes one start of Spark to save more than half of all others.
 $(VENV)/spark-classes.jsa: $(VENV)/.run.txt scripts/spark_classes.py | $(VENV)/.extension
 	@scripts/check-tools java
 	python scripts/spark_classes.py

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from scripts.spark_classes import ARCHIVE
+from scripts.spark_classes import ARCHIVE, zips
 
 from penstock.errors import SparkError
 from penstock.spark import local_session
@@ -99,3 +100,20 @@ def test_the_jvm_of_the_tests_maps_the_archive_of_sparks_classes(spark):
         pytest.skip("NO ARCHIVE: `make test` writes it, with scripts/spark_classes.py")
     jvm = spark.sparkContext._gateway.proc.pid
     assert str(ARCHIVE) in Path(f"/proc/{jvm}/maps").read_text()
+
+
+def test_the_workers_of_the_tests_compile_no_pyspark(spark):
+    """Else each of their processes takes a second and a half for it, and nobody would see why."""
+    (archive,) = (path for path in zips() if path.name == "pyspark.zip")
+    if "pyspark/worker.pyc" not in zipfile.ZipFile(archive).namelist():
+        pytest.skip("NO BYTECODE: `make test` writes it, with scripts/spark_classes.py")
+
+    def file(batches):
+        import pyarrow as pa
+        import pyspark.worker
+
+        for _ in batches:
+            yield pa.record_batch({"file": [pyspark.worker.__file__]})
+
+    found = spark.range(1).repartition(1).mapInArrow(file, "file string").collect()
+    assert [row.file for row in found] == [f"{archive}/pyspark/worker.pyc"]

@@ -1,4 +1,7 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use penstock_log::{Disk as _, make_folder};
+use penstock_testkit::cores::divide;
 use penstock_testkit::disk::MemoryDisk;
 
 use crate::support::{FORMAT, HEAD, HEADER, Heard, Numbered, Said, folder, kept, label, open, path, run, written};
@@ -57,10 +60,10 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
     let (disk, all, segments) = written();
     let (_, whole) = open(&disk.copy()).unwrap();
     let last = *segments.last().unwrap();
-    let (mut lost, mut mended) = (0, 0);
+    let (lost, mended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for segment in [segments[0], last] {
         let bytes = bytes(&disk, segment);
-        for bit in 0..bytes.len() * 8 {
+        let check = |bit: usize| {
             let mut broken = bytes.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
             let (image, heard) = with(&disk, segment, broken.clone());
@@ -75,7 +78,7 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
             // Nothing says of the last seal that it was synced.
             if segment == last && at >= bytes.len() - HEAD {
                 assert_eq!(heard.holes, [], "bit {bit}");
-                continue;
+                return;
             }
             let [(of, bounds, label, loses)] = heard.holes.as_slice() else { panic!("bit {bit}: {:?}", heard.holes) };
             assert!(*of == segment && bounds.contains(&at), "bit {bit}: {bounds:?}");
@@ -86,9 +89,12 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
                 assert_eq!(again, heard, "it is told again");
                 log.append(&[Numbered::new(10_000)]).unwrap();
             }
-            if hit.is_some() { lost += 1 } else { mended += 1 }
-        }
+            let count = if hit.is_some() { &lost } else { &mended };
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        divide(bytes.len() * 8, |bits| bits.for_each(check));
     }
+    let (lost, mended) = (lost.into_inner(), mended.into_inner());
     assert!(lost > 10_000 && mended > 2_000, "{lost} lost, {mended} not");
 }
 

@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::thread;
 use std::time::Instant;
 
 use penstock_pipestream::Status;
@@ -36,7 +37,8 @@ impl Drop for Where {
 }
 
 /// Explore every path of a world.
-fn explore(world: World, seen: &Rc<RefCell<Seen>>) {
+fn explore(world: World) -> Seen {
+    let (began, seen) = (Instant::now(), Rc::new(RefCell::new(Seen::default())));
     let hasher = RandomState::new();
     let mut known = HashSet::new();
     let mut runs = vec![Run::new(world, Instant::now(), seen.clone())];
@@ -63,7 +65,10 @@ fn explore(world: World, seen: &Rc<RefCell<Seen>>) {
             runs.push(next);
         }
     }
-    seen.borrow_mut().states += known.len();
+    println!("{world:?}: {} states, {:?}", known.len(), began.elapsed());
+    let mut seen = seen.take();
+    seen.states = known.len();
+    seen
 }
 
 fn policy(on_failure: FailureAction, on_timeout: FailureAction, timeout_ms: u32) -> CompletionPolicy {
@@ -83,14 +88,13 @@ const fn one(policy: CompletionPolicy, yields: usize, left_out: usize, waits: us
     World { policy, children: 1, yields, left_out, waits, cuts: 0, kills: 0 }
 }
 
+/// Explore worlds, each beside the others.
 fn walk(worlds: impl IntoIterator<Item = World>) -> Seen {
-    let seen = Rc::new(RefCell::new(Seen::default()));
-    for world in worlds {
-        let (before, began) = (seen.borrow().states, Instant::now());
-        explore(world, &seen);
-        println!("{world:?}: {} states, {:?}", seen.borrow().states - before, began.elapsed());
-    }
-    let seen = seen.take();
+    let mut seen = Seen::default();
+    thread::scope(|scope| {
+        let each: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || explore(world))).collect();
+        each.into_iter().for_each(|world| seen.add(world.join().unwrap()));
+    });
     println!("{} states, {} ends, {} restored", seen.states, seen.ends, seen.restored);
     seen
 }

@@ -74,6 +74,19 @@ pub(crate) struct Seen {
     pub(crate) restored: usize,
 }
 
+impl Seen {
+    /// Add what was seen in another world.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.edges.extend(other.edges);
+        self.states += other.states;
+        self.ends += other.ends;
+        self.restored += other.restored;
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+    }
+}
+
 /// What a process leaves behind: its records.
 type Records = Vec<Bytes>;
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use penstock_testkit::cores::divide;
+
 use super::*;
 
 pub(super) const NAME: &str = "00000000000000000001.segment";
@@ -55,6 +57,52 @@ impl Image {
         Spool::open(options(self.folder.path())).unwrap()
     }
 
+    /// Change a bit, and check what it costs.
+    fn change(&self, at: usize, bit: usize) {
+        let all_rows: u64 = ROWS.iter().map(|rows| u64::from(*rows)).sum();
+        let record = self.ends.iter().filter(|end| **end <= at).count().checked_sub(1);
+        // The header costs nothing.
+        let lost = record.map_or(0..0, Self::rows_of);
+        let mut changed = self.whole.clone();
+        changed[at] ^= 1 << bit;
+        self.put(&changed);
+        let spool = self.open();
+        let store = spool.store().unwrap();
+        let (found, errors) = readable(&store);
+        for row in (0..all_rows).filter(|row| !lost.contains(&u32::try_from(*row).unwrap())) {
+            assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of byte {at}");
+        }
+        assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - lost.len());
+        let told = lost.clone().last().map(|last| format!("rows {} to {last} are lost", lost.start));
+        assert_eq!(errors.len(), usize::from(told.is_some()), "{errors:?}");
+        assert!(told.is_none_or(|told| errors[0].contains("segment 1") && errors[0].contains(&told)), "{errors:?}");
+        assert_eq!(self.copies("damaged").len(), 1);
+        assert_eq!(fs::read(&self.copies("damaged")[0]).unwrap(), changed);
+        assert!(self.copies("torn").is_empty());
+        assert_eq!(spool.counters().unwrap().damaged, 1);
+        if at % 97 == 0 && bit == 3 {
+            self.go_on(spool, &store, found.len(), lost.is_empty());
+        }
+    }
+
+    /// What is left out is said to be, and what comes goes on behind it.
+    fn go_on(&self, spool: Arc<Spool>, store: &Arc<dyn Store>, found: usize, whole: bool) {
+        let pieces = plan(&**store, Position::default(), None, ALL).unwrap().pieces;
+        let readers =
+            pieces.into_iter().map(|piece| Reader::new(Arc::clone(store), piece, Layout::raw()).skip_damaged());
+        let rows = |mut reader: Reader| {
+            std::iter::from_fn(move || reader.next_batch().unwrap()).map(|batch| batch.num_rows()).sum::<usize>()
+        };
+        assert_eq!(readers.map(rows).sum::<usize>(), found);
+        take(&spool, 2, 90..91).unwrap();
+        drop(spool);
+        let again = self.open();
+        assert_eq!(again.counters().unwrap().damaged, 0, "it was told once");
+        let (once_more, errors) = readable(&again.store().unwrap());
+        assert_eq!((once_more.len(), errors.len()), (found + 1, usize::from(!whole)));
+        assert_eq!(self.copies("damaged").len(), 1);
+    }
+
     /// The rows of a record, and the numbers in them.
     fn rows_of(record: usize) -> std::ops::Range<u32> {
         let first = ROWS[..record].iter().sum();
@@ -93,52 +141,14 @@ pub(super) fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<Strin
 
 #[test]
 fn a_bit_that_changed_in_an_open_segment_costs_its_record_and_nothing_else() {
-    let image = Image::new();
-    let all_rows: u64 = ROWS.iter().map(|rows| u64::from(*rows)).sum();
-    for at in 0..image.whole.len() {
-        let record = image.ends.iter().filter(|end| **end <= at).count().checked_sub(1);
-        // The header costs nothing.
-        let lost = record.map_or(0..0, Image::rows_of);
-        for bit in 0..8 {
-            let mut changed = image.whole.clone();
-            changed[at] ^= 1 << bit;
-            image.put(&changed);
-            let spool = image.open();
-            let store = spool.store().unwrap();
-            let (found, errors) = readable(&store);
-            for row in (0..all_rows).filter(|row| !lost.contains(&u32::try_from(*row).unwrap())) {
-                assert_eq!(found.get(&row), Some(&u32::try_from(row).unwrap()), "row {row}, bit {bit} of byte {at}");
-            }
-            assert_eq!(found.len(), usize::try_from(all_rows).unwrap() - lost.len());
-            let told = lost.clone().last().map(|last| format!("rows {} to {last} are lost", lost.start));
-            assert_eq!(errors.len(), usize::from(told.is_some()), "{errors:?}");
-            assert!(told.is_none_or(|told| errors[0].contains("segment 1") && errors[0].contains(&told)), "{errors:?}");
-            assert_eq!(image.copies("damaged").len(), 1);
-            assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
-            assert!(image.copies("torn").is_empty());
-            assert_eq!(spool.counters().unwrap().damaged, 1);
-            if at % 97 == 0 && bit == 3 {
-                // What is left out is said to be, and what comes goes on behind it.
-                let pieces = plan(&*store, Position::default(), None, ALL).unwrap().pieces;
-                let readers = pieces
-                    .into_iter()
-                    .map(|piece| Reader::new(Arc::clone(&store), piece, Layout::raw()).skip_damaged());
-                let rows = |mut reader: Reader| {
-                    std::iter::from_fn(move || reader.next_batch().unwrap())
-                        .map(|batch| batch.num_rows())
-                        .sum::<usize>()
-                };
-                assert_eq!(readers.map(rows).sum::<usize>(), found.len());
-                take(&spool, 2, 90..91).unwrap();
-                drop((store, spool));
-                let again = image.open();
-                assert_eq!(again.counters().unwrap().damaged, 0, "it was told once");
-                let (once_more, errors) = readable(&again.store().unwrap());
-                assert_eq!((once_more.len(), errors.len()), (found.len() + 1, usize::from(!lost.is_empty())));
-                assert_eq!(image.copies("damaged").len(), 1);
+    divide(Image::new().whole.len(), |bytes| {
+        let image = Image::new();
+        for at in bytes {
+            for bit in 0..8 {
+                image.change(at, bit);
             }
         }
-    }
+    });
 }
 
 #[test]
