@@ -146,7 +146,7 @@ pub(crate) fn declared_in_markup(head: &[u8]) -> Option<String> {
 }
 
 /// A source decoded as text, piece by piece. Invalid bytes become U+FFFD.
-pub(crate) struct Decoded<R> {
+pub(crate) struct DecodedText<R> {
     input: R,
     decoder: Decoder,
     piece: Vec<u8>,
@@ -156,7 +156,7 @@ pub(crate) struct Decoded<R> {
     ended: bool,
 }
 
-impl<R: Read> Decoded<R> {
+impl<R: Read> DecodedText<R> {
     pub(crate) fn new(input: R, encoding: &'static Encoding) -> Self {
         let decoder = encoding.new_decoder_with_bom_removal();
         Self { input, decoder, piece: vec![0; PIECE], text: String::new(), given: 0, ended: false }
@@ -179,7 +179,7 @@ impl<R: Read> Decoded<R> {
     }
 }
 
-impl<R: Read> Read for Decoded<R> {
+impl<R: Read> Read for DecodedText<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut ahead = self.fill_buf()?;
         let count = ahead.read(buffer)?;
@@ -188,7 +188,7 @@ impl<R: Read> Read for Decoded<R> {
     }
 }
 
-impl<R: Read> BufRead for Decoded<R> {
+impl<R: Read> BufRead for DecodedText<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.given >= self.text.len() {
             self.next_piece()?;
@@ -249,7 +249,7 @@ mod tests {
         let mut bytes = vec![b'a'; PIECE - 1];
         bytes.extend_from_slice("éz".as_bytes());
         let mut text = String::new();
-        Decoded::new(bytes.as_slice(), UTF_8).read_to_string(&mut text).unwrap();
+        DecodedText::new(bytes.as_slice(), UTF_8).read_to_string(&mut text).unwrap();
         assert!(text.ends_with("aéz"));
         assert_eq!(chosen(&bytes, None), UTF_8);
     }

@@ -3,7 +3,7 @@ use crate::context::{Context, Fetched, digest};
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::name;
-use crate::open::{self, Known, Opened};
+use crate::open::{self, OpenPart, PartHints};
 use crate::part::{Event, Part};
 use crate::selection::Selection;
 use crate::workspace::{Source, Workspace};
@@ -198,7 +198,7 @@ impl<W: Workspace> Dehydrator<W> {
         let barred = open::barred(part.depth, self.limits.max_depth, is_ancestor);
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
         let mut context = Context { workspace, limits, total, passed: None, divided: false };
-        let mut opened = open::open(fetched, Known { name, hint, bytes, barred }, &mut context);
+        let mut opened = open::open(fetched, PartHints { name, hint, bytes, barred }, &mut context);
         let Some(walker) = opened.walker.take() else { return leaf(part, opened) };
         let max_children = self.limits.children_of(bytes);
         self.stack.push(Frame { walker, sha256, children: 0, max_children, full: false });
@@ -210,7 +210,7 @@ impl<W: Workspace> Dehydrator<W> {
     }
 }
 
-fn leaf(mut part: Part, mut opened: Opened) -> Event {
+fn leaf(mut part: Part, mut opened: OpenPart) -> Event {
     let payload = opened.payload.take();
     if payload.is_none() && opened.failure.is_none() {
         opened.failure = Some(Failure::broken("the part's bytes cannot be read again"));
@@ -219,7 +219,7 @@ fn leaf(mut part: Part, mut opened: Opened) -> Event {
     Event::Leaf(part, payload)
 }
 
-fn fill(part: &mut Part, opened: Opened) {
+fn fill(part: &mut Part, opened: OpenPart) {
     part.media_type = opened.media_type;
     part.text = opened.text;
     part.failure = opened.failure;

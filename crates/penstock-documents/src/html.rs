@@ -12,7 +12,7 @@ use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 
-use crate::charset::Decoded;
+use crate::charset::DecodedText;
 use crate::child::{Child, Hint, Walker};
 use crate::context::{Context, Deadline, Meter, Origin};
 use crate::data_uri;
@@ -139,7 +139,7 @@ pub(crate) fn read(
     let failed = |error| Failure::io("the part cannot be read", &error);
     source.rewind().map_err(failed)?;
     let limits = context.limits;
-    let mut input = Decoded::new(Read::take(source, limits.max_markup), encoding);
+    let mut input = DecodedText::new(Read::take(source, limits.max_markup), encoding);
     let sink = Sink { state: RefCell::new(State::new(limits.max_text)) };
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let queue = BufferQueue::default();

@@ -25,7 +25,7 @@ const MAX_VALUE: usize = 4096;
 
 /// A part that was opened.
 #[derive(Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenPart {
     pub(crate) media_type: String,
     pub(crate) text: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
@@ -38,7 +38,7 @@ pub(crate) struct Opened {
 }
 
 /// Known properties of a part before it is opened.
-pub(crate) struct Known<'a> {
+pub(crate) struct PartHints<'a> {
     pub(crate) name: &'a str,
     pub(crate) hint: &'a Hint,
     pub(crate) bytes: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Known<'a> {
     pub(crate) barred: Option<Failure>,
 }
 
-impl Opened {
+impl OpenPart {
     fn typed(media_type: impl Into<String>) -> Self {
         Self { media_type: media_type.into(), ..Self::default() }
     }
@@ -71,24 +71,24 @@ impl Opened {
 }
 
 /// Open a part whose bytes were read.
-pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>) -> Opened {
+pub(crate) fn open(fetched: Fetched, known: PartHints<'_>, context: &mut Context<'_>) -> OpenPart {
     let mut source = fetched.source;
     let head = match head(&mut source, sniff::HEAD as u64) {
         Ok(head) => head,
         Err(error) => {
             let failure = Failure::io("the part cannot be read", &error);
-            return Opened { failure: Some(failure), ..Opened::typed("application/octet-stream") };
+            return OpenPart { failure: Some(failure), ..OpenPart::typed("application/octet-stream") };
         }
     };
     match sniff::format(&head, known.hint) {
         Format::Zip => open_zip(source, known),
-        Format::Tar => enter(Opened::typed("application/x-tar"), source, known, |source, known| {
+        Format::Tar => enter(OpenPart::typed("application/x-tar"), source, known, |source, known| {
             Ok(TarWalker::new(source, known.bytes))
         }),
-        Format::Stream(codec) => enter(Opened::typed(codec.media_type()), source, known, |source, known| {
+        Format::Stream(codec) => enter(OpenPart::typed(codec.media_type()), source, known, |source, known| {
             Ok(StreamWalker::new(codec, source, known.name))
         }),
-        Format::Mbox => enter(Opened::typed("application/mbox"), source, known, |source, _| {
+        Format::Mbox => enter(OpenPart::typed("application/mbox"), source, known, |source, _| {
             MboxWalker::new(source).map_err(|error| Failure::io("the part cannot be read", &error))
         }),
         Format::Mail => open_mail(source, known, context),
@@ -102,38 +102,38 @@ pub(crate) fn open(fetched: Fetched, known: Known<'_>, context: &mut Context<'_>
                 known.hint.media_type.as_deref().filter(|declared| {
                     !["text/", "multipart/", "message/"].iter().any(|kind| declared.starts_with(kind))
                 });
-            Opened::typed(media_type.or(declared).unwrap_or("application/octet-stream")).leaf(source)
+            OpenPart::typed(media_type.or(declared).unwrap_or("application/octet-stream")).leaf(source)
         }
     }
 }
 
 /// Open a part with its declared type, or as bytes, without looking for children: for parts that failed although they
 /// have bytes.
-pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> Opened {
+pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> OpenPart {
     let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
-    Opened::typed(declared).failed(failure, fetched.source)
+    OpenPart::typed(declared).failed(failure, fetched.source)
 }
 
 fn enter<W: Walker + 'static>(
-    opened: Opened,
+    opened: OpenPart,
     source: Box<dyn Source>,
-    known: Known<'_>,
-    walker: impl FnOnce(Box<dyn Source>, &Known<'_>) -> Result<W, Failure>,
-) -> Opened {
+    known: PartHints<'_>,
+    walker: impl FnOnce(Box<dyn Source>, &PartHints<'_>) -> Result<W, Failure>,
+) -> OpenPart {
     match known.barred {
         Some(failure) => opened.failed(failure, source),
         None => match walker(source, &known) {
             Ok(walker) => opened.entered(walker),
-            Err(failure) => Opened { failure: Some(failure), ..opened },
+            Err(failure) => OpenPart { failure: Some(failure), ..opened },
         },
     }
 }
 
-fn open_zip(mut source: Box<dyn Source>, known: Known<'_>) -> Opened {
+fn open_zip(mut source: Box<dyn Source>, known: PartHints<'_>) -> OpenPart {
     let directory = zip::Directory::locate(&mut source, known.bytes);
     let opened = match &directory {
-        Ok(directory) => Opened::typed(zip::media_type(&mut source, directory)),
-        Err(_) => Opened::typed("application/zip"),
+        Ok(directory) => OpenPart::typed(zip::media_type(&mut source, directory)),
+        Err(_) => OpenPart::typed("application/zip"),
     };
     // For a container that must not be entered anyway it does not matter whether it could be.
     match (known.barred, directory) {
@@ -142,8 +142,8 @@ fn open_zip(mut source: Box<dyn Source>, known: Known<'_>) -> Opened {
     }
 }
 
-fn open_mail(source: Box<dyn Source>, known: Known<'_>, context: &Context<'_>) -> Opened {
-    let mut opened = Opened::typed("message/rfc822");
+fn open_mail(source: Box<dyn Source>, known: PartHints<'_>, context: &Context<'_>) -> OpenPart {
+    let mut opened = OpenPart::typed("message/rfc822");
     if let Some(failure) = known.barred {
         return opened.failed(failure, source);
     }
@@ -153,12 +153,12 @@ fn open_mail(source: Box<dyn Source>, known: Known<'_>, context: &Context<'_>) -
             opened.entered(walker)
         }
         Err((failure, Some(source))) => opened.failed(failure, source),
-        Err((failure, None)) => Opened { failure: Some(failure), ..opened },
+        Err((failure, None)) => OpenPart { failure: Some(failure), ..opened },
     }
 }
 
-fn open_pdf(mut source: Box<dyn Source>, known: Known<'_>, context: &mut Context<'_>) -> Opened {
-    let mut opened = Opened::typed("application/pdf");
+fn open_pdf(mut source: Box<dyn Source>, known: PartHints<'_>, context: &mut Context<'_>) -> OpenPart {
+    let mut opened = OpenPart::typed("application/pdf");
     if let Some(failure) = known.barred {
         return opened.failed(failure, source);
     }
@@ -180,10 +180,10 @@ fn open_html(
     media_type: &str,
     mut source: Box<dyn Source>,
     head: &[u8],
-    known: Known<'_>,
+    known: PartHints<'_>,
     context: &mut Context<'_>,
-) -> Opened {
-    let mut opened = Opened::typed(media_type);
+) -> OpenPart {
+    let mut opened = OpenPart::typed(media_type);
     let deadline = context.deadline();
     let read = markup_charset(&mut source, head, &known, context)
         .and_then(|charset| Ok((charset, html::read(&mut source, known.bytes, charset, context, &deadline)?)));
@@ -209,10 +209,10 @@ fn open_xml(
     declared: bool,
     mut source: Box<dyn Source>,
     head: &[u8],
-    known: &Known<'_>,
+    known: &PartHints<'_>,
     context: &Context<'_>,
-) -> Opened {
-    let mut opened = Opened::typed(media_type);
+) -> OpenPart {
+    let mut opened = OpenPart::typed(media_type);
     let deadline = context.deadline();
     let read = markup_charset(&mut source, head, known, context)
         .and_then(|charset| Ok((charset, xml::read(&mut source, charset, context, &deadline)?)));
@@ -231,7 +231,7 @@ fn open_xml(
     opened.leaf(source)
 }
 
-fn open_text(mut source: Box<dyn Source>, known: &Known<'_>, context: &Context<'_>) -> Opened {
+fn open_text(mut source: Box<dyn Source>, known: &PartHints<'_>, context: &Context<'_>) -> OpenPart {
     let limit = context.limits.max_text;
     let declared = known.hint.charset.as_deref();
     let read = charset::choose(&mut source, declared, limit)
@@ -239,10 +239,10 @@ fn open_text(mut source: Box<dyn Source>, known: &Known<'_>, context: &Context<'
     let (charset, text, cut) = match read {
         Ok(read) => read,
         Err(error) => {
-            return Opened::typed("text/plain").failed(Failure::io("the part cannot be read", &error), source);
+            return OpenPart::typed("text/plain").failed(Failure::io("the part cannot be read", &error), source);
         }
     };
-    let mut opened = Opened::typed(text::media_type(&text, cut, known.name, known.hint));
+    let mut opened = OpenPart::typed(text::media_type(&text, cut, known.name, known.hint));
     note_text(&mut opened, charset, text, cut);
     opened.leaf(source)
 }
@@ -250,7 +250,7 @@ fn open_text(mut source: Box<dyn Source>, known: &Known<'_>, context: &Context<'
 fn markup_charset(
     source: &mut dyn Source,
     head: &[u8],
-    known: &Known<'_>,
+    known: &PartHints<'_>,
     context: &Context<'_>,
 ) -> Result<&'static Encoding, Failure> {
     let declared = known.hint.charset.clone().or_else(|| charset::declared_in_markup(head));
@@ -258,7 +258,7 @@ fn markup_charset(
         .map_err(|error| Failure::io("the part cannot be read", &error))
 }
 
-fn note_text(opened: &mut Opened, charset: &'static Encoding, text: String, cut: bool) {
+fn note_text(opened: &mut OpenPart, charset: &'static Encoding, text: String, cut: bool) {
     opened.note("text.charset", charset.name().to_ascii_lowercase());
     if cut {
         opened.note("text.cut", "true");

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use encoding_rs::Encoding;
 use serde::de::IgnoredAny;
 
-use crate::charset::Decoded;
+use crate::charset::DecodedText;
 use crate::child::Hint;
 use crate::name;
 use crate::workspace::Source;
@@ -23,7 +23,7 @@ const LINES: usize = 1000;
 pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: u64) -> io::Result<(String, bool)> {
     source.rewind()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut decoded = Decoded::new(Read::take(&mut *source, u64::MAX), encoding);
+    let mut decoded = DecodedText::new(Read::take(&mut *source, u64::MAX), encoding);
     let mut text = String::new();
     loop {
         let piece = decoded.next_piece()?;

@@ -8,7 +8,7 @@ use encoding_rs::Encoding;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::charset::Decoded;
+use crate::charset::DecodedText;
 use crate::context::{Context, Deadline};
 use crate::failure::Failure;
 use crate::prose::Prose;
@@ -71,7 +71,7 @@ pub(crate) fn read(
 ) -> Result<Xml, Failure> {
     source.rewind().map_err(|error| Failure::io("the part cannot be read", &error))?;
     let input = Read::take(source, context.limits.max_markup);
-    let mut reader = Reader::from_reader(Decoded::new(input, encoding));
+    let mut reader = Reader::from_reader(DecodedText::new(input, encoding));
     let mut reading = Reading { prose: Prose::new(context.limits.max_text), depth: 0, roots: 0 };
     let mut buffer = Vec::new();
     let (mut events, mut damage) = (0_u64, None);

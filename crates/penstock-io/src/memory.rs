@@ -1,6 +1,6 @@
 //! A limit on the memory that a server's clients may use together: a total, and a share for each address.
 //!
-//! Requests that hold memory while they wait for more could deadlock. The rule [`Beyond`] prevents that: one request at
+//! Requests that hold memory while they wait for more could deadlock. The rule [`Overdraft`] prevents that: one request at
 //! a time does not wait. It exceeds the limit, completes, and then returns all that it holds.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct Busy;
 /// The right to exceed a limit, which one request has at a time. Without it, requests that hold memory could wait for
 /// each other indefinitely.
 #[derive(Debug, Clone)]
-pub struct Beyond(Arc<Semaphore>);
+pub struct Overdraft(Arc<Semaphore>);
 
 /// The right to exceed a limit, held until this is dropped.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ pub struct BeyondPermit {
     _leave: OwnedSemaphorePermit,
 }
 
-impl Default for Beyond {
+impl Default for Overdraft {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(1)))
     }
 }
 
-impl Beyond {
+impl Overdraft {
     /// Take the right if it is free.
     pub fn try_take(&self) -> Option<BeyondPermit> {
         Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| BeyondPermit { _leave: leave })
@@ -70,7 +70,7 @@ pub struct MemoryBudget {
     share: u32,
     addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
-    beyond: Beyond,
+    beyond: Overdraft,
     /// The number of bytes that needs no permit.
     free: usize,
 }
@@ -113,7 +113,7 @@ pub struct MemoryPermit {
     most: u32,
     /// Present if this permit exceeds all limits.
     beyond: Option<BeyondPermit>,
-    last: Beyond,
+    last: Overdraft,
     /// As many units as `all` has, from the part for large bodies.
     large: Option<OwnedSemaphorePermit>,
     for_large: Arc<Semaphore>,
@@ -138,7 +138,7 @@ impl MemoryBudget {
             share,
             addresses: Mutex::default(),
             large: semaphore(units(bytes - bytes / 4).max(share)),
-            beyond: Beyond::default(),
+            beyond: Overdraft::default(),
             free: 0,
         }
     }
@@ -199,7 +199,7 @@ impl MemoryPermit {
 
     /// Grow the permit to so many bytes in total.
     ///
-    /// The permit holds its memory while it waits for more, so the rule of [`Beyond`] applies. Fails with [`Busy`]
+    /// The permit holds its memory while it waits for more, so the rule of [`Overdraft`] applies. Fails with [`Busy`]
     /// where there is no memory for 10 s.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Busy> {
         let (wanted, had) = (units(bytes as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));

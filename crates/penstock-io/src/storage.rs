@@ -35,7 +35,7 @@ pub type StorageOptions = BTreeMap<String, String>;
 
 /// A prefix in an object store.
 #[derive(Clone)]
-pub struct Place {
+pub struct ObjectPrefix {
     store: Arc<dyn ObjectStore>,
     /// The same store as a signer of URLs, if it can sign.
     signer: Option<Arc<dyn Signer>>,
@@ -43,13 +43,13 @@ pub struct Place {
     uri: Arc<str>,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ObjectPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Place").field(&self.uri).finish()
     }
 }
 
-/// Return whether this is a URI, not the name of a file; [`Place::open`] says which ones there are.
+/// Return whether this is a URI, not the name of a file; [`ObjectPrefix::open`] says which ones there are.
 pub fn is_uri(text: &str) -> bool {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-impl Place {
+impl ObjectPrefix {
     /// Open the store that a URI names. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
         let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
@@ -235,10 +235,10 @@ mod tests {
     #[test]
     fn a_key_is_taken_as_it_stands() {
         let endpoint = options(&[("endpoint", "http://127.0.0.1:1"), ("region", "nowhere")]);
-        let place = Place::open("s3://bucket/a b/c%20d/", &endpoint).unwrap();
+        let place = ObjectPrefix::open("s3://bucket/a b/c%20d/", &endpoint).unwrap();
         assert_eq!((place.prefix.as_ref(), place.uri()), ("a b/c%20d", "s3://bucket/a b/c%20d"));
         assert_eq!(place.path("f00/0/1.2").as_ref(), "a b/c%20d/f00/0/1.2");
-        let place = Place::open("s3://bucket", &endpoint).unwrap();
+        let place = ObjectPrefix::open("s3://bucket", &endpoint).unwrap();
         assert_eq!(place.path(".open/f00").as_ref(), ".open/f00");
     }
 
@@ -251,7 +251,7 @@ mod tests {
             ("gs://bucket/x", vec![("region", "x")], "no storage option region"),
             ("s3://bucket/../x", vec![], ".."),
         ] {
-            let error = Place::open(uri, &options(&given)).unwrap_err();
+            let error = ObjectPrefix::open(uri, &options(&given)).unwrap_err();
             assert!(matches!(&error, Error::Misuse(text) if text.contains(expected)), "{error}");
         }
     }
@@ -263,9 +263,9 @@ mod tests {
             ["abfss://container@account.dfs.core.windows.net/sink", "abfs://container@account.dfs.core.windows.net"]
         {
             assert!(is_uri(uri));
-            Place::open(uri, &key).unwrap();
+            ObjectPrefix::open(uri, &key).unwrap();
         }
-        Place::open("gs://bucket/sink", &options(&[("anonymous", "true")])).unwrap();
+        ObjectPrefix::open("gs://bucket/sink", &options(&[("anonymous", "true")])).unwrap();
         assert!(is_uri("hdfs://host/sink") && !is_uri("/tmp/sink") && !is_uri("C:\\sink") && !is_uri("a b://c"));
     }
 }

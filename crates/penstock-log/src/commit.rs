@@ -1,4 +1,4 @@
-//! Group commit: one thread writes, and what came while it was busy is its next group.
+//! Group commit: one thread writes, and the items that arrive while it is busy are its next group.
 
 use std::fmt;
 use std::io;
@@ -6,38 +6,38 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Bytes of a group: what comes beyond them is in the next one.
+/// Maximum number of bytes in a group; an item beyond it goes to the next group.
 pub const GROUP: usize = 16 << 20;
 
-/// What writes, on the thread. It is dropped there.
+/// The writer, which runs on the thread and is dropped there.
 pub trait Writer: Send + 'static {
-    /// What callers hand over. Whoever waits for it is told by the writer, and is to take a dropped one for a failure.
+    /// An item of work. The writer answers its caller; a dropped item tells the caller of a failure.
     type Item: Send;
 
-    /// Return how many bytes of a group it takes.
+    /// Return the number of bytes that an item takes in a group.
     fn weight(item: &Self::Item) -> usize;
 
-    /// Write a group, in its order; leave none of it.
+    /// Write a group in its order, and leave it empty.
     fn write(&mut self, group: &mut Vec<Self::Item>);
 
-    /// Return how long a group waits for what may still come, unless it is full.
+    /// Return how long a group that is not full waits for more items.
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Return when the writer is to be woken though nothing comes.
+    /// Return when to wake the writer if no item arrives.
     fn due(&self) -> Option<Instant> {
         None
     }
 
-    /// Do what is due. It is not due any more then, whether that succeeds or not.
+    /// Do the work that is due. Afterwards nothing is due, whether the work succeeded or not.
     fn wake(&mut self) {}
 
-    /// Do what is left to do when all was written.
+    /// Finish, after the last group was written.
     fn end(&mut self) {}
 }
 
-/// The way to the thread. The thread ends with it.
+/// The handle of the thread, which ends when the handle is dropped.
 ///
 /// ```text
 /// push ─▶ waiting ── the thread takes all of them ─▶ groups of at most GROUP bytes ─▶ Writer::write, one after another
@@ -56,7 +56,7 @@ struct Shared<T> {
 
 struct Queue<T> {
     waiting: Vec<T>,
-    /// Bytes that they take of a group.
+    /// Their bytes in a group.
     bytes: usize,
     is_closed: bool,
 }
@@ -71,13 +71,13 @@ impl<T> Shared<T> {
         self.wake.notify_one();
     }
 
-    /// Wait for items, and give them.
-    fn take(&self, into: &mut Vec<T>, due: Option<Instant>, linger: Duration) -> Taken {
+    /// Wait for items, and return them in `into`.
+    fn take(&self, into: &mut Vec<T>, due: Option<Instant>, linger: Duration) -> Wakeup {
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.is_closed {
             queue = match due.map(|due| due.saturating_duration_since(Instant::now())) {
                 None => self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Taken::Due,
+                Some(Duration::ZERO) => return Wakeup::Due,
                 Some(left) => self.wake.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
@@ -88,21 +88,21 @@ impl<T> Shared<T> {
         }
         std::mem::swap(&mut queue.waiting, into);
         queue.bytes = 0;
-        if into.is_empty() { Taken::End } else { Taken::Items }
+        if into.is_empty() { Wakeup::End } else { Wakeup::Items }
     }
 }
 
-/// What the thread has waited for.
-enum Taken {
+/// The reason why the thread was woken.
+enum Wakeup {
     Items,
     Due,
     End,
 }
 
-/// Sees to it that items are dropped, and so their waiters told, where the writer panics.
-struct OnEnd<T>(Arc<Shared<T>>);
+/// Drops the waiting items at the thread's end, even by a panic of the writer, so that their callers hear of the failure.
+struct DropWaiting<T>(Arc<Shared<T>>);
 
-impl<T> Drop for OnEnd<T> {
+impl<T> Drop for DropWaiting<T> {
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         queue.is_closed = true;
@@ -117,14 +117,14 @@ impl<T: Send + 'static> GroupCommit<T> {
     pub fn start<W: Writer<Item = T>>(name: &str, mut writer: W) -> io::Result<Self> {
         let queue = Mutex::new(Queue { waiting: Vec::new(), bytes: 0, is_closed: false });
         let shared = Arc::new(Shared { queue, wake: Condvar::new(), weigh: W::weight });
-        let end = OnEnd(Arc::clone(&shared));
+        let end = DropWaiting(Arc::clone(&shared));
         let run = move || {
             let (mut taken, mut group) = (Vec::new(), Vec::new());
             loop {
                 match end.0.take(&mut taken, writer.due(), writer.linger()) {
-                    Taken::Items => {}
-                    Taken::Due => writer.wake(),
-                    Taken::End => break,
+                    Wakeup::Items => {}
+                    Wakeup::Due => writer.wake(),
+                    Wakeup::End => break,
                 }
                 let mut rest = taken.drain(..).peekable();
                 while let Some(first) = rest.next() {
@@ -139,7 +139,7 @@ impl<T: Send + 'static> GroupCommit<T> {
         Ok(Self { shared, thread: Mutex::new(Some(thread)), process: std::process::id() })
     }
 
-    /// Hand an item over. Gives it back where the thread has ended, as in a forked child.
+    /// Hand an item over. Return it if the thread has ended, as it has in a forked child.
     pub fn push(&self, item: T) -> Result<(), T> {
         if self.process != std::process::id() {
             return Err(item);
@@ -151,7 +151,7 @@ impl<T: Send + 'static> GroupCommit<T> {
         let before = queue.bytes;
         queue.bytes = before.saturating_add((self.shared.weigh)(&item));
         queue.waiting.push(item);
-        // Else the thread has been woken, or looks again before it sleeps; or it waits until a group is full.
+        // In the other cases the thread was woken already, looks again before it sleeps, or waits until a group is full.
         if queue.waiting.len() == 1 || (before < GROUP && queue.bytes >= GROUP) {
             self.shared.wake.notify_one();
         }
@@ -159,7 +159,7 @@ impl<T: Send + 'static> GroupCommit<T> {
     }
 }
 
-/// Put items together up to the bytes of a group.
+/// Collect items up to the maximum size of a group.
 fn fill<T>(
     group: &mut Vec<T>,
     first: T,
@@ -175,17 +175,17 @@ fn fill<T>(
 }
 
 impl<T> GroupCommit<T> {
-    /// Write what was handed over, let the writer end, and end the thread. Blocks, and so does a second call until that is done.
+    /// Write the items that were handed over, then end the writer and the thread. Block until that is done, in every caller.
     pub fn close(&self) {
-        // In a forked child there is no such thread, nor anybody to unlock what it had locked.
+        // A forked child does not have the thread, so the thread's locks are never released there.
         if self.process != std::process::id() {
             return;
         }
         self.shared.close();
-        // Held until the thread has ended, so that every caller waits for that.
+        // The lock is held until the thread has ended, so that every caller waits for that.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // A panic has been told.
+            // The panic hook has reported a panic.
             let _ = thread.join();
         }
     }

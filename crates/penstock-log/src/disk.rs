@@ -1,4 +1,4 @@
-//! What a log asks of a disk. Tests put a disk in memory here that loses power at every call (`penstock-testkit`).
+//! The disk that a log needs, as a trait. Tests use a disk in memory that loses power at every call (`penstock-testkit`).
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,7 +16,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Open a file to be read and appended to.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Open a file to be read alone: who reads what another process writes may have no right to write it.
+    /// Open a file for reading only: the reader of another process's file may not be allowed to write it.
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.open(path)
     }
@@ -62,7 +62,7 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
 
-/// The same, but files and folders that are made here are their owner's alone: what they hold is secret.
+/// The disk of this machine, for secrets: only the owner may read the files and folders that it makes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrivateDisk;
 
@@ -88,7 +88,7 @@ impl Disk for SystemDisk {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
-            // A log gives no name that is not UTF-8.
+            // The names in a log's folder are UTF-8.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
@@ -159,7 +159,7 @@ impl DiskFile for File {
     }
 
     fn append(&self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        // Leading parts without a byte would look like a write of nothing.
+        // Skip leading empty parts, which would look like a write of 0 bytes.
         IoSlice::advance_slices(&mut parts, 0);
         let mut file = self;
         while !parts.is_empty() {
@@ -182,7 +182,7 @@ impl DiskFile for File {
     }
 }
 
-/// Read bytes of a file. Where it has not all of them nothing is read, and no memory is taken.
+/// Read a range of a file. If the file is shorter, read nothing and allocate nothing.
 pub fn read_range(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Vec<u8>> {
     if range.start > range.end || range.end > file.length()? {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -202,7 +202,7 @@ pub(crate) fn read_start(file: &dyn DiskFile, most: usize) -> io::Result<Vec<u8>
     read_range(file, 0..file.length()?.min(most as u64))
 }
 
-/// Return whether an error says that the disk, or its owner's share of it, is full.
+/// Return whether an error means that the disk is full, or the quota used up.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,56 +1,56 @@
-//! Heads and bodies of records.
+//! The heads and bodies of records.
 
 use std::hash::Hasher as _;
 
 use twox_hash::XxHash3_64;
 use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 
-/// What an engine says of a record in its head.
+/// The engine's label of a record, which is in its head.
 pub type Label = [u8; 16];
 
 /// Bytes before a body.
 pub(crate) const HEAD: usize = 32;
 /// Bytes behind a body.
 pub(crate) const TAIL: usize = 8;
-/// Bytes of a head that are hashed.
+/// Bytes of a head that its hash covers.
 const HASHED: usize = HEAD - 8;
-/// No body is longer.
+/// Maximum length of a body.
 pub const LONGEST: usize = 1 << 31;
 /// The length that makes a head a seal.
 const SEAL: u32 = u32::MAX;
 
-/// What stands behind a head.
+/// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// The body of a record, of so many bytes.
     Body(u32),
-    /// Nothing, and it is no record: the head says only how many bytes are synced.
+    /// Nothing: the head is no record, and only says how many bytes are synced.
     Seal,
 }
 
 /// The head of a record or of a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What stands behind it.
+    /// What follows it.
     pub length: Length,
     /// Bytes of the segment that were synced when it was written.
     pub synced: u64,
-    /// What the engine says of the record.
+    /// The engine's label.
     pub label: Label,
 }
 
-/// How records stand in a segment. An engine that reads segments of an earlier format has one of its own.
+/// The layout of records in a segment. An engine that reads segments of an earlier format implements it for them.
 pub trait Framing {
-    /// Return the bytes of a segment's header.
+    /// Return the length of a segment's header.
     fn header(&self) -> usize;
 
-    /// Take the whole segment, before anything else is asked of it. Return where it ends, where that is known without a later
-    /// segment: what lies behind was never acknowledged, and all before it was synced.
+    /// Take the whole segment, before any other call. Return where it ends, if that is known without a later segment: bytes
+    /// behind that were never acknowledged, and all bytes before were synced.
     fn end(&mut self, _segment: &[u8]) -> Option<usize> {
         None
     }
 
-    /// Return the bytes before a body, and those behind a body of that length.
+    /// Return the number of bytes before and behind a body of this length.
     fn around(&self, length: Length) -> (usize, usize);
 
     /// Return the head that these bytes begin with, if it is whole.
@@ -64,7 +64,7 @@ pub trait Framing {
         None
     }
 
-    /// Return the head that these bytes begin with, in search of one: no payload may look like it.
+    /// Return the head that these bytes begin with, during a search for one: a payload must never look like one.
     fn search(&self, bytes: &[u8]) -> Option<Head> {
         self.head(bytes)
     }
@@ -82,7 +82,7 @@ impl Frame {
         Self { key: XxHash3_64::oneshot_with_seed(log, &number.to_be_bytes()) }
     }
 
-    /// Return the framing by which these bytes begin with a head.
+    /// Return the framing for which these bytes begin with a valid head.
     pub(crate) fn by_head(bytes: &[u8]) -> Option<Self> {
         let (fields, hash) = bytes.first_chunk::<HEAD>()?.split_last_chunk::<8>()?;
         Some(Self { key: XxHash3_64::oneshot(fields) ^ u64::from_be_bytes(*hash) })
@@ -94,7 +94,7 @@ impl Frame {
             Length::Body(length) => length,
             Length::Seal => SEAL,
         };
-        // A group begins before a segment's last byte, and a segment is at most 4 GiB long then.
+        // It fits: a group begins at most 4 GiB behind a segment's beginning.
         let synced = u32::try_from(head.synced).unwrap_or(u32::MAX);
         let mut bytes = [0; HEAD];
         let fields = length.to_be_bytes().into_iter().chain(synced.to_be_bytes()).chain(head.label);
@@ -140,12 +140,12 @@ impl Framing for Frame {
     }
 }
 
-/// Return the hash of a body that comes in parts.
+/// Return the hash of a body that is given in parts.
 pub(crate) fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut parts = parts.into_iter();
     let first = parts.next().unwrap_or_default();
     let Some(second) = parts.next() else { return XxHash3_64::oneshot(first) };
-    // With its memory on the stack, whose length is right.
+    // The secret is on the stack. Its length is always valid.
     let Ok(secret) = SecretBuffer::with_seed(0, [0; DEFAULT_SECRET_LENGTH]) else { return 0 };
     let mut hasher = RawHasher::new(secret);
     [first, second].into_iter().chain(parts).for_each(|part| hasher.write(part));

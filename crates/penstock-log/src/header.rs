@@ -1,8 +1,8 @@
-//! What a segment begins with.
+//! The header of a segment.
 
 use twox_hash::XxHash3_64;
 
-/// What every segment of this version begins with.
+/// The first bytes of a segment of this version.
 const MAGIC: &[u8; 8] = b"PENSLOG1";
 /// Bytes of a segment's header.
 pub const HEADER: usize = 48;
@@ -11,12 +11,12 @@ const HASHED: usize = HEADER - 8;
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Whose log it is.
+    /// The engine's kind.
     pub(crate) kind: [u8; 8],
-    /// Which log.
+    /// The log's random number.
     pub(crate) log: u64,
     pub(crate) number: u64,
-    /// How long the segment is whose number is one less; 0 where there is none.
+    /// The length of the segment before it; 0 if there is none.
     pub(crate) before: u64,
 }
 
@@ -51,7 +51,7 @@ impl Header {
     }
 }
 
-/// Return what is read of the first bytes with one of their bits changed. `read` knows by a hash what was written.
+/// Return the result of `read` for the first bytes with one of their bits changed. `read` must check a hash.
 pub fn repair_bit<const LENGTH: usize, T>(bytes: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let first = bytes.first_chunk::<LENGTH>()?;
     (0..LENGTH * 8).find_map(|bit| {
@@ -61,7 +61,7 @@ pub fn repair_bit<const LENGTH: usize, T>(bytes: &[u8], read: impl Fn(&[u8]) -> 
     })
 }
 
-/// Return whether these bytes may be all that a crash has left of a header that was just being written.
+/// Return whether a crash during the write of a header may have left these bytes.
 pub(crate) fn is_begun(bytes: &[u8]) -> bool {
     let zeros = bytes.iter().all(|byte| *byte == 0);
     zeros || (bytes.len() < HEADER && bytes.iter().zip(MAGIC).all(|(byte, expected)| byte == expected))

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Held as long as this process writes a folder; goes with the process, however that ends.
+/// A lock that is held while this process writes a folder. The system releases it when the process ends.
 #[derive(Debug)]
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Lock the folder by its file `name`. `taken` says of a folder that another process has it: "another daemon has
-    /// this journal".
+    /// Lock the folder by its file `name`. `taken` is the message for a folder that another process has locked, such as "another
+    /// daemon has this journal".
     pub fn take(folder: &Path, name: &str, taken: &str) -> Result<Self> {
         let path = folder.join(name);
         let failed = |error| Error::file("cannot lock", &path, error);
@@ -26,7 +26,7 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // To close the file is not enough: a child of this process that was forked meanwhile has it open too.
+        // Closing the file is not enough: a child that was forked meanwhile has it open too.
         if let Err(error) = self.0.unlock() {
             tracing::debug!(%error, "a folder's lock goes only with the last process that has it");
         }

@@ -1,4 +1,4 @@
-//! A log that is appended to.
+//! A log that records are appended to.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -15,19 +15,19 @@ use crate::header::Header;
 use crate::recovery::{self, Contents, Replay};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
-/// A part of a body that is shorter is copied to its neighbours: that is cheaper than a part of its own in a system call.
+/// A shorter part of a body is copied next to its neighbours, which is cheaper than a slice of its own in a system call.
 const SMALL: usize = 1_024;
-/// Bytes that are kept of a group's memory.
+/// Maximum number of bytes of a group's memory that are kept for the next group.
 const SCRATCH: usize = 1 << 20;
 
-/// Whose log it is.
+/// The engine of a log, with its names and bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
-    /// The engine and the version of its records, as headers say it.
+    /// The engine and the version of its records, as in headers.
     pub kind: [u8; 8],
-    /// What stands behind a segment's number in its name, with a dot.
+    /// The suffix of a segment's name behind its number, with the dot.
     pub suffix: &'static str,
-    /// What messages call it: "a PIMP store".
+    /// The log's name in messages, such as "a PIMP store".
     pub what: &'static str,
     /// Bytes after which a new segment begins, at most 2^32 - 1.
     pub segment: u64,
@@ -35,23 +35,23 @@ pub struct Format {
 
 /// A record that is appended.
 pub trait Record {
-    /// Return what its head says.
+    /// Return the label for its head.
     fn label(&self) -> Label;
 
-    /// Give the parts of its body, which are written without a copy.
+    /// Push the parts of its body, which are written without a copy.
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>);
 }
 
-/// A segment of a log that is open. It has no file: a descriptor for each of them would be too many.
+/// A segment of an open log. It keeps no file, because a log may have more segments than the process has descriptors.
 #[derive(Debug)]
 pub(crate) struct Segment {
     /// Bytes that are synced.
     pub(crate) length: u64,
-    /// Bytes of a seal behind them that may be in the system's memory alone.
+    /// Bytes of a seal behind them that may be in the system's memory only.
     pub(crate) unsynced: u64,
-    /// A record stands behind the last seal.
+    /// Whether a record is behind the last seal.
     pub(crate) is_unsealed: bool,
-    /// How records are written to it; none where an earlier version has begun it.
+    /// The framing for its records; none if an earlier version began it.
     pub(crate) frame: Option<Frame>,
 }
 
@@ -62,18 +62,18 @@ struct Open {
     file: Arc<dyn DiskFile>,
 }
 
-/// Where records are that were appended, and are durable.
+/// The places of records that were appended and are durable.
 #[derive(Debug)]
 pub struct Appended {
     /// The segment's number.
     pub segment: u64,
     /// Its file, which stays readable when the segment is removed.
     pub file: Arc<dyn DiskFile>,
-    /// Where the body of each begins.
+    /// The offset of each body.
     pub offsets: Vec<u64>,
 }
 
-/// The segments of a folder, of which the last is appended to. [The crate](crate) says what it promises.
+/// The segments of a folder, of which the last one is appended to. [The crate](crate) states its promises.
 ///
 /// ```text
 /// closed ── append ─▶ open ── full, end_segment ─▶ closed     the next append begins a new segment
@@ -84,19 +84,19 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     format: Format,
-    /// Which one.
+    /// The log's random number.
     log: u64,
     segments: BTreeMap<u64, Segment>,
     given_up: u64,
     damaged: u64,
     open: Option<Open>,
     bytes: Arc<AtomicU64>,
-    /// The memory of a group's heads, which the next one has again.
+    /// The memory of a group's heads, which the next group reuses.
     scratch: Vec<u8>,
 }
 
 impl Log {
-    /// Open the log of a folder that this process has locked, and give the engine what it holds.
+    /// Open the log of a folder that this process has locked, and give the engine its contents.
     pub fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, replay: &mut dyn Replay) -> Result<Self> {
         let contents = recovery::recover(&*disk, folder, &format, replay)?;
         let Contents { segments, log, given_up, damaged, is_earlier } = contents;
@@ -115,7 +115,7 @@ impl Log {
             scratch: Vec::new(),
         };
         if is_earlier && opened.segments.values().next_back().is_some_and(|segment| segment.is_unsealed) {
-            // No seal fits behind it: the header of the next one says where it ends.
+            // An earlier format has no seal: the header of the next segment says where this one ends.
             match opened.begin() {
                 Err(error) if is_full(&error) => {
                     tracing::warn!(folder = %folder.display(), %error, "the next segment of the log cannot be begun yet");
@@ -123,7 +123,7 @@ impl Log {
                 begun => drop(begun.map_err(|error| Error::file("cannot begin a segment in", folder, error))?),
             }
         }
-        // Names that an earlier process has made or removed, and not synced.
+        // An earlier process may have made or removed names without a sync.
         opened.disk.sync_folder(folder).map_err(|error| Error::file("cannot sync", folder, error))?;
         Ok(opened)
     }
@@ -136,7 +136,7 @@ impl Log {
         recovery::path(&self.folder, number, self.format.suffix)
     }
 
-    /// Return where it is.
+    /// Return the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -146,7 +146,7 @@ impl Log {
         self.damaged
     }
 
-    /// Return the number of bytes of all segments, which changes as they do.
+    /// Return the number of bytes of all segments, which is kept up to date.
     pub fn bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
     }
@@ -164,8 +164,8 @@ impl Log {
         }
     }
 
-    /// Append records together; they are durable when this returns. Where it fails, none of them is, and none of them comes
-    /// back once a later append has succeeded.
+    /// Append records together; they are durable when this returns. If it fails, none of them is, and none of them comes back
+    /// once a later append has succeeded.
     pub fn append<R: Record>(&mut self, records: &[R]) -> io::Result<Appended> {
         let (mut parts, mut bodies) = (Vec::new(), Vec::with_capacity(records.len()));
         let mut length = 0;
@@ -196,7 +196,7 @@ impl Log {
         written.map(|()| Appended { segment: number, file, offsets })
     }
 
-    /// Return the segment that so many bytes go to; a new one where they do not fit.
+    /// Return the segment for a group of this length: the open one, or a new one if the group does not fit.
     fn room(&mut self, length: u64) -> io::Result<(u64, Arc<dyn DiskFile>)> {
         let most = self.format.segment.min(u32::MAX.into());
         if let Some(Open { number, file }) = &self.open {
@@ -204,14 +204,14 @@ impl Log {
             if start.saturating_add(length) <= most || start == HEADER as u64 {
                 return Ok((*number, Arc::clone(file)));
             }
-            // It may be the last one again, when those behind it have gone. Where that fails it is closed as well.
+            // It may become the last one again when later ones are removed. If this fails, the segment is closed as well.
             let _ = self.seal();
             self.open = None;
         }
         self.begin()
     }
 
-    /// Say of all records that they are synced: else a start cannot tell damage of the last ones from a write that was cut.
+    /// Mark all records as synced. Without the mark, a start cannot tell damage of the last ones from a torn write.
     pub fn seal(&mut self) -> io::Result<()> {
         self.seal_unsynced()?;
         let Some(open) = &self.open else { return Ok(()) };
@@ -219,7 +219,7 @@ impl Log {
         if is_unsynced { self.sync(false) } else { Ok(()) }
     }
 
-    /// Say the same, and do not wait for the disk: that is enough where the process dies, and not where the power goes.
+    /// Write the same mark without waiting for the disk. It holds if the process dies, and may be lost if the power fails.
     pub fn seal_unsynced(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let is_unsealed = |segment: &&Segment| segment.is_unsealed && segment.unsynced == 0;
@@ -234,8 +234,8 @@ impl Log {
         self.open = None;
     }
 
-    /// Remove segments: nothing in them counts any more. One that the disk does not remove, or that comes back after a crash,
-    /// counts no more than before. An engine for which that is not so removes them one by one ([`Log::remove_one`]).
+    /// Remove segments in which nothing counts any more. The engine must ignore a segment that the disk does not remove, or that
+    /// comes back after a crash; an engine that cannot removes them one by one ([`Log::remove_one`]).
     pub fn remove(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             if let Err(error) = self.remove_one(number) {
@@ -245,7 +245,7 @@ impl Log {
         }
     }
 
-    /// Remove a segment; it is durable that it has gone once the folder is synced. Where the disk does not remove it, it stays.
+    /// Remove a segment, durably once the folder is synced. If this fails, the segment stays in the log.
     pub fn remove_one(&mut self, number: u64) -> io::Result<()> {
         match self.disk.remove(&self.path(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -269,7 +269,7 @@ impl Log {
         let header = Header { kind: self.format.kind, log: self.log, number, before }.encode();
         let path = self.path(number);
         let file = match self.disk.create(&path) {
-            // One whose beginning failed, and that could not be removed.
+            // An earlier try failed, and its file could not be removed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.disk.remove(&path)?;
                 self.disk.create(&path)?
@@ -315,7 +315,7 @@ impl Log {
         Ok(())
     }
 
-    /// A write to the open segment has failed: nothing is written to it again.
+    /// Close the open segment after a failed write: nothing is written to it again.
     fn give_up(&mut self) {
         let Some(Open { number, file }) = self.open.take() else { return };
         let Some(segment) = self.segments.get(&number) else { return };
@@ -324,8 +324,8 @@ impl Log {
             self.remove([number]);
             return;
         }
-        // What was written of it is refused, so it should not come back after a restart. Where this fails, too, the header of
-        // the next segment says where this one ends.
+        // The bytes of the failed write must not come back after a restart. If this fails too, the header of the next segment
+        // says where this one ends.
         let _ = file.truncate(segment.length).and_then(|()| file.sync());
     }
 }
@@ -334,7 +334,7 @@ fn closed() -> io::Error {
     io::Error::other("no segment is open")
 }
 
-/// Return how long a record is with such a body.
+/// Return the length of a record with such a body.
 fn size_of(length: Length) -> u64 {
     match length {
         Length::Seal | Length::Body(0) => HEAD as u64,
@@ -342,17 +342,17 @@ fn size_of(length: Length) -> u64 {
     }
 }
 
-/// Records that are appended together. Heads, tails and small parts of bodies gather in memory; other parts are written from where
-/// they are.
+/// Records that are appended together. Heads, tails and small parts of bodies are collected in memory; other parts are written
+/// in place.
 struct Group<'a> {
     frame: Frame,
     synced: u64,
     /// Where the next record begins.
     at: u64,
     scratch: Vec<u8>,
-    /// What is written, in order.
+    /// The pieces to write, in order.
     pieces: Vec<Piece<'a>>,
-    /// Bytes of `scratch` that the pieces have.
+    /// Bytes of `scratch` that are in `pieces`.
     taken: usize,
     offsets: Vec<u64>,
 }
@@ -381,7 +381,7 @@ impl<'a> Group<'a> {
         self.offsets.push(self.at + HEAD as u64);
         self.at += size_of(length);
         if length != Length::Body(0) {
-            // Together in memory, or not.
+            // The parts lie together in `scratch` if none of them was long.
             let together = self.scratch.get(body..).filter(|_| pieces == self.pieces.len());
             let hash = together.map_or_else(|| hash(parts.iter().copied()), |body| hash([body]));
             self.scratch.extend_from_slice(&hash.to_be_bytes());

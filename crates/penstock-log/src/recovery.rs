@@ -1,4 +1,4 @@
-//! A start: reads all segments of a folder, and brings its end into order.
+//! The start of a log: reads all segments of the folder and repairs the end of the last one.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -13,40 +13,40 @@ use crate::log::{Format, Segment};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
-/// Digits of a segment's number in its name.
+/// Number of digits of a segment's number in its name.
 const DIGITS: usize = 20;
-/// Behind the number of a segment that an operator has given up, and behind the name of one that is kept for being looked at.
+/// Suffix of the number of a segment that an operator has given up, and of the name of a damaged segment's copy.
 const DAMAGED: &str = ".damaged";
 
-/// An engine that hears what a log holds.
+/// An engine that is given the contents of a log.
 pub trait Replay {
-    /// Take a segment, before what is in it.
+    /// Take a segment, before its records.
     fn segment(&mut self, _number: u64, _file: &Arc<dyn DiskFile>) {}
 
-    /// Take a record, in the order in which they were written. None where it means nothing to this version: the log is not
-    /// opened then.
+    /// Take a record; records come in the order in which they were written. Return `None` if this version cannot read the
+    /// record: then the log is not opened.
     fn record(&mut self, entry: &Entry<'_>) -> Option<()>;
 
-    /// Take a place that is damaged, in the same order.
+    /// Take a damaged place, in the same order.
     fn hole(&mut self, hole: &Hole<'_>);
 
-    /// Return whether segments of another kind belong to the log, too: an earlier version has written them, in this framing.
+    /// Return whether segments of another kind belong to the log too, because an earlier version wrote them in this framing.
     fn is_kind(&self, _kind: [u8; 8]) -> bool {
         false
     }
 
-    /// Return whether these bytes may be all that a crash has left of a header that an earlier version was just writing.
+    /// Return whether a crash of an earlier version may have left these bytes of a segment's header.
     fn is_begun(&self, _start: &[u8]) -> bool {
         false
     }
 
-    /// Return how to read a segment that begins with these bytes, where an earlier version has written it.
+    /// Return how to read a segment that begins with these bytes, if an earlier version wrote it.
     fn earlier(&self, _number: u64, _start: &[u8]) -> Option<Earlier> {
         None
     }
 
-    /// Return how to read a whole segment whose header says nothing, where an earlier version may have written it. Is asked only
-    /// where no segment of this version has a lower number.
+    /// Return how to read a segment whose header is unreadable, if an earlier version may have written it. This is called only
+    /// if no segment of this version has a lower number.
     fn headless(&self, _number: u64, _segment: &[u8]) -> Option<Earlier> {
         None
     }
@@ -54,39 +54,39 @@ pub trait Replay {
 
 /// A segment of an earlier format.
 pub struct Earlier {
-    /// How its records stand in it.
+    /// The framing of its records.
     pub framing: Box<dyn Framing>,
-    /// Its number, or that of its name where the header is damaged.
+    /// Its number: that of its header, or that of its name if the header is damaged.
     pub number: u64,
-    /// How long the segment before it is, where the header is whole; 0 where it does not say.
+    /// The length of the segment before it, if the header is whole; 0 if the header does not contain it.
     pub before: Option<u64>,
 }
 
-/// What a folder holds.
+/// The contents of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) segments: BTreeMap<u64, Segment>,
-    /// Which log it is, where a header says so.
+    /// The log's random number, if there is a header.
     pub(crate) log: Option<u64>,
     /// The highest number of a segment that was given up.
     pub(crate) given_up: u64,
     pub(crate) damaged: u64,
-    /// The last segment is of an earlier format.
+    /// Whether the last segment has an earlier format.
     pub(crate) is_earlier: bool,
 }
 
-/// A segment, by its first bytes.
+/// A segment of which the first bytes were read.
 struct Part {
     number: u64,
     path: PathBuf,
     start: Start,
 }
 
-/// A segment without a record at the log's end.
+/// A segment without a record, at the end of the log.
 struct JustMade {
     number: u64,
     path: PathBuf,
-    /// How long the segment before it is, where it says so.
+    /// The length of the segment before it, if its header is whole.
     before: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ fn read_all(
     if let Some(JustMade { path, .. }) = just_made
         && access == Access::Own
     {
-        // Only now: it says where the segment before it ends, which is cut there by now.
+        // Not earlier: its header says where the segment before it ends, which has been cut there by now.
         disk.remove(&path).map_err(|error| Error::file("cannot remove", &path, error))?;
     }
     Ok(recovery.contents)
@@ -198,7 +198,7 @@ fn read_all(
 fn numbers(folder: &Path, names: &[String], suffix: &str) -> BTreeMap<u64, PathBuf> {
     let number = |name: &String| {
         let digits = name.strip_suffix(suffix).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-        // A longer name is no number of ours, though its value may be small: the name of an engine's own folder, for instance.
+        // A longer name is not that of a segment, even if its value is small: it may be that of an engine's own folder.
         let digits = Some(digits).filter(|digits| digits.len() <= DIGITS)?;
         Some((digits.parse().ok()?, folder.join(name)))
     };
@@ -213,11 +213,11 @@ struct Loaded {
     bytes: Vec<u8>,
     frame: Option<Frame>,
     framing: Box<dyn Framing>,
-    /// Its header is.
+    /// Whether its header is damaged.
     is_damaged: bool,
-    /// What its end lacks.
+    /// The bytes that are missing at its end.
     missing: Option<(u64, u64)>,
-    /// Its framing has said where it ends.
+    /// Whether its end is known.
     is_ended: bool,
     earlier: bool,
 }
@@ -236,7 +236,7 @@ struct Recovery<'a> {
     replay: &'a mut dyn Replay,
     access: Access,
     contents: Contents,
-    /// The first segment whose header is of this version.
+    /// The number of the first segment with a header of this version.
     first: Option<u64>,
 }
 
@@ -248,8 +248,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Take the last segment from the files where it has no record, and may never have been made durable: its header may be in the
-    /// system's memory alone, or half of it on the disk. A longer file had one.
+    /// Take the last segment from the files if it has no record. It may never have been durable: its header may be in the system's
+    /// memory only, or half of it on the disk. A longer file had a durable header.
     fn take_just_made(&self, files: &mut BTreeMap<u64, PathBuf>) -> Result<Option<JustMade>> {
         let Some((&number, path)) = files.last_key_value() else { return Ok(None) };
         let failed = |path: &Path, error| Error::file("cannot read", path, error);
@@ -268,13 +268,13 @@ impl Recovery<'_> {
         if let Some((end, path)) = before.zip(previous)
             && length(path).map_err(|error| failed(path, error))? < end
         {
-            // Every start has to hear of what is missing there.
+            // Every start must report the bytes that are missing there.
             return Ok(None);
         }
         Ok(files.pop_last().map(|(number, path)| JustMade { number, path, before }))
     }
 
-    /// Return whether a header is one of this log's kind.
+    /// Return whether a header has a kind of this engine.
     fn is_ours(&self, header: &Header) -> bool {
         header.kind == self.format.kind || self.replay.is_kind(header.kind)
     }
@@ -304,7 +304,7 @@ impl Recovery<'_> {
         Ok(Part { number, path, start })
     }
 
-    /// Return which log the segments are of.
+    /// Return the random number of the log that the segments belong to.
     fn log(&self, parts: &[Part]) -> Result<Option<u64>> {
         let mut log = None;
         for part in parts {
@@ -317,7 +317,7 @@ impl Recovery<'_> {
         Ok(log)
     }
 
-    /// Read a segment. `end` is what the next one's header says of its length: what lies behind that was never acknowledged.
+    /// Read a segment. `end_by_next` is its length according to the next header: bytes behind that were never acknowledged.
     fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
         let Part { number, path, start } = part;
         let failed = |error| Error::file("cannot read", &path, error);
@@ -325,7 +325,7 @@ impl Recovery<'_> {
         let mut bytes = read(&*file).map_err(failed)?;
         let length = bytes.len() as u64;
         if let Some(end) = end_by_next.filter(|end| *end < length) {
-            // What failed must not come back when the next segment has gone.
+            // A failed write must not come back when the next segment is removed.
             self.cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         }
@@ -345,7 +345,7 @@ impl Recovery<'_> {
             Err(earlier) => (None, earlier.framing),
         };
         let by_framing = framing.end(&bytes);
-        // Where the next header says where the segment ends, all before that was acknowledged: what does not end there is damaged.
+        // If the next header says where the segment ends, all bytes before were acknowledged: a record that is cut is damaged.
         let cuts = |end: &usize| end_by_next.is_none() && *end < bytes.len();
         if let Some(end) = by_framing.filter(cuts) {
             self.cut_off(&path, end as u64, (bytes.len() - end) as u64);
@@ -356,16 +356,16 @@ impl Recovery<'_> {
         Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
     }
 
-    /// Return how an earlier version reads a segment whose header says nothing. One of this version is not to be taken for it: it
-    /// has a number above the first of this version.
+    /// Return how an earlier version reads a segment whose header is unreadable. A segment of this version must not be taken for
+    /// one: it has a number above the first of this version.
     fn headless(&self, number: u64, bytes: &[u8]) -> Option<Earlier> {
         self.first.is_none_or(|first| number < first).then(|| self.replay.headless(number, bytes)).flatten()
     }
 
-    /// Bring the end of the last segment into order: cut off a torn tail, and make the rest durable, with a seal behind it.
+    /// Repair the end of the last segment: cut off a torn tail, and make the rest durable, with a seal behind it.
     ///
-    /// Where only the process died, its last write may be in the system's memory alone; and where its last sync failed, no later one
-    /// tells. So the file is written again.
+    /// If only the process died, its last write may be in the system's memory only; if its last sync failed, a later one does not
+    /// report that. So the file is written again.
     fn secure(&mut self, last: &mut Loaded) -> Result<()> {
         let mut holes: Vec<_> = last.is_damaged.then(|| (0, last.framing.header() as u64)).into_iter().collect();
         let found = last.scan(false).run(&mut |item| {
@@ -374,7 +374,7 @@ impl Recovery<'_> {
         })?;
         let is_ours = self.access == Access::Own;
         if is_ours && !holes.is_empty() {
-            // As it was found; `tell` says whether that succeeded.
+            // Before it changes. `tell` reports a failure.
             let _ = self.keep(last, &holes).1;
         }
         let torn = last.bytes.len() as u64 - found.length;
@@ -392,11 +392,11 @@ impl Recovery<'_> {
             .map_err(|error| Error::file("cannot sync", &last.path, error))
     }
 
-    /// Put a copy of a segment in its place. False where the disk is full.
+    /// Replace a segment by a copy. Return `false` if the disk is full.
     fn write_again(&self, last: &mut Loaded) -> Result<bool> {
         let (length, failed) = (last.bytes.len(), |error| Error::file("cannot write again", &last.path, error));
         let seal = Head { length: Length::Seal, synced: length as u64, label: [0; 16] };
-        // No seal of this version fits behind an earlier one's records.
+        // An earlier format has no seal.
         last.bytes.extend(last.frame.iter().flat_map(|frame| frame.encode(&seal)));
         match crate::replace(self.disk, &last.path, &last.bytes) {
             Err(error) if is_full(&error) => {
@@ -410,7 +410,7 @@ impl Recovery<'_> {
         Ok(true)
     }
 
-    /// Give the engine what a segment holds.
+    /// Give the engine the contents of a segment.
     fn replay(&mut self, segment: Loaded, is_ended: bool) -> Result<()> {
         let Loaded { number, path, file, is_damaged, missing, earlier, .. } = &segment;
         self.replay.segment(*number, file);
@@ -442,14 +442,14 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Return the framing of a segment whose header says nothing: its records do.
+    /// Return the framing of a segment whose header is unreadable, by its records.
     fn unknown(&self, number: u64, path: &Path, bytes: &[u8]) -> Result<Frame> {
         let records = bytes.get(HEADER..).unwrap_or_default();
         let heads = |frame: Frame, from: usize| {
             (from..records.len()).any(|at| records.get(at..).and_then(|rest| frame.head(rest)).is_some())
         };
         let known = self.contents.log.map(|log| Frame::of(log, number)).filter(|frame| heads(*frame, 0));
-        // The first head fits its own key: a second one must fit it too, or the body. The first group was written behind the header.
+        // Any head yields some key: a second head, or the body, must confirm it. The first group was written behind the header.
         let by_head = || {
             let frame = Frame::by_head(records)?;
             let is_first = frame.head(records).is_some_and(|head| head.synced == HEADER as u64);
@@ -465,7 +465,7 @@ impl Recovery<'_> {
         })
     }
 
-    /// Take a segment of which an operator has said that it is given up.
+    /// Report a segment that an operator has given up.
     fn give_up(&mut self, number: u64, path: &Path) -> Result<()> {
         let length = self.open(path).and_then(|file| file.length());
         let end = length.map_err(|error| Error::file("cannot read", path, error))?;
@@ -478,7 +478,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Say that a torn tail is cut.
+    /// Report a torn tail that is cut off.
     fn cut_off(&self, path: &Path, offset: u64, bytes: u64) {
         if self.access == Access::Own {
             let message = "a write that was not finished is cut off: nothing of it was acknowledged";
@@ -493,7 +493,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Say what is damaged of a segment, and keep its file for those who want to look at it.
+    /// Report the damaged places of a segment, and keep its file so that it can be examined.
     fn tell(&mut self, segment: &Loaded, holes: &[(u64, u64)]) {
         if holes.is_empty() {
             return;
@@ -512,8 +512,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Keep the file of a damaged segment under another name. Return that, and what prevented it. A file that an earlier start has kept
-    /// of the same damage is enough; one of other damage stays beside it.
+    /// Keep the file of a damaged segment under another name. Return the name, and the error if that failed. A copy of the same
+    /// damage by an earlier start is enough; a copy of other damage stays beside it.
     fn keep(&self, segment: &Loaded, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
         let place = |(start, end)| Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
         let is_same = |found: &[u8]| {
@@ -537,7 +537,7 @@ impl Recovery<'_> {
     }
 }
 
-/// Return a second name of a segment that is damaged.
+/// Return a name for a damaged segment's copy.
 fn kept(path: &Path, number: u32) -> PathBuf {
     let number = if number > 1 { format!(".{number}") } else { String::new() };
     PathBuf::from(format!("{}{number}{DAMAGED}", path.display()))

@@ -1,26 +1,27 @@
-//! Files that are there as a whole or not at all, and folders that outlive a power cut.
+//! Atomic replacement of files, and folders that survive a power cut.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
 use crate::{Disk, read};
 
-/// Behind the name of a file that is yet to take its place.
+/// Suffix of a new file until it is renamed.
 const NEW: &str = ".tmp";
 
-/// Return the folder that has a name.
+/// Return the folder of a path.
 fn parent(path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(path);
     // A relative path of one component has an empty parent.
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
 }
 
-/// Write a file durably: after a crash there is the old one or the new one. Its folder is synced; [`make_folder`] has synced those above.
+/// Write a file durably: after a crash either the old or the new file is there. This syncs the folder; [`make_folder`] has synced
+/// those above.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = PathBuf::from(format!("{}{NEW}", path.display()));
     match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // An earlier process has left it, or none.
+        // An earlier process may have left it.
         Ok(()) | Err(_) => {}
     }
     let file = disk.create(&new)?;
@@ -34,8 +35,8 @@ pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     disk.sync_folder(&parent(path))
 }
 
-/// Give a file a second name, so that a disk that is full can have it too; where names cannot be given, make a copy. A file that has that
-/// name already stays.
+/// Link a file under a second name, which works on a full disk too; copy it if the file system has no links. An existing file of that
+/// name stays.
 pub fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
     match disk.link(path, kept) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -54,8 +55,8 @@ pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         made => made.map(|()| true)?,
     };
-    // A process that died, or a disk that failed, may have left a folder above it that is not durable. Where it is not new, that was
-    // seen to when it was made.
+    // A crash or a failed disk may have left a folder above it that is not durable. If the folder is not new, those above it were
+    // synced when it was made.
     let above = path.ancestors().skip(1).take(if is_new { usize::MAX } else { 1 });
     for folder in above.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder }) {
         match disk.sync_folder(folder) {

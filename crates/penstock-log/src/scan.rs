@@ -1,4 +1,4 @@
-//! The records of one segment, and what is broken of it.
+//! The records of one segment, and its damaged places.
 
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -13,15 +13,15 @@ pub struct Entry<'a> {
     pub segment: u64,
     /// Where its body begins in the segment.
     pub offset: u64,
-    /// What its head says.
+    /// The label in its head.
     pub label: Label,
     /// Its body.
     pub body: &'a [u8],
-    /// Whether an earlier format has it.
+    /// Whether it has an earlier format.
     pub earlier: bool,
 }
 
-/// A place of a log that was on the disk once, and is not what was written. Its text names it for readers.
+/// A place of a log that was durable and is not any more what was written. Its text names the place for readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("segment {segment} is damaged from byte {start} to byte {end}")]
 pub struct Hole<'a> {
@@ -31,28 +31,28 @@ pub struct Hole<'a> {
     pub start: u64,
     /// Where it ends.
     pub end: u64,
-    /// What the head says of the record whose body is damaged, where the head is whole.
+    /// The label of a record whose body is damaged and whose head is whole.
     pub label: Option<Label>,
-    /// The body of the record whose head is damaged, where the body is whole, and where it begins.
+    /// The offset and the body of a record whose head is damaged and whose body is whole.
     pub body: Option<(u64, &'a [u8])>,
-    /// Whether a record may be lost. Only a header, a seal or one bit of a head is damaged where none is.
+    /// Whether a record may be lost. If not, only a header, a seal or one bit of a head is damaged.
     pub loses: bool,
     /// Whether an earlier format has it.
     pub earlier: bool,
 }
 
-/// What stands in a segment.
+/// An item of a segment.
 pub(crate) enum Item<'a> {
     Entry(Entry<'a>),
     Hole(Hole<'a>),
 }
 
-/// What a segment is when it was read.
+/// The end of a segment that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     /// Bytes that count.
     pub(crate) length: u64,
-    /// A record stands behind the last seal.
+    /// Whether a record is behind the last seal.
     pub(crate) is_unsealed: bool,
 }
 
@@ -64,13 +64,13 @@ pub(crate) struct Scan<'a> {
     /// Whether all bytes were synced, because a later segment was begun.
     pub(crate) is_ended: bool,
     pub(crate) earlier: bool,
-    /// The most bytes that a head says were synced, once somebody asked.
+    /// The highest number of synced bytes in any head, once it was needed.
     pub(crate) synced: OnceCell<u64>,
 }
 
-/// What a place begins with.
+/// The content at a place.
 enum Place<'a> {
-    /// A head. `mended`: one bit of it was wrong.
+    /// A head; `mended` if one bit of it was wrong.
     Head {
         head: Head,
         mended: bool,
@@ -81,7 +81,7 @@ enum Place<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Give each item in turn.
+    /// Call `each` with every item, in order.
     pub(crate) fn run(&self, each: &mut dyn FnMut(Item<'a>) -> Result<()>) -> Result<End> {
         let mut end = End { length: 0, is_unsealed: false };
         let mut at = self.framing.header().min(self.bytes.len());
@@ -95,7 +95,7 @@ impl<'a> Scan<'a> {
         Ok(end)
     }
 
-    /// Read what begins at a place, and return where the next begins; break at a torn tail.
+    /// Read the item at a place, and return where the next one begins; break at a torn tail.
     fn step(
         &self,
         at: usize,
@@ -171,7 +171,7 @@ impl<'a> Scan<'a> {
         (from..self.bytes.len()).find(is_head).unwrap_or(self.bytes.len())
     }
 
-    /// Return whether what stands at a place was on the disk once: some head says so, or a later segment was begun.
+    /// Return whether the bytes at a place were durable: a head says so, or a later segment was begun.
     fn was_synced(&self, at: usize) -> bool {
         self.is_ended || *self.synced.get_or_init(|| self.most_synced()) > at as u64
     }

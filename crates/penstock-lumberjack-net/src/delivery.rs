@@ -50,7 +50,7 @@ pub struct Delivery {
 
 /// That a connection has ended, behind its last batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ConnectionEnd {
     /// As in its batches.
     pub sender: Arc<str>,
     /// As in its batches.
@@ -79,7 +79,7 @@ pub trait Destination: fmt::Debug + Send + Sync + 'static {
     fn take(&self, delivery: Delivery) -> Safe;
 
     /// A connection has ended: its batches have all been taken, or refused. Called on an IO thread: it must not block.
-    fn ended(&self, _ended: Ended) {}
+    fn ended(&self, _ended: ConnectionEnd) {}
 
     /// What it has to tell on the receiver's page of metrics.
     fn write(&self, _page: &mut Page<'_>) -> fmt::Result {

@@ -17,7 +17,7 @@ mod sender;
 pub mod spool;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
-pub use self::delivery::{Delivery, Destination, Ended, Origin, Safe};
+pub use self::delivery::{ConnectionEnd, Delivery, Destination, Origin, Safe};
 pub use self::receiver::{Receiver, ReceiverCounters, ReceiverOptions};
 pub use self::sender::{Chunk, Hosts, Line, Sender, SenderOptions};
 pub use error::{Error, Result};

@@ -135,7 +135,7 @@ pub(super) struct Answered {
 
 /// The result of a PUT.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Created {
+pub struct PutOutcome {
     /// Whether the job is new.
     pub new: bool,
     /// The generation, as an `ETag`, if the buffer sent one.
@@ -176,7 +176,7 @@ impl JobClient {
     }
 
     /// Create the job if it does not exist (decision 1).
-    pub async fn create(&self, key: &str, ttl: Option<u64>, read_key: Option<&str>) -> Result<Created> {
+    pub async fn create(&self, key: &str, ttl: Option<u64>, read_key: Option<&str>) -> Result<PutOutcome> {
         let mut body = serde_json::Map::new();
         if let Some(ttl) = ttl {
             body.insert("ttlMs".into(), ttl.into());
@@ -188,7 +188,7 @@ impl JobClient {
     }
 
     /// Make `new_key` the writeKey; the holder of the old key can no longer write (decision 11).
-    pub async fn take_over(&self, etag: &str, key: &str, new_key: &str) -> Result<Created> {
+    pub async fn take_over(&self, etag: &str, key: &str, new_key: &str) -> Result<PutOutcome> {
         let (answered, again) = self.put(key, Some(etag), &serde_json::json!({"writeKey": new_key})).await?;
         // The response to an earlier attempt may be lost, and then the new key is the writeKey already, because only
         // this client knows it.
@@ -205,9 +205,9 @@ impl JobClient {
         self.again(Method::PUT, "", Some(key), etag, body.to_string().into_bytes()).await
     }
 
-    fn created(answered: Answered) -> Result<Created> {
+    fn created(answered: Answered) -> Result<PutOutcome> {
         match answered.status {
-            200 | 201 => Ok(Created { new: answered.status == 201, etag: answered.etag }),
+            200 | 201 => Ok(PutOutcome { new: answered.status == 201, etag: answered.etag }),
             status => Err(PimpError::of_response("the job", status, &answered.body).into()),
         }
     }

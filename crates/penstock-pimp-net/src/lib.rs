@@ -16,7 +16,7 @@ mod store;
 mod tests;
 mod trigger;
 
-pub use client::{ClientOptions, Created, JobClient, check_url, trigger};
+pub use client::{ClientOptions, JobClient, PutOutcome, check_url, trigger};
 pub use consumer::{Consumer, POLL_LIMIT, POLL_WAIT, Received};
 pub use error::{Error, Result};
 pub use penstock_pimp::{
@@ -26,4 +26,4 @@ pub use penstock_pimp::{
 pub use sender::{Piece, Progress, Sender};
 pub use server::{Buffer, Service, ServiceConfig};
 pub use store::{Change, DiskStore, MemoryStore, RedisStore, Store, Usage, open_store};
-pub use trigger::{Asked, TriggerServer};
+pub use trigger::{PendingReply, TriggerServer};

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::DriverError as _;
-use penstock_io::http::{Answers, BodyError, HTTPS, HttpServer, RequestBody, Serving, read_body};
+use penstock_io::http::{BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving, read_body};
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
@@ -33,7 +33,7 @@ const WAITING: usize = 256;
 
 /// A request that waits for its answer. If it is dropped, the answer is 500.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingReply {
     /// The method.
     pub method: String,
     /// The body.
@@ -52,7 +52,7 @@ struct Reply {
     body: Vec<u8>,
 }
 
-impl Asked {
+impl PendingReply {
     /// Answer the request.
     pub fn answer(self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) {
         // The caller may have disconnected.
@@ -64,11 +64,11 @@ impl Asked {
 #[derive(Debug)]
 pub struct TriggerServer {
     server: HttpServer,
-    asked: Mutex<mpsc::Receiver<Asked>>,
+    asked: Mutex<mpsc::Receiver<PendingReply>>,
 }
 
 struct Front {
-    asked: mpsc::Sender<Asked>,
+    asked: mpsc::Sender<PendingReply>,
     most: Limit,
 }
 
@@ -96,7 +96,7 @@ impl TriggerServer {
     }
 
     /// Return the next request; `None` once the server is closed.
-    pub async fn next(&self) -> Option<Asked> {
+    pub async fn next(&self) -> Option<PendingReply> {
         self.asked.lock().await.recv().await
     }
 
@@ -106,7 +106,7 @@ impl TriggerServer {
     }
 }
 
-impl Answers for Front {
+impl Handler for Front {
     type Body = Full<Bytes>;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
@@ -124,7 +124,7 @@ impl Answers for Front {
             Err(error) => return refusal(error),
         };
         let (reply, answered) = oneshot::channel();
-        let asked = Asked {
+        let asked = PendingReply {
             method: parts.method.to_string(),
             body,
             content_type: text(&parts.headers, &CONTENT_TYPE),

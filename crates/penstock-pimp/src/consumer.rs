@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Malformed, Result, Stalled, Trouble};
 use crate::object::Object;
-use crate::payload::Kept;
-use crate::validate::{Bounded, json};
+use crate::payload::DecoderState;
+use crate::validate::{BoundedEnvelopes, json};
 use crate::{Decoder, Envelope, JobId, Limits, Metadata, Now};
 
 /// How a consumer polls (section 12).
@@ -61,7 +61,7 @@ struct Position {
     /// Bytes of the payload that were returned.
     given: u64,
     /// If absent, the payload is read from its beginning, and the bytes that were already returned are skipped.
-    decoder: Option<Kept>,
+    decoder: Option<DecoderState>,
     completed: bool,
 }
 
@@ -427,5 +427,5 @@ impl Consumer {
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]
-    chunks: Bounded<'a>,
+    chunks: BoundedEnvelopes<'a>,
 }

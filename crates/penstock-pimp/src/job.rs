@@ -32,7 +32,7 @@ impl fmt::Debug for Settings<'_> {
 
 /// The final chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct FinalChunk {
     /// Its index.
     pub index: u32,
     /// Bytes of its value.
@@ -57,7 +57,7 @@ pub struct Written {
 
 /// The result of a poll (section 9).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct PollResult {
     /// The available chunks, ascending.
     pub indices: Vec<u32>,
     /// The nextIndex of the answer.
@@ -90,7 +90,7 @@ pub struct Job {
     indices: Indices,
     #[serde(rename = "octets")]
     bytes: u64,
-    done: Option<Done>,
+    done: Option<FinalChunk>,
     cancelled: bool,
     /// The buffer has lost a part of the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -187,7 +187,7 @@ impl Job {
     }
 
     /// Return the final chunk.
-    pub const fn done(&self) -> Option<&Done> {
+    pub const fn done(&self) -> Option<&FinalChunk> {
         self.done.as_ref()
     }
 
@@ -339,7 +339,8 @@ impl Job {
             if !envelope.done {
                 continue;
             }
-            let done = Done { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
+            let done =
+                FinalChunk { index: envelope.index, bytes, failed: envelope.error.is_some(), sha256: envelope.sha256 };
             if let Some(other) = next.done.replace(done) {
                 return Err(Conflict::TwoEnds { first: other.index, second: envelope.index }.into());
             }
@@ -366,14 +367,14 @@ impl Job {
     }
 
     /// Handle a poll; return the chunks of its answer (section 9, decision 8).
-    pub fn handle_poll(&self, now: Now, bearer: Option<&str>, from: u64, limit: Option<u64>) -> Result<Found> {
+    pub fn handle_poll(&self, now: Now, bearer: Option<&str>, from: u64, limit: Option<u64>) -> Result<PollResult> {
         self.check_reader(now, bearer)?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let first = u32::try_from(from).ok();
         let indices: Vec<u32> = first.map_or_else(Vec::new, |from| self.indices.iter_from(from).take(limit).collect());
         let next_index = indices.last().map_or(from, |last| u64::from(*last) + 1);
         let finished = self.done.as_ref().is_some_and(|done| from > u64::from(done.index));
-        Ok(Found { indices, next_index, finished })
+        Ok(PollResult { indices, next_index, finished })
     }
 
     /// Return the end of the range that can be read in order from `from` on, before the first gap, and whether it

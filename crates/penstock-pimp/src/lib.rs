@@ -39,7 +39,7 @@ pub use error::{
 };
 pub use id::JobId;
 pub use indices::Indices;
-pub use job::{Done, Found, Job, Settings, Written};
+pub use job::{FinalChunk, Job, PollResult, Settings, Written};
 pub use key::{bearer, verify_jwt};
 pub use limits::Limits;
 pub use metadata::{Compression, ContentEncoding, Metadata, is_textual};

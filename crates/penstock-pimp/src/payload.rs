@@ -35,7 +35,7 @@ pub struct Decoder {
 /// The saved state of a decoder.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct DecoderState {
     carry: String,
     hash: String,
     reassembled: u64,
@@ -70,15 +70,15 @@ impl Decoder {
     }
 
     /// Return the state for a position; `None` for a compressed payload, which is decoded from its beginning again.
-    pub(crate) fn keep(&self) -> Option<Kept> {
+    pub(crate) fn keep(&self) -> Option<DecoderState> {
         let hash = STANDARD.encode(self.hasher.serialize());
         let carry = String::from_utf8_lossy(&self.carry).into_owned();
-        self.gzip.is_none().then_some(Kept { carry, hash, reassembled: self.reassembled })
+        self.gzip.is_none().then_some(DecoderState { carry, hash, reassembled: self.reassembled })
     }
 
     /// Make a decoder that resumes from a saved state. Fails with [`Malformed`](crate::Code::Malformed) where the state
     /// is invalid.
-    pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &Kept) -> Result<Self> {
+    pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &DecoderState) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
         let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
         let hasher = hash.and_then(|state| Sha256::deserialize(&state).ok());

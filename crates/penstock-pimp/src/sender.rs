@@ -27,7 +27,7 @@ use conflict_check::{ConflictProbe, ProbeOutcome};
 use cut::cut;
 use phase::Phase;
 pub use request::Transmit;
-use request::{Chunk, Encoded, Request, Step};
+use request::{Chunk, EncodedEnvelope, Request, Step};
 
 /// An event of a sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub struct Sender {
     next: u32,
     request: Option<Request>,
     // Chunks cut off from requests that were too large.
-    rest: VecDeque<Encoded>,
+    rest: VecDeque<EncodedEnvelope>,
     // Since when writes have failed, and why.
     troubled: Option<(Instant, Trouble)>,
     backoff: Backoff,
@@ -276,7 +276,7 @@ impl Sender {
     }
 
     /// Make the next chunks; return them and the index of the first.
-    fn fresh(&mut self, now: Now) -> Result<(Vec<Encoded>, u32)> {
+    fn fresh(&mut self, now: Now) -> Result<(Vec<EncodedEnvelope>, u32)> {
         let chunks = match self.encoding {
             None => vec![self.first_chunk()?],
             Some(encoding) => self.next_chunks(now, encoding)?,
@@ -364,7 +364,7 @@ impl Sender {
         chunks
     }
 
-    fn envelopes(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<Encoded>> {
+    fn envelopes(&mut self, now: Now, chunks: Vec<Chunk>) -> Result<Vec<EncodedEnvelope>> {
         let mut envelopes = Vec::with_capacity(chunks.len());
         for (index, Chunk { value, done, error }) in (self.next..).zip(chunks) {
             let whole = done && error.is_none();
@@ -379,7 +379,7 @@ impl Sender {
             };
             let mut bytes = Vec::new();
             envelope.encode(&mut bytes)?;
-            envelopes.push(Encoded { bytes, done });
+            envelopes.push(EncodedEnvelope { bytes, done });
         }
         Ok(envelopes)
     }

@@ -48,19 +48,19 @@ impl<'a> Batch<'a> {
 #[derive(Deserialize)]
 struct Chunks<'a> {
     #[serde(borrow)]
-    chunks: Bounded<'a>,
+    chunks: BoundedEnvelopes<'a>,
 }
 
 /// The most envelopes that are kept in memory; those beyond are only counted.
 const MOST: usize = 65_536;
 
 /// Envelopes as they are in JSON; if there are too many, only their number.
-pub(crate) struct Bounded<'a> {
+pub(crate) struct BoundedEnvelopes<'a> {
     fields: Vec<Fields<'a>>,
     beyond: u64,
 }
 
-impl<'a> Bounded<'a> {
+impl<'a> BoundedEnvelopes<'a> {
     pub(crate) fn count(&self) -> u64 {
         (self.fields.len() as u64).saturating_add(self.beyond)
     }
@@ -70,19 +70,19 @@ impl<'a> Bounded<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for BoundedEnvelopes<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List;
 
         impl<'de> Visitor<'de> for List {
-            type Value = Bounded<'de>;
+            type Value = BoundedEnvelopes<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of envelopes")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut bounded = Bounded { fields: Vec::new(), beyond: 0 };
+                let mut bounded = BoundedEnvelopes { fields: Vec::new(), beyond: 0 };
                 while bounded.fields.len() < MOST {
                     let Some(Object(fields)) = list.next_element()? else { return Ok(bounded) };
                     bounded.fields.push(fields);

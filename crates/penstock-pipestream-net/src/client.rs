@@ -11,10 +11,10 @@ use quinn::VarInt;
 use quinn::crypto::rustls::QuicClientConfig;
 
 use crate::command::{Urgent, closed};
-use crate::connection::{Start, Started, Stored};
+use crate::connection::{RunningSession, Start, Stored};
 use crate::counters::{CounterSnapshot, Counters};
 use crate::dial::Dialer;
-use crate::driver::Road;
+use crate::driver::Reconnect;
 use crate::handle::SessionHandle;
 use crate::journal::ClientState;
 use crate::options::SessionOptions;
@@ -89,8 +89,8 @@ async fn connect(
     let (connection, control) = dialer.dial().await?;
     let lost = connection.clone();
     let road = match options.survives {
-        Some(within) => Road::Dials { dialer: Arc::clone(&dialer), within, dialling: None },
-        None => Road::Ends,
+        Some(within) => Reconnect::Dials { dialer: Arc::clone(&dialer), within, dialling: None },
+        None => Reconnect::Ends,
     };
     let Inner { counters, claims, .. } = inner;
     let mut options = options;
@@ -111,7 +111,7 @@ async fn connect(
         names: Arc::default(),
         stored,
     };
-    let Started { shared, handle, commands } = start.run(None).inspect_err(|_| {
+    let RunningSession { shared, handle, commands } = start.run(None).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;
     let mut phase = shared.phase.subscribe();

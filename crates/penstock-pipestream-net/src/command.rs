@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// An entity stream's header is complete.
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
     /// Entity streams that arrived completely.
-    Arrived(Vec<Arrival>),
+    Arrived(Vec<BufferedEntity>),
     /// An entity stream's header is none.
     HeaderError(core::Error),
     /// The peer reset an admitted entity stream.
@@ -146,7 +146,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// An entity stream that arrived completely before it was admitted.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct BufferedEntity {
     pub(crate) stream: u64,
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) bytes: Bytes,

@@ -7,15 +7,15 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::Result;
+use crate::batch_channel::batch_channel;
 use crate::claim_checks::DeferTypes;
 use crate::clock::now;
 use crate::command::{Commands, inbox};
 use crate::consumer::{Consumer, HandleQueue};
 use crate::counters::Counters;
-use crate::driver::{Driver, Durable, Names, Opening, Road};
+use crate::driver::{Driver, Durable, Names, Reconnect, SinkOpening};
 use crate::entity_link::EntityLink;
 use crate::handle::SessionHandle;
-use crate::handover::handover;
 use crate::journal::{ClientState, Journal};
 use crate::limits::{CREDIT, PARKED};
 use crate::link::{Gate, Link};
@@ -37,7 +37,7 @@ pub(crate) struct Start {
     /// Stream 0, at the client.
     pub(crate) control: Option<(SendStream, RecvStream)>,
     /// Recovery when the connection is lost.
-    pub(crate) road: Road,
+    pub(crate) road: Reconnect,
     /// The names of the server's sessions; a client's own.
     pub(crate) names: Arc<Names>,
     /// Stored state of a client's session.
@@ -54,7 +54,7 @@ pub(crate) enum Stored {
 }
 
 /// A session whose tasks are running.
-pub(crate) struct Started {
+pub(crate) struct RunningSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
     /// For the caller, unless a sink takes the session's entities.
@@ -63,7 +63,7 @@ pub(crate) struct Started {
 
 impl Start {
     /// Create the session and spawn its tasks. `consumer` takes its entities; without one, a handle does.
-    pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<Started> {
+    pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<RunningSession> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
         let stored = self.stored.take();
@@ -96,7 +96,7 @@ impl Start {
         let taking = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
         let sink = consumer.and_then(Consumer::sink).cloned();
         let handle = sink.is_none().then(|| {
-            let (giver, taker) = handover();
+            let (giver, taker) = batch_channel();
             // It was empty, so this cannot fail.
             let _ = taking.set(Arc::new(HandleQueue(giver)));
             SessionHandle::new(Arc::clone(&entity), taker)
@@ -116,7 +116,7 @@ impl Start {
             gate: Gate::default(),
             max_header: self.options.session.max_header,
         });
-        let sink = sink.map(|sink| Opening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
+        let sink = sink.map(|sink| SinkOpening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
         let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);
         driver.name_in(self.names);
         match durable {
@@ -124,6 +124,6 @@ impl Start {
             durable => driver.store_in(durable),
         }
         tokio::spawn(driver.run());
-        Ok(Started { shared, commands, handle })
+        Ok(RunningSession { shared, commands, handle })
     }
 }

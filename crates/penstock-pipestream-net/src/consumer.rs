@@ -8,9 +8,9 @@ use penstock_io::runtime::PerProcess;
 use penstock_pipestream::{ErrorCode, Reason};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 
+use crate::batch_channel::BatchSender;
 use crate::handle::SessionHandle;
-use crate::handover::Giver;
-use crate::incoming::{IncomingEntity, Spool, Untaken};
+use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::port::{EntityBatch, EntitySink, SinkEvent, SinkSession};
 use crate::transport::Intake;
 use crate::types::Attempt;
@@ -86,7 +86,7 @@ pub fn channel(capacity: usize) -> (ChannelConsumer, IncomingSessions) {
 /// The queue from which a session's handle takes entities. It contains at most as many as there are places, which the
 /// handle releases.
 #[derive(Debug)]
-pub(crate) struct HandleQueue(pub(crate) Giver<Untaken>);
+pub(crate) struct HandleQueue(pub(crate) BatchSender<QueuedEntity>);
 
 impl SinkSession for HandleQueue {
     fn deliver(&self, entities: EntityBatch<'_>) {

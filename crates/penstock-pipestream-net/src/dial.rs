@@ -16,7 +16,7 @@ use crate::transport::{self, Intake};
 use crate::{Error, Result};
 
 /// A client's connection, and its stream 0.
-pub(crate) type Dialled = (Connection, (SendStream, RecvStream));
+pub(crate) type DialedConnection = (Connection, (SendStream, RecvStream));
 
 /// Opens connections to one server.
 pub(crate) struct Dialer {
@@ -52,7 +52,7 @@ impl Dialer {
     }
 
     /// Connect; return the connection and its stream 0.
-    pub(crate) async fn dial(&self) -> Result<Dialled> {
+    pub(crate) async fn dial(&self) -> Result<DialedConnection> {
         let address = self.address;
         let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
         let connecting = endpoint

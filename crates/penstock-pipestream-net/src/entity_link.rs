@@ -77,12 +77,12 @@ impl EntityLink {
 /// A caller that waits for the tickets of a batch. Entities announced after it has stopped waiting are given up as
 /// well.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingTickets {
     tickets: Tickets,
     link: Arc<EntityLink>,
 }
 
-impl Asked {
+impl PendingTickets {
     /// Return the answers of a batch, and the caller that waits for them.
     pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = Answer>, Self) {
         let (answers, tickets) = Answer::batch(count);
@@ -100,7 +100,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingTickets {
     fn drop(&mut self) {
         for ticket in self.tickets.abandon() {
             self.link.abandon(&ticket);

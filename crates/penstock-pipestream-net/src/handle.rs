@@ -12,12 +12,12 @@ use penstock_pipestream::{
 };
 use tokio::sync::oneshot;
 
+use crate::batch_channel::BatchReceiver;
 use crate::claim_checks::ClaimCheck;
 use crate::command::{CheckpointAnswer, Command, Commands, SendRequest, Urgent, closed};
 use crate::draft::{Delivery, EntityDraft};
-use crate::entity_link::{Asked, EntityLink};
-use crate::handover::Taker;
-use crate::incoming::{IncomingEntity, Untaken};
+use crate::entity_link::{EntityLink, PendingTickets};
+use crate::incoming::{IncomingEntity, QueuedEntity};
 use crate::outcomes::Missing;
 use crate::payload::Payload;
 use crate::shared::{Phase, Shared};
@@ -50,7 +50,7 @@ struct Inner {
     commands: Commands,
     /// Both are needed by code that has to give up entities without an owner.
     link: Arc<EntityLink>,
-    entities: Taker<Untaken>,
+    entities: BatchReceiver<QueuedEntity>,
 }
 
 impl Drop for Inner {
@@ -62,7 +62,7 @@ impl Drop for Inner {
 }
 
 impl SessionHandle {
-    pub(crate) fn new(link: Arc<EntityLink>, entities: Taker<Untaken>) -> Self {
+    pub(crate) fn new(link: Arc<EntityLink>, entities: BatchReceiver<QueuedEntity>) -> Self {
         let (shared, commands) = (Arc::clone(&link.shared), link.commands.clone());
         Self(Arc::new(PerProcess::new(Inner { shared, commands, link, entities })))
     }
@@ -152,7 +152,7 @@ impl SessionHandle {
         let mut items = items.peekable();
         while items.peek().is_some() {
             let batch: Vec<_> = items.by_ref().take(TOGETHER).collect();
-            let (answers, waiting) = Asked::batch(batch.len(), link);
+            let (answers, waiting) = PendingTickets::batch(batch.len(), link);
             let mut requests = Vec::with_capacity(batch.len());
             for ((draft, delivery), answer) in batch.into_iter().zip(answers) {
                 match draft.check(&delivery) {
@@ -168,7 +168,7 @@ impl SessionHandle {
             waiting.ready().await;
         }
         // There is no wait in between: a caller that stops waiting gives up all of them, or none.
-        let tickets = asked.into_iter().flat_map(Asked::take);
+        let tickets = asked.into_iter().flat_map(PendingTickets::take);
         tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }
 

@@ -12,6 +12,7 @@
 //! control frames that the peer does not read, and the session's own limits.
 
 mod answer;
+mod batch_channel;
 mod claim_checks;
 mod client;
 mod clock;
@@ -28,7 +29,6 @@ mod entity_link;
 mod error;
 mod events;
 mod handle;
-mod handover;
 mod incoming;
 mod journal;
 mod limits;

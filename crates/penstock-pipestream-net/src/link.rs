@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use crate::command::Commands;
 use crate::entity_link::EntityLink;
 use crate::events::EventLog;
-use crate::incoming::{Spool, Untaken};
+use crate::incoming::{QueuedEntity, Spool};
 use crate::limits::CREDIT;
 use crate::port::{EntityBatch, SinkSession};
 use crate::shared::Shared;
@@ -113,7 +113,7 @@ impl Link {
     }
 
     /// Hand entities over.
-    pub(crate) fn deliver(&self, entities: Vec<(Untaken, OwnedSemaphorePermit)>) {
+    pub(crate) fn deliver(&self, entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>) {
         if let Some(sink) = self.sink.get() {
             sink.deliver(EntityBatch::new(entities, &self.entity));
         }

@@ -24,24 +24,24 @@ pub(crate) fn segments(mtu: u16) -> usize {
 }
 
 /// A socket whose sends have at most so many packets.
-pub(crate) struct Segmented {
+pub(crate) struct SegmentedSocket {
     inner: Arc<dyn AsyncUdpSocket>,
     segments: usize,
 }
 
-impl Segmented {
+impl SegmentedSocket {
     pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, segments: usize) -> Self {
         Self { inner, segments }
     }
 }
 
-impl fmt::Debug for Segmented {
+impl fmt::Debug for SegmentedSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segmented").field("segments", &self.segments).finish_non_exhaustive()
     }
 }
 
-impl AsyncUdpSocket for Segmented {
+impl AsyncUdpSocket for SegmentedSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.inner).create_io_poller()
     }

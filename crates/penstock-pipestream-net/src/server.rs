@@ -19,10 +19,10 @@ use tokio::time::{sleep, timeout};
 use crate::claim_checks::{ClaimRow, DeferTypes};
 use crate::command::{Commands, Urgent};
 use crate::congestion;
-use crate::connection::{Start, Started};
+use crate::connection::{RunningSession, Start};
 use crate::consumer::Consumer;
 use crate::counters::{CounterSnapshot, Counters};
-use crate::driver::{Names, Returns, Road};
+use crate::driver::{Names, Reconnect, ResumableSessions};
 use crate::events::EventLog;
 use crate::journal::{ServerState, Waiting};
 use crate::metrics::{Held, Report, Transport};
@@ -30,7 +30,7 @@ use crate::options::SessionOptions;
 use crate::outcomes::lock;
 use crate::port::{ClaimChecks, PortService, no_claim_checks};
 use crate::shared::{Phase, Shared};
-use crate::transport::{self, ALPN, GOES_ON, alpn_of, quic_code};
+use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};
 use crate::{Error, Result};
 
 /// Number of handshakes that may wait to be started, and bytes that their clients may have sent by then.
@@ -100,7 +100,7 @@ struct Inner {
     claims: Arc<dyn ClaimChecks>,
     defer_types: Arc<DeferTypes>,
     /// Sessions that continue when their client returns.
-    returns: Arc<Returns>,
+    returns: Arc<ResumableSessions>,
     /// The names of the open sessions.
     names: Arc<Names>,
     sessions: Mutex<Sessions>,
@@ -176,7 +176,7 @@ impl Server {
             counters,
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
-            returns: Arc::new(Returns::new(state)),
+            returns: Arc::new(ResumableSessions::new(state)),
             names: Arc::default(),
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
@@ -270,7 +270,7 @@ impl Drop for Server {
                 // The process that continues them finds them on disk.
                 inner.urge_all(|| Urgent::Leave(None));
                 drop(inner.returns.take_waiting());
-                inner.close_endpoint(GOES_ON, b"the server is gone");
+                inner.close_endpoint(SESSION_CONTINUES, b"the server is gone");
             }
             inner.close_endpoint(ErrorCode::InternalError, b"the server is gone");
             inner.stop_metrics();
@@ -302,10 +302,10 @@ impl Inner {
     }
 
     /// Return the recovery for a session whose connection is lost.
-    fn road(&self) -> Road {
+    fn road(&self) -> Reconnect {
         match self.session.survives {
-            Some(within) => Road::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
-            None => Road::Ends,
+            Some(within) => Reconnect::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
+            None => Reconnect::Ends,
         }
     }
 
@@ -536,7 +536,7 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         names: Arc::clone(&inner.names),
         stored: None,
     };
-    let Started { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
+    let RunningSession { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
         Ok(started) => started,
         Err(error) => {
             congestion::close(&connection, quic_code(ErrorCode::InternalError), error.to_string().as_bytes());

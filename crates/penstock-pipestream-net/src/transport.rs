@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::congestion::CongestionConfig;
-use crate::segments::{MAX_SEGMENTS, Segmented, segments};
+use crate::segments::{MAX_SEGMENTS, SegmentedSocket, segments};
 use crate::{Error, Result};
 
 /// The protocol's name in the handshake (section 12.1).
@@ -244,7 +244,7 @@ pub(crate) fn endpoint(
     let context = |error| Error::io("cannot use the UDP socket", error);
     let _entered = runtime.handle().enter();
     let socket = TokioRuntime.wrap_udp_socket(socket).map_err(context)?;
-    let socket = Arc::new(Segmented::new(socket, segments));
+    let socket = Arc::new(SegmentedSocket::new(socket, segments));
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
 
 /// Code of CONNECTION_CLOSE at an end whose session continues in its next process: the connection is lost, and the
 /// session is not over. One of the codes for private use.
-pub(crate) const GOES_ON: ErrorCode = ErrorCode::Other(0x42);
+pub(crate) const SESSION_CONTINUES: ErrorCode = ErrorCode::Other(0x42);
 
 /// Return what the end of a connection means for its session, and whether the peer ended it.
 pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {

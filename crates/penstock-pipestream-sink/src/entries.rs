@@ -11,8 +11,8 @@ use penstock_pipestream_net::port::{Attempt, Details, LogEvent, SessionControl, 
 
 use crate::counters::SinkCounters;
 use crate::format::LOG;
-use crate::format::encode::{self, End, Placed};
-use crate::transactions::{Ending, Membership, Transaction, is_order};
+use crate::format::encode::{self, End, PayloadProperties};
+use crate::transactions::{ListEnd, Membership, Transaction, is_order};
 
 /// Maximum number of bytes of headers of entities without a terminal status, for a whole session.
 const MAX_HEADER_BYTES: usize = 64 << 20;
@@ -45,8 +45,8 @@ struct Entry<S> {
 enum State<S> {
     Receiving,
     Stored(S),
-    Placed(Placed),
-    Delivered(Placed),
+    Placed(PayloadProperties),
+    Delivered(PayloadProperties),
     /// The attempt has failed. Its header is kept for the line, if no other attempt follows.
     Void,
 }
@@ -65,7 +65,7 @@ impl<S: Verified> State<S> {
 /// A verified payload that waits for its name.
 pub(crate) trait Verified {
     /// Return its length and digest, without a name.
-    fn unnamed(&self) -> Placed;
+    fn unnamed(&self) -> PayloadProperties;
 
     /// Return its name, if it already has one.
     fn name(&self) -> Option<&str>;
@@ -76,13 +76,13 @@ pub(crate) trait Verified {
 pub(crate) struct StoredEntity {
     pub(crate) key: EntityKey,
     pub(crate) header: Arc<EntityHeader>,
-    pub(crate) placed: Placed,
+    pub(crate) placed: PayloadProperties,
     pub(crate) failures: u32,
 }
 
 /// How an entity is handled.
 #[derive(Debug, Clone, Copy)]
-struct Manner {
+struct EntityKind {
     dehydrated: bool,
     /// Whether it is stored to be deferred.
     defers: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Delivery {
     pub(crate) key: EntityKey,
     number: u32,
     pub(crate) header: Arc<EntityHeader>,
-    pub(crate) placed: Option<Placed>,
+    pub(crate) placed: Option<PayloadProperties>,
     /// Stored to be deferred: its line is written with its claim check.
     defers: bool,
 }
@@ -198,7 +198,7 @@ impl<S: Verified> Entries<S> {
                 // again forever.
                 let matches = |types: &Arc<DeferTypes>| types.matches(&header);
                 let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
-                self.admitted(attempt, failures, header, Manner { dehydrated, defers });
+                self.admitted(attempt, failures, header, EntityKind { dehydrated, defers });
                 None
             }
             SinkEvent::AttemptFailed { key } => {
@@ -233,7 +233,7 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: Manner) {
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: EntityKind) {
         let Attempt { key, number } = attempt;
         let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
@@ -250,7 +250,7 @@ impl<S: Verified> Entries<S> {
         if let Err(reason) = self.membership.admit(key, &header) {
             self.control.fail(attempt, reason);
         }
-        let (state, Manner { dehydrated, defers }) = (State::Receiving, manner);
+        let (state, EntityKind { dehydrated, defers }) = (State::Receiving, manner);
         self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
         if self.header_bytes > MAX_HEADER_BYTES {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
@@ -284,7 +284,7 @@ impl<S: Verified> Entries<S> {
             State::Placed(placed) | State::Delivered(placed) if arrived => Some(placed.clone()),
             State::Placed(placed) | State::Delivered(placed) => {
                 self.discarded.extend(placed.files());
-                Some(Placed { file: None, ..placed.clone() })
+                Some(PayloadProperties { file: None, ..placed.clone() })
             }
         });
         let header = entry.map(|entry| entry.header).or(header);
@@ -335,7 +335,7 @@ impl<S: Verified> Entries<S> {
     }
 
     /// A payload has its name.
-    pub(crate) fn placed(&mut self, key: EntityKey, placed: Placed) {
+    pub(crate) fn placed(&mut self, key: EntityKey, placed: PayloadProperties) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.state = State::Placed(placed);
         }
@@ -412,15 +412,15 @@ impl<S: Verified> Entries<S> {
     }
 
     /// Return the kind of last line that the list gets.
-    pub(crate) fn ending(&self) -> Ending {
+    pub(crate) fn ending(&self) -> ListEnd {
         match (self.membership.transaction(self.certificate), self.closed) {
-            (_, _) if self.listed => Ending::Listed,
-            (_, _) if self.incomplete => Ending::Incomplete,
-            (Some(of), Some(ErrorCode::NoError)) => Ending::Prepared(of),
+            (_, _) if self.listed => ListEnd::Listed,
+            (_, _) if self.incomplete => ListEnd::Incomplete,
+            (Some(of), Some(ErrorCode::NoError)) => ListEnd::Prepared(of),
             // CONNECTION_CLOSE may be lost; that everything has arrived was reported before.
-            (Some(of), _) if self.root == Some(Status::Complete) => Ending::Prepared(of),
-            (_, Some(code)) => Ending::Closed(code),
-            (_, None) => Ending::Incomplete,
+            (Some(of), _) if self.root == Some(Status::Complete) => ListEnd::Prepared(of),
+            (_, Some(code)) => ListEnd::Closed(code),
+            (_, None) => ListEnd::Incomplete,
         }
     }
 

@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_vgi::road::End;
+use penstock_vgi::transport::End;
 use penstock_vgi::{Answer, Batch, Client, Limits, Metadata};
 
-use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::segment::Segment;
+use super::shm_link::SharedMemoryLink;
 use crate::error::{Error, Result};
 
 /// Whether the server uses a sealed segment instead of the named one.
@@ -29,7 +29,7 @@ enum Offer {
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
-    beside: Option<Beside>,
+    beside: Option<SharedMemoryLink>,
     offer: Offer,
     /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
@@ -51,7 +51,7 @@ impl ClientConnection {
             segment.share_with(channel.peer())?;
         }
         let limit = limits.body;
-        let beside = segment.map(|segment| Beside::new(segment, End::Client, limit));
+        let beside = segment.map(|segment| SharedMemoryLink::new(segment, End::Client, limit));
         let offer = if beside.is_some() && channel.passes_descriptors() { Offer::Open } else { Offer::Over };
         Ok(Self { machine: Client::new(limits), channel, beside, offer, limit, broken: None })
     }
@@ -191,7 +191,7 @@ impl ClientConnection {
                     if let Some(beside) = &self.beside {
                         beside.segment().replaced_by(&sealed);
                     }
-                    self.beside = Some(Beside::new(sealed, End::Client, self.limit));
+                    self.beside = Some(SharedMemoryLink::new(sealed, End::Client, self.limit));
                 }
             }
             Offer::Over => {}

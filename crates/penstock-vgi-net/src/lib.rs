@@ -2,7 +2,6 @@
 //! connection is used by one thread at a time, which waits in the system instead of in a runtime: nothing is faster for
 //! calls that take microseconds.
 
-mod beside;
 mod byte_stream;
 mod channel;
 mod client;
@@ -18,6 +17,7 @@ mod raw;
 mod sealed;
 mod segment;
 mod server;
+mod shm_link;
 mod tls;
 
 pub use byte_stream::{Sink, Source};
@@ -25,7 +25,7 @@ pub use channel::{Channel, Check, Interrupted};
 pub use client::ClientConnection;
 pub use counters::{Counters, MetricsEndpoint};
 pub use error::{Error, Result};
-pub use listening::{Accepted, Listening, ListeningOptions};
+pub use listening::{AdmittedConnection, ListeningOptions, RpcListener};
 pub use peer::Peer;
 pub use raw::duplicate;
 pub use segment::Segment;

@@ -51,23 +51,23 @@ impl ListeningOptions {
 
 /// A listening socket. Connections are accepted until it is closed or dropped.
 #[derive(Debug)]
-pub struct Listening(PerProcess<Running>);
+pub struct RpcListener(PerProcess<Running>);
 
 #[derive(Debug)]
 struct Running {
-    accepted: tokio::sync::Mutex<mpsc::UnboundedReceiver<Accepted>>,
+    accepted: tokio::sync::Mutex<mpsc::UnboundedReceiver<AdmittedConnection>>,
     stop: watch::Sender<bool>,
     file: Mutex<Option<SocketFile>>,
 }
 
 /// An admitted connection on which nothing was read yet. Its permit is returned when this is dropped.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AdmittedConnection {
     socket: Option<OwnedFd>,
     permit: Permit,
 }
 
-impl Accepted {
+impl AdmittedConnection {
     /// Take the socket, which is in blocking mode; it can be taken once.
     pub fn take_socket(&mut self) -> Option<OwnedFd> {
         self.socket.take()
@@ -79,7 +79,7 @@ impl Accepted {
     }
 }
 
-impl Listening {
+impl RpcListener {
     /// Listen on an address; port 0 picks a free one. Return the listener and its address. A changed certificate is
     /// reloaded.
     pub fn tcp(
@@ -106,7 +106,7 @@ impl Listening {
             // An error means that the sender was dropped.
             let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
             let hand_over = |connection| {
-                if let Some(accepted) = Accepted::new(connection) {
+                if let Some(accepted) = AdmittedConnection::new(connection) {
                     // Fails when the server ends, and then the connection is dropped.
                     let _ = sender.send(accepted);
                 }
@@ -118,7 +118,7 @@ impl Listening {
     }
 
     /// Wait for the next connection; `None` once this was closed.
-    pub async fn accept(&self) -> Result<Option<Accepted>> {
+    pub async fn accept(&self) -> Result<Option<AdmittedConnection>> {
         Ok(self.0.get()?.accepted.lock().await.recv().await)
     }
 
@@ -133,7 +133,7 @@ impl Listening {
     }
 }
 
-impl Accepted {
+impl AdmittedConnection {
     fn new(connection: Connection) -> Option<Self> {
         let Connection { stream, permit, .. } = connection;
         let socket = match stream {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn accepted(listening: &Listening) -> Accepted {
+    fn accepted(listening: &RpcListener) -> AdmittedConnection {
         block_on(listening.accept()).expect("runs").expect("ours").expect("a connection")
     }
 
@@ -175,7 +175,8 @@ mod tests {
     fn a_connection_waits_for_a_thread_and_its_reads_wait_for_the_peer() {
         let counters = Counters::default();
         let (listening, address) =
-            Listening::tcp(([127, 0, 0, 1], 0).into(), None, ListeningOptions::default(), &counters).expect("listens");
+            RpcListener::tcp(([127, 0, 0, 1], 0).into(), None, ListeningOptions::default(), &counters)
+                .expect("listens");
         let mut client = TcpStream::connect(address).expect("connects");
         let mut accepted = accepted(&listening);
         assert!(accepted.time_left() > Duration::from_secs(5));
@@ -195,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let options = ListeningOptions { connections: 1, ..ListeningOptions::default() };
-        let listening = Listening::unix(&path, options, &Counters::default()).expect("listens");
+        let listening = RpcListener::unix(&path, options, &Counters::default()).expect("listens");
         let _clients: Vec<_> = (0..2).map(|_| UnixStream::connect(&path).expect("connects")).collect();
         let first = accepted(&listening);
         let next = async { tokio::time::timeout(Duration::from_millis(100), listening.accept()).await.is_err() };

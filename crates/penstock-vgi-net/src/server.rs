@@ -2,13 +2,13 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use penstock_vgi::road::End;
+use penstock_vgi::transport::End;
 use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Server, ServerConfig, key};
 
-use super::beside::Beside;
 use super::channel::{Channel, Check};
 use super::counters::Counters;
 use super::segment::Segment;
+use super::shm_link::SharedMemoryLink;
 use crate::error::{Error, Result};
 
 /// The server's end: the state machine and its channel.
@@ -17,7 +17,7 @@ pub struct ServerConnection {
     channel: Channel,
     /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
-    beside: Option<Beside>,
+    beside: Option<SharedMemoryLink>,
     /// Why the segment that the client has named is not used.
     refused: Option<Error>,
     counters: Arc<Counters>,
@@ -43,7 +43,7 @@ impl ServerConnection {
             segment.share_with(channel.peer())?;
         }
         let limit = config.limits.body;
-        let beside = segment.map(|segment| Beside::new(segment, End::Server, limit));
+        let beside = segment.map(|segment| SharedMemoryLink::new(segment, End::Server, limit));
         Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None, counters })
     }
 
@@ -116,7 +116,7 @@ impl ServerConnection {
         };
         let attached = size.ok_or_else(sizeless).and_then(|size| Segment::attach(name, size, self.channel.peer()));
         (self.beside, self.refused) = match attached {
-            Ok(segment) => (Some(Beside::new(segment, End::Server, self.limit)), None),
+            Ok(segment) => (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
                 (None, Some(error))
@@ -129,7 +129,7 @@ impl ServerConnection {
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
         self.channel.pass(segment.duplicate()?);
-        (self.beside, self.refused) = (Some(Beside::new(segment, End::Server, self.limit)), None);
+        (self.beside, self.refused) = (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None);
         Ok(())
     }
 

@@ -92,7 +92,7 @@ pub struct Fetched {
 
 /// The decoded content of a stored batch.
 #[derive(Debug)]
-pub struct Opened {
+pub struct StoredBatch {
     /// The log messages before the batch.
     pub logs: Vec<Log>,
     /// The batch, or the error stored in its place.
@@ -119,7 +119,7 @@ impl Pointer {
     }
 
     /// Decode fetched bytes, inflated up to `most` bytes. The pointer's metadata stays with the batch.
-    pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<Opened> {
+    pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<StoredBatch> {
         let Fetched { bytes, zstd, took } = fetched;
         let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
         if bytes.len() as u64 > most {
@@ -144,7 +144,7 @@ impl Pointer {
                 Item::End => ended = true,
                 Item::Batch(batch) => match self.classify(&batch)? {
                     Class::Log(log) => logs.push(log),
-                    Class::Error(failure) => return Ok(Opened { logs, batch: Err(failure) }),
+                    Class::Error(failure) => return Ok(StoredBatch { logs, batch: Err(failure) }),
                     Class::Data | Class::State | Class::External | Class::Shared => {
                         if data.replace(batch).is_some() {
                             return Err(Violation::ExternalBatches.into());
@@ -154,7 +154,7 @@ impl Pointer {
             }
         }
         let batch = data.ok_or(Violation::NoExternalBatch)?;
-        Ok(Opened { logs, batch: Ok(self.merge(batch, took)) })
+        Ok(StoredBatch { logs, batch: Ok(self.merge(batch, took)) })
     }
 
     /// Classify a batch behind the pointer. It must not be a pointer, and must have the pointer's schema.

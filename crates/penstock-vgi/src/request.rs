@@ -27,7 +27,7 @@ pub struct Request {
 
 /// Why a request is rejected before a method is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rejected {
+pub enum Rejection {
     /// No method is named, or the number of rows is wrong.
     Protocol,
     /// The version is missing or a different one.
@@ -46,7 +46,7 @@ pub enum Parsed {
     /// A request for the description.
     Describe,
     /// A rejected request: the reason, the schema of the error stream, and the error.
-    Rejected(Rejected, SchemaRef, Failure),
+    Rejected(Rejection, SchemaRef, Failure),
 }
 
 /// Parse the first batch of a request.
@@ -55,7 +55,7 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
     let reject = |why, error_type, message: &str| Parsed::Rejected(why, empty(), Failure::new(error_type, message));
     let Some(name) = batch.metadata.get(key::METHOD) else {
         return reject(
-            Rejected::Protocol,
+            Rejection::Protocol,
             "ProtocolError",
             "Missing 'vgi_rpc.method' in the custom metadata of the request batch",
         );
@@ -64,11 +64,11 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
         Some(REQUEST_VERSION) => {}
         Some(other) => {
             let message = format!("Unsupported request version '{}', expected '1'", other.escape_ascii());
-            return reject(Rejected::Version, "VersionError", &message);
+            return reject(Rejection::Version, "VersionError", &message);
         }
         None => {
             let message = "Missing 'vgi_rpc.request_version' in the custom metadata of the request batch, expected '1'";
-            return reject(Rejected::Version, "VersionError", message);
+            return reject(Rejection::Version, "VersionError", message);
         }
     }
     let name = String::from_utf8_lossy(name).into_owned();
@@ -76,18 +76,18 @@ pub fn parse(protocol: &Protocol, batch: Batch, describe: bool) -> Parsed {
         return Parsed::Describe;
     }
     let Some((index, method)) = protocol.find(&name).and_then(|index| Some((index, protocol.method(index)?))) else {
-        return reject(Rejected::Method, "AttributeError", &unknown(protocol, &name, describe));
+        return reject(Rejection::Method, "AttributeError", &unknown(protocol, &name, describe));
     };
     if batch.rows != 1 && !batch.columns.is_empty() {
         let rows = || format!("Expected 1 row in the request batch, got {}", batch.rows);
         let message = batch.unresolved().map_or_else(rows, str::to_owned);
-        return reject(Rejected::Protocol, "ProtocolError", &message);
+        return reject(Rejection::Protocol, "ProtocolError", &message);
     }
     match values(method, &batch) {
         Ok(values) => Parsed::Call(Request { method: index, values, bytes: batch.bytes, metadata: batch.metadata }),
         Err(message) => {
             let schema = if method.result.fields().is_empty() { empty() } else { Arc::clone(&method.result) };
-            Parsed::Rejected(Rejected::Params, schema, Failure::new("TypeError", &message))
+            Parsed::Rejected(Rejection::Params, schema, Failure::new("TypeError", &message))
         }
     }
 }

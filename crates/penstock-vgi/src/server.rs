@@ -73,14 +73,14 @@ enum State {
     /// The values of a request are being fetched; the request's ID.
     Fetching(Option<String>),
     /// The application is handling a call.
-    Called(Called),
+    Called(MethodCall),
     /// A stream is open.
     Streaming(Box<Streaming>),
     /// The answer is complete; the rest of the client's input is dropped.
     Draining,
 }
 
-struct Called {
+struct MethodCall {
     method: usize,
     request_id: String,
 }
@@ -249,7 +249,7 @@ impl Server {
         let request_id = batch.metadata.text(key::REQUEST_ID).map_or_else(|| self.next_id(), str::to_owned);
         match request::parse(&self.protocol, batch, self.config.description.is_some()) {
             Parsed::Call(request) => {
-                self.state = State::Called(Called { method: request.method, request_id: request_id.clone() });
+                self.state = State::Called(MethodCall { method: request.method, request_id: request_id.clone() });
                 self.events.push_back(Event::Call(Call { request, request_id }));
                 Ok(())
             }

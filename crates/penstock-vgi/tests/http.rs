@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::http::{
-    ARROW, Answered, Asked, Begun, Call, Config, Headers, Kind, Request, Response, Service, exchange_body, read_answer,
-    request_body,
+    ARROW, Call, Config, Headers, Kind, Request, RequestKind, RequestStart, Response, ResponseContent, Service,
+    exchange_body, read_answer, request_body,
 };
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::{
@@ -74,8 +74,8 @@ fn post(path: &str, mut body: Output) -> Request {
 
 fn call(service: &Arc<Service>, request: Request, now: u64) -> Result<Box<Call>, Response> {
     match service.begin(request) {
-        Begun::Done(response) => Err(response),
-        Begun::Call(pending) => pending.accept(Identity::Anonymous, now),
+        RequestStart::Done(response) => Err(response),
+        RequestStart::Call(pending) => pending.accept(Identity::Anonymous, now),
     }
 }
 
@@ -87,11 +87,11 @@ fn begin(method: &str) -> Output {
     request_body(method, batch(&[2.0]), Metadata::new()).expect("writable")
 }
 
-fn read(response: &Response) -> Answered {
-    read_answer(response, Asked::Call, &Limits::default()).expect("readable")
+fn read(response: &Response) -> ResponseContent {
+    read_answer(response, RequestKind::Call, &Limits::default()).expect("readable")
 }
 
-fn column(answered: &Answered, at: usize) -> Vec<f64> {
+fn column(answered: &ResponseContent, at: usize) -> Vec<f64> {
     let batches: Vec<&Batch> = answered
         .answers
         .iter()
@@ -143,7 +143,7 @@ fn an_exchange_goes_on_with_its_token_in_both_dialects() {
         call.open(&values(), &values(), None, false).expect("a call");
         call.emit(batch(&[])).expect("open");
         let response = call.finish(Some(b"two".to_vec()), NOW).expect("an answer");
-        let empty = read_answer(&response, Asked::Input, &Limits::default()).expect("readable");
+        let empty = read_answer(&response, RequestKind::Input, &Limits::default()).expect("readable");
         assert!(
             matches!(empty.answers.front(), Some(Answer::Batch(batch)) if batch.rows == 0 && batch.metadata.is_empty())
         );
@@ -174,7 +174,7 @@ fn an_input_or_an_answer_that_is_a_pointer_which_nobody_resolved_is_an_error() {
     let pointer = Batch::empty(&values(), [(key::SHM_OFFSET, "65536")].into_iter().collect());
     ipc::stream(&values(), [&pointer], &mut out).expect("writable");
     let response = Response { status: 200, headers: Headers::new(), body: out.take() };
-    let error = read_answer(&response, Asked::Call, &Limits::default()).expect_err("no empty batch");
+    let error = read_answer(&response, RequestKind::Call, &Limits::default()).expect_err("no empty batch");
     assert_eq!(error, Violation::HttpPointer.into());
 }
 
@@ -219,8 +219,8 @@ fn pages_wait_for_who_asks_where_they_are_guarded_or_made_elsewhere() {
     });
     let get = |path: &str| Request { method: "GET".into(), path: path.into(), ..Request::default() };
     let pending = |request| match service.begin(request) {
-        Begun::Call(pending) => pending,
-        Begun::Done(response) => panic!("{}", response.status),
+        RequestStart::Call(pending) => pending,
+        RequestStart::Done(response) => panic!("{}", response.status),
     };
     for path in ["/vgi", "/nothing"] {
         assert!(pending(get(path)).wants_page());
@@ -233,5 +233,5 @@ fn pages_wait_for_who_asks_where_they_are_guarded_or_made_elsewhere() {
     let said = own.respond(Response { status: 302, ..Response::default() });
     assert_eq!((said.status, said.headers.get("X-Request-ID").is_some()), (302, true));
     // The health page needs no authentication.
-    assert!(matches!(service.begin(get("/vgi/health")), Begun::Done(response) if response.status == 200));
+    assert!(matches!(service.begin(get("/vgi/health")), RequestStart::Done(response) if response.status == 200));
 }

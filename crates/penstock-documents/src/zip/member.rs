@@ -64,7 +64,7 @@ fn open<'m>(
         true => Failure::unsupported(error.to_string()),
         false => meter.blame(&error),
     })?;
-    Ok(Box::new(Checked { inner, crc: Crc::new(), left: entry.size, expected: entry.crc }))
+    Ok(Box::new(ChecksumReader { inner, crc: Crc::new(), left: entry.size, expected: entry.crc }))
 }
 
 fn decoder<'m>(input: impl BufRead + 'm, entry: &Entry) -> io::Result<Box<dyn Read + 'm>> {
@@ -84,14 +84,14 @@ fn decoder<'m>(input: impl BufRead + 'm, entry: &Entry) -> io::Result<Box<dyn Re
 }
 
 /// Reads `inner`, and at its end checks the size and the CRC in the directory.
-struct Checked<'m> {
+struct ChecksumReader<'m> {
     inner: Box<dyn Read + 'm>,
     crc: Crc,
     left: u64,
     expected: u32,
 }
 
-impl Read for Checked<'_> {
+impl Read for ChecksumReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let damage = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));

@@ -37,7 +37,7 @@ impl From<Busy> for BodyError {
 }
 
 /// A body that is arriving. Only the time spent waiting for the client counts.
-struct Arrival<B> {
+struct IncomingBody<B> {
     body: B,
     most: Limit,
     length: u64,
@@ -49,7 +49,7 @@ struct Arrival<B> {
     total: Duration,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
+impl<B: Body<Data = Bytes> + Unpin> IncomingBody<B> {
     const fn new(body: B, most: Limit) -> Self {
         Self { body, most, length: 0, patience: PATIENCE, left: PATIENCE, total: TOTAL }
     }
@@ -86,7 +86,7 @@ pub async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    let (mut arrival, mut bytes) = (IncomingBody::new(body, most), Vec::new());
     while let Some(more) = arrival.next().await? {
         bytes.extend_from_slice(&more);
     }
@@ -99,7 +99,7 @@ pub async fn read_body_within<B>(body: B, most: Limit, room: &mut MemoryPermit) 
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let (mut arrival, mut bytes) = (Arrival::new(body, most), Vec::new());
+    let (mut arrival, mut bytes) = (IncomingBody::new(body, most), Vec::new());
     while let Some(more) = arrival.next().await? {
         let length = bytes.len().saturating_add(more.len());
         if length > bytes.capacity() {
@@ -142,7 +142,7 @@ mod tests {
     fn ended(bytes: usize, patience: Duration, total: Duration) -> (String, u64) {
         let reading = async move {
             let body = dripping(bytes, Duration::from_millis(10));
-            let mut arrival = Arrival { patience, left: patience, total, ..Arrival::new(body, MOST) };
+            let mut arrival = IncomingBody { patience, left: patience, total, ..IncomingBody::new(body, MOST) };
             loop {
                 match arrival.next().await {
                     Ok(Some(_)) => {}

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::body::RequestBody;
-use super::pace::Paced;
+use super::pace::WriteTimeout;
 use crate::Result;
 use crate::admission::{Admission, Config, Counters, PATIENCE, WhenFull};
 use crate::listener::{Connection, HandshakeError, Listener};
@@ -61,7 +61,7 @@ pub struct Serving {
 }
 
 /// Answers requests.
-pub trait Answers: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// The bodies of the responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
@@ -80,9 +80,9 @@ pub trait Answers: Send + Sync + 'static {
 /// Every request carries this among its extensions, so a handler that holds back a response learns that the server
 /// stops.
 #[derive(Debug, Clone)]
-pub struct Stopping(watch::Receiver<Option<Duration>>);
+pub struct ShutdownSignal(watch::Receiver<Option<Duration>>);
 
-impl Stopping {
+impl ShutdownSignal {
     /// Wait until the server stops or is dropped.
     pub async fn told(&mut self) {
         // An error means that the server was dropped.
@@ -117,12 +117,12 @@ impl fmt::Debug for HttpServer {
 struct Shared<A> {
     answers: Arc<A>,
     serving: Serving,
-    stopping: Stopping,
+    stopping: ShutdownSignal,
 }
 
 impl HttpServer {
     /// Bind to an address; port 0 picks a free one. With an acceptor the server speaks TLS.
-    pub fn bind<A: Answers>(
+    pub fn bind<A: Handler>(
         answers: Arc<A>,
         address: SocketAddr,
         acceptor: Option<Arc<Acceptor>>,
@@ -141,7 +141,7 @@ impl HttpServer {
         )?;
         let (listener, address) = Listener::tcp(address, acceptor.clone(), &admission)?;
         let (stop, stopped) = watch::channel(None);
-        let mut stopping = Stopping(stopped);
+        let mut stopping = ShutdownSignal(stopped);
         let shared = Arc::new(Shared { answers, serving, stopping: stopping.clone() });
         drop(spawn(async move {
             let serve = |connection| drop(tokio::spawn(serve(connection, Arc::clone(&shared))));
@@ -167,8 +167,8 @@ impl HttpServer {
     }
 
     /// Return a handle that reports when the server stops.
-    pub fn stopping(&self) -> Result<Stopping> {
-        Ok(Stopping(self.stop.get()?.subscribe()))
+    pub fn stopping(&self) -> Result<ShutdownSignal> {
+        Ok(ShutdownSignal(self.stop.get()?.subscribe()))
     }
 
     /// Stop accepting connections. Running requests get their grace; this method does not wait for them.
@@ -198,7 +198,7 @@ impl HttpServer {
 }
 
 /// Serve one connection from its handshake to its end.
-async fn serve<A: Answers>(connection: Connection, shared: Arc<Shared<A>>) {
+async fn serve<A: Handler>(connection: Connection, shared: Arc<Shared<A>>) {
     // Bytes in the socket's buffer do not show that the client reads: without this limit the system buffers megabytes.
     #[cfg(target_os = "linux")]
     if let Some(bytes) = shared.serving.unsent {
@@ -218,7 +218,7 @@ async fn serve<A: Answers>(connection: Connection, shared: Arc<Shared<A>>) {
 }
 
 /// Answer the requests of a connection.
-async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &Shared<A>) {
+async fn answer<A: Handler>(connection: Connection, peer: SocketAddr, shared: &Shared<A>) {
     let Connection { stream, permit, .. } = connection;
     // Whether the client may still be sending a body that was not read.
     let unread = Arc::new(AtomicBool::new(false));
@@ -243,7 +243,7 @@ async fn answer<A: Answers>(connection: Connection, peer: SocketAddr, shared: &S
     if let Some(bytes) = shared.serving.unsent {
         http.max_buf_size(bytes as usize);
     }
-    let stream = Paced::new(stream.first_byte(&permit), shared.serving.stall);
+    let stream = WriteTimeout::new(stream.first_byte(&permit), shared.serving.stall);
     let mut connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut stopping = shared.stopping.clone();
     let ended = tokio::select! {

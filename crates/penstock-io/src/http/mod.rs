@@ -10,4 +10,4 @@ mod tests;
 
 pub use body::RequestBody;
 pub use incoming::{BodyError, read_body, read_body_within};
-pub use listen::{Answers, HTTPS, HttpServer, Serving, Stopping};
+pub use listen::{HTTPS, Handler, HttpServer, Serving, ShutdownSignal};

@@ -14,7 +14,7 @@ const STEP: usize = 64 << 10;
 
 /// A stream whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the other end takes less than 64 KiB
 /// within the timeout. Time in which there is nothing to write does not count.
-pub(super) struct Paced<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     patience: Duration,
     /// Runs while writes wait for the other end.
@@ -23,7 +23,7 @@ pub(super) struct Paced<S> {
     went: usize,
 }
 
-impl<S> Paced<S> {
+impl<S> WriteTimeout<S> {
     pub(super) const fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, late: None, went: 0 }
     }
@@ -45,13 +45,13 @@ impl<S> Paced<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, bytes) else {
             return self.wait(context);
@@ -100,7 +100,7 @@ mod tests {
     fn what_is_not_taken_is_given_up_and_silence_is_not() {
         let writing = async {
             let (near, mut far) = duplex(1 << 10);
-            let mut near = Paced::new(near, Duration::from_millis(50));
+            let mut near = WriteTimeout::new(near, Duration::from_millis(50));
             near.write_all(b"taken").await.expect("there is room");
             near.flush().await.expect("there is room");
             far.read_exact(&mut [0; 5]).await.expect("it was written");
@@ -115,7 +115,7 @@ mod tests {
     fn who_takes_little_is_given_up_although_it_takes_something() {
         let writing = async {
             let (near, mut far) = duplex(1 << 10);
-            let mut near = Paced::new(near, Duration::from_millis(100));
+            let mut near = WriteTimeout::new(near, Duration::from_millis(100));
             let taking = tokio::spawn(async move {
                 while far.read_exact(&mut [0; 16]).await.is_ok() {
                     sleep(Duration::from_millis(5)).await;

@@ -29,7 +29,7 @@ const SERVING: Serving = Serving {
 /// A handler that reads only the body of `/taken`.
 struct Picky;
 
-impl Answers for Picky {
+impl Handler for Picky {
     type Body = Full<Bytes>;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, _: SocketAddr) -> Response<Full<Bytes>> {

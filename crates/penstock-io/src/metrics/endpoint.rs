@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Page, Source};
 use crate::Result;
-use crate::http::{Answers, HttpServer, RequestBody, Serving};
+use crate::http::{Handler, HttpServer, RequestBody, Serving};
 
 /// Scrapes use one connection each, and few at the same time.
 const SERVING: Serving = Serving {
@@ -54,7 +54,7 @@ pub struct Endpoint(HttpServer);
 
 struct Answering(Arc<dyn Source>);
 
-impl Answers for Answering {
+impl Handler for Answering {
     type Body = Full<Bytes>;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {

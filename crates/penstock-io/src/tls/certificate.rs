@@ -85,7 +85,8 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 /// `cert.pem` and `key.pem` into a folder; existing files are never overwritten. The CA's key is discarded, so that
 /// trusting `ca.pem` means trusting this one certificate. Returns the certificate's fingerprint.
 pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
-    let made = Made::new().map_err(|error| Error::Tls(format!("cannot make a certificate: {error}")))?;
+    let made =
+        DevelopmentCertificate::new().map_err(|error| Error::Tls(format!("cannot make a certificate: {error}")))?;
     fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
     let files = [("ca.pem", &made.ca, 0o644), ("key.pem", &made.key, 0o600), ("cert.pem", &made.cert, 0o644)];
     for (name, _, _) in &files {
@@ -102,14 +103,14 @@ pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
 }
 
 /// A development certificate in PEM.
-struct Made {
+struct DevelopmentCertificate {
     ca: String,
     cert: String,
     key: String,
     fingerprint: Fingerprint,
 }
 
-impl Made {
+impl DevelopmentCertificate {
     fn new() -> std::result::Result<Self, rcgen::Error> {
         let issuer = CertifiedIssuer::self_signed(ca_params()?, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;

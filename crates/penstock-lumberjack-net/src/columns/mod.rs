@@ -1,8 +1,8 @@
 //! Events in columns: a [`Builder`] makes batches of the columns that a [`Layout`] names.
 
 mod cell;
+mod json_prescan;
 mod layout;
-mod look;
 mod raw;
 mod text;
 mod typed;

@@ -145,8 +145,8 @@ pub(super) struct RawBuilder {
     raw: Sparse<BinaryBuilder>,
     tags: Sparse<Tags>,
     scratch: String,
-    peer: Repeated,
-    identity: Repeated,
+    peer: RepeatedText,
+    identity: RepeatedText,
 }
 
 impl Default for RawBuilder {
@@ -158,8 +158,8 @@ impl Default for RawBuilder {
             raw: Sparse::EMPTY,
             tags: Sparse::EMPTY,
             scratch: String::new(),
-            peer: Repeated::default(),
-            identity: Repeated::default(),
+            peer: RepeatedText::default(),
+            identity: RepeatedText::default(),
         }
     }
 }
@@ -235,9 +235,9 @@ pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
 
 /// A column of the same text for batch after batch: each is the beginning of the longest one, up to a few thousand rows.
 #[derive(Debug, Default)]
-struct Repeated(Option<(Arc<str>, ArrayRef)>);
+struct RepeatedText(Option<(Arc<str>, ArrayRef)>);
 
-impl Repeated {
+impl RepeatedText {
     const ROWS: usize = 4_096;
 
     fn column(&mut self, text: Option<&Arc<str>>, rows: usize) -> Result<ArrayRef> {

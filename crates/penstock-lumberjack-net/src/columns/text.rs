@@ -2,11 +2,11 @@
 
 use serde::de::IgnoredAny;
 
-use super::look::{self, Charset};
+use super::json_prescan::{self, Charset};
 
 /// Whether the bytes are a JSON object, in UTF-8, and nothing else.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
-    match look::object(bytes) {
+    match json_prescan::object(bytes) {
         Some(Charset::Ascii) => true,
         Some(Charset::Utf8Unchecked) => std::str::from_utf8(bytes).is_ok(),
         None => looks_closer(bytes),

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use penstock_io::memory::{Beyond, BeyondPermit};
+use penstock_io::memory::{BeyondPermit, Overdraft};
 use tokio::sync::Notify;
 
 /// Bytes that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
 /// that are not safe.
 ///
 /// A connection reads only while there is room; what it has read is counted afterwards. Where all of the room is taken by frames
-/// that are not whole, [`Beyond`] holds: one connection at a time goes on until its frame is whole.
+/// that are not whole, [`Overdraft`] holds: one connection at a time goes on until its frame is whole.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
@@ -16,7 +16,7 @@ pub(super) struct Budget {
     /// Those of batches under way, which are given back without anything being read.
     under_way: AtomicUsize,
     freed: Notify,
-    beyond: Beyond,
+    beyond: Overdraft,
 }
 
 impl Budget {
@@ -26,7 +26,7 @@ impl Budget {
             held: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             freed: Notify::new(),
-            beyond: Beyond::default(),
+            beyond: Overdraft::default(),
         }
     }
 

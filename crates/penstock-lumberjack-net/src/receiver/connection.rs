@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until, timeout};
 
 use super::budget::Share;
+use super::connection_guard::ConnectionGuard;
 use super::counters::{Peer, add};
-use super::intake::{Finished, Intake};
+use super::intake::{Intake, IntakeTotals};
 use super::link::Socket;
 use super::shared::Shared;
-use super::standing::Standing;
 use crate::delivery::{Delivery, Origin};
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ pub(super) struct Connection<S> {
 
 /// What a connection came to.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct ConnectionSummary {
     pub(super) events: u64,
     pub(super) acknowledged: u64,
     pub(super) bytes: u64,
@@ -71,7 +71,7 @@ enum State {
         more: bool,
     },
     /// No more is read; what was taken is still acknowledged.
-    Draining(Ending),
+    Draining(ReadEnd),
 }
 
 impl State {
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Read no more. The first reason stands.
-    fn end(&mut self, ending: Ending) {
+    fn end(&mut self, ending: ReadEnd) {
         match self {
             Self::Reading { .. } => *self = Self::Draining(ending),
             Self::Draining(_) => {}
@@ -109,7 +109,7 @@ impl State {
 
 /// Why no more is read.
 #[derive(Debug, Clone)]
-enum Ending {
+enum ReadEnd {
     /// The peer has finished.
     Finished,
     /// This receiver is told to stop.
@@ -120,7 +120,7 @@ enum Ending {
     Failed(Error),
 }
 
-impl Ending {
+impl ReadEnd {
     /// Whether this end closes the connection, while the writer may be silent, and think that it goes on.
     fn is_ours(&self) -> bool {
         match self {
@@ -146,7 +146,7 @@ struct Run<S> {
     server: Server,
     intake: Intake,
     /// Where the destination looks for what is sent again.
-    standing: Option<Standing>,
+    standing: Option<ConnectionGuard>,
     share: Share,
     /// Batches that are not safe: where each ends among the connection's events.
     under_way: FuturesOrdered<UnderWay>,
@@ -159,14 +159,14 @@ struct Run<S> {
     began: Instant,
     /// When the last byte was written.
     wrote: Instant,
-    account: Account,
+    account: ConnectionSummary,
 }
 
 type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
-    pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Account, Result<&'static str>) {
+    pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (ConnectionSummary, Result<&'static str>) {
         let now = Instant::now();
         let Shared { standings, destination, .. } = &*self.shared;
         let standing = || standings.open(&self.sender, self.number, &self.socket, destination);
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             state: State::Reading { more: false },
             began: now,
             wrote: now,
-            account: Account::default(),
+            account: ConnectionSummary::default(),
         };
         let result = run.serve(stop).await;
         run.account.events = run.server.received();
@@ -220,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
                 biased;
                 Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.on_safe(done)?,
                 read = read(&mut self.of.stream, self.server.input(), self.read), if reading => self.on_read(read)?,
-                _ = stop.wait_for(|stopped| *stopped), if self.state.is_reading() => self.finish(Ending::Stopped),
+                _ = stop.wait_for(|stopped| *stopped), if self.state.is_reading() => self.finish(ReadEnd::Stopped),
                 () = budget.freed(), if !room => {}
                 () = timer.as_mut() => self.on_timeout(),
             }
@@ -248,7 +248,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     fn on_read(&mut self, read: std::io::Result<usize>) -> Result<()> {
         let count = or_end(read).map_err(|error| Error::io("the connection broke", error))?;
         if count == 0 {
-            self.finish(Ending::Finished);
+            self.finish(ReadEnd::Finished);
             return Ok(());
         }
         self.account.bytes += count as u64;
@@ -280,20 +280,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
         match progress {
             Ok(progress) => self.state.set_more(progress.more),
-            Err(error) => self.finish(Ending::Failed(error.into())),
+            Err(error) => self.finish(ReadEnd::Failed(error.into())),
         }
         let waiting = self.server.waiting();
         self.share.hold(waiting + self.intake.bytes());
     }
 
     /// Read no more.
-    fn finish(&mut self, ending: Ending) {
+    fn finish(&mut self, ending: ReadEnd) {
         let now = Instant::now();
         let ending = match (ending, self.server.handle_end(now)) {
             // Who is told to stop cuts the peer's frame off itself.
-            (ending @ (Ending::Failed(_) | Ending::Stopped | Ending::Aged), _)
-            | (ending @ Ending::Finished, Ok(())) => ending,
-            (Ending::Finished, Err(error)) => Ending::Failed(error.into()),
+            (ending @ (ReadEnd::Failed(_) | ReadEnd::Stopped | ReadEnd::Aged), _)
+            | (ending @ ReadEnd::Finished, Ok(())) => ending,
+            (ReadEnd::Finished, Err(error)) => ReadEnd::Failed(error.into()),
         };
         self.state.end(ending);
     }
@@ -304,7 +304,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let edge = self.server.received() == self.server.acknowledged();
         if edge && self.began.elapsed() >= age {
             add(&self.of.shared.counters.aged, 1);
-            self.finish(Ending::Aged);
+            self.finish(ReadEnd::Aged);
         }
     }
 
@@ -313,7 +313,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         if self.server.poll_timeout().is_some_and(|due| due <= now)
             && let Err(error) = self.server.handle_timeout(now)
         {
-            self.finish(Ending::Failed(error.into()));
+            self.finish(ReadEnd::Failed(error.into()));
         }
     }
 
@@ -331,7 +331,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         if !due {
             return Ok(());
         }
-        let Finished { batch, rows, bytes, origin, hashes, windows } = self.intake.finish(self.of.origin.clone())?;
+        let IntakeTotals { batch, rows, bytes, origin, hashes, windows } =
+            self.intake.finish(self.of.origin.clone())?;
         let counters = &self.of.shared.counters;
         add(&counters.batches, 1);
         add(&counters.windows, windows.len());
@@ -398,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     }
 
     /// Close the connection: everything that was taken is acknowledged.
-    async fn close(&mut self, ending: Ending) -> Result<&'static str> {
+    async fn close(&mut self, ending: ReadEnd) -> Result<&'static str> {
         let is_ours = ending.is_ours();
         let all = self.server.received() == self.server.acknowledged();
         let clean = match timeout(LINGER, self.farewell()).await {
@@ -460,20 +461,20 @@ mod tests {
         assert!(state.is_reading() && !state.has_more());
         state.set_more(true);
         assert!(state.is_reading() && state.has_more());
-        state.end(Ending::Aged);
+        state.end(ReadEnd::Aged);
         assert!(!state.is_reading() && !state.has_more(), "what waits is sent again on the next connection");
         state.set_more(true);
         assert!(!state.has_more(), "nothing more is decoded");
-        state.end(Ending::Failed(Error::deadline("late".into())));
-        assert!(matches!(state, State::Draining(Ending::Aged)), "{state:?}");
+        state.end(ReadEnd::Failed(Error::deadline("late".into())));
+        assert!(matches!(state, State::Draining(ReadEnd::Aged)), "{state:?}");
     }
 
     #[test]
     fn this_end_closes_a_connection_that_stops_is_aged_or_late() {
         let broken = || Error::misuse("a rule".into());
-        assert!(Ending::Stopped.is_ours() && Ending::Aged.is_ours());
-        assert!(Ending::Failed(Error::deadline("late".into())).is_ours());
-        assert!(!Ending::Finished.is_ours() && !Ending::Failed(broken()).is_ours());
-        assert!(Ending::Finished.into_result().is_ok() && Ending::Failed(broken()).into_result().is_err());
+        assert!(ReadEnd::Stopped.is_ours() && ReadEnd::Aged.is_ours());
+        assert!(ReadEnd::Failed(Error::deadline("late".into())).is_ours());
+        assert!(!ReadEnd::Finished.is_ours() && !ReadEnd::Failed(broken()).is_ours());
+        assert!(ReadEnd::Finished.into_result().is_ok() && ReadEnd::Failed(broken()).into_result().is_err());
     }
 }

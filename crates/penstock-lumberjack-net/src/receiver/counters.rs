@@ -8,7 +8,7 @@ use penstock_io::metrics::{Histogram, Page};
 use penstock_lumberjack::ErrorKind;
 
 use super::budget::Budget;
-use super::foreign::Speaks;
+use super::protocol_sniff::DetectedProtocol;
 
 /// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
 const PEERS: usize = 256;
@@ -21,7 +21,8 @@ const KINDS: [ErrorKind; 6] = [
     ErrorKind::Io,
     ErrorKind::Deadline,
 ];
-const FOREIGN: [Speaks; 4] = [Speaks::Http, Speaks::Tls, Speaks::PlainLumberjack, Speaks::Plain];
+const FOREIGN: [DetectedProtocol; 4] =
+    [DetectedProtocol::Http, DetectedProtocol::Tls, DetectedProtocol::PlainLumberjack, DetectedProtocol::Plain];
 
 /// What a receiver has seen since it began to listen.
 #[derive(Debug, Default)]
@@ -122,7 +123,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn foreign(&self, speaks: Speaks) {
+    pub(super) fn foreign(&self, speaks: DetectedProtocol) {
         if let Some((_, counter)) = FOREIGN.iter().zip(&self.foreign).find(|(each, _)| **each == speaks) {
             add(counter, 1);
         }

@@ -48,7 +48,7 @@ impl Intake {
     }
 
     /// Gives what it has and is empty afterwards.
-    pub(super) fn finish(&mut self, mut origin: Origin) -> Result<Finished> {
+    pub(super) fn finish(&mut self, mut origin: Origin) -> Result<IntakeTotals> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         origin.received = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
         let batch = match &mut self.builder {
@@ -57,7 +57,7 @@ impl Intake {
         };
         let rows = std::mem::take(&mut self.rows);
         let ended = std::mem::take(&mut self.window_ended);
-        Ok(Finished {
+        Ok(IntakeTotals {
             batch,
             rows,
             bytes: std::mem::take(&mut self.bytes),
@@ -70,7 +70,7 @@ impl Intake {
 
 /// What an [`Intake`] had.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct IntakeTotals {
     pub(super) batch: RecordBatch,
     pub(super) rows: usize,
     pub(super) bytes: usize,

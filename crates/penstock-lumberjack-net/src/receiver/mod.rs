@@ -4,13 +4,13 @@ mod budget;
 #[cfg(target_os = "linux")]
 mod confirmed;
 mod connection;
+mod connection_guard;
 mod counters;
-mod foreign;
 mod identity;
 mod intake;
 mod link;
+mod protocol_sniff;
 mod shared;
-mod standing;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,11 +27,11 @@ use penstock_lumberjack::ErrorKind;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use self::connection::{Account, Connection};
+use self::connection::{Connection, ConnectionSummary};
 pub use self::counters::ReceiverCounters;
 use self::counters::{Counters, add};
-use self::foreign::Speaks;
 use self::link::{Link, Socket};
+use self::protocol_sniff::DetectedProtocol;
 pub use self::shared::ReceiverOptions;
 use self::shared::Shared;
 use super::delivery::{Destination, Origin};
@@ -153,7 +153,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
             return;
         }
     };
-    let Account { events, acknowledged, bytes } = account;
+    let ConnectionSummary { events, acknowledged, bytes } = account;
     let seconds = began.elapsed().as_secs_f64();
     let identity = identity.as_deref().unwrap_or("-");
     match result {
@@ -172,7 +172,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
     }
 }
 
-type Served = (Option<Arc<str>>, Account, Result<&'static str>);
+type Served = (Option<Arc<str>>, ConnectionSummary, Result<&'static str>);
 
 /// Serve a connection; return `None` if it was closed at once, or spoke another protocol.
 async fn admit(
@@ -185,7 +185,7 @@ async fn admit(
 ) -> Result<Option<Served>> {
     let broken = |error| Error::io("the connection broke", error);
     let speaks = tokio::select! {
-        looked = permit.in_time(foreign::look(&stream, shared.acceptor.is_some())) => match looked {
+        looked = permit.in_time(protocol_sniff::look(&stream, shared.acceptor.is_some())) => match looked {
             Some(looked) => looked.map_err(broken)?,
             None => {
                 tracing::info!(%peer, "a connection that said nothing was closed");
@@ -195,11 +195,11 @@ async fn admit(
         _ = stop.wait_for(|stopped| *stopped) => return Ok(None),
     };
     let Some(speaks) = speaks else { return Ok(None) };
-    if speaks != Speaks::Ours {
+    if speaks != DetectedProtocol::Ours {
         shared.counters.foreign(speaks);
         tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.words(shared.acceptor.is_some()));
-        if speaks == Speaks::Http {
-            foreign::answer_http(stream).await;
+        if speaks == DetectedProtocol::Http {
+            protocol_sniff::answer_http(stream).await;
         }
         return Ok(None);
     }

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::budget::Budget;
+use super::connection_guard::Standings;
 use super::counters::Counters;
-use super::standing::Standings;
 use crate::Result;
 use crate::delivery::Destination;
 

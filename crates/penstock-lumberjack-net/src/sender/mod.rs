@@ -36,12 +36,12 @@ struct Shared {
     context: Arc<Context>,
     lanes: Vec<Arc<Lane>>,
     next: AtomicUsize,
-    order: Mutex<Order>,
+    order: Mutex<LaneAssignments>,
 }
 
 /// The lanes that have the events, in the order in which they were given.
 #[derive(Debug, Default)]
-struct Order {
+struct LaneAssignments {
     given: u64,
     acknowledged: u64,
     runs: VecDeque<Run>,
@@ -86,7 +86,7 @@ impl Sender {
             Ok(Arc::new(Lane::new(first, client)))
         });
         let lanes = made.collect::<Result<Vec<_>>>()?;
-        let order = Order { lanes: vec![0; lanes.len()], ..Order::default() };
+        let order = LaneAssignments { lanes: vec![0; lanes.len()], ..LaneAssignments::default() };
         let shared = Arc::new(Shared {
             context: Arc::new(Context::new(options, tls, level)),
             lanes,
@@ -177,7 +177,7 @@ impl Drop for Sender {
 }
 
 impl Shared {
-    fn order(&self) -> MutexGuard<'_, Order> {
+    fn order(&self) -> MutexGuard<'_, LaneAssignments> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -258,7 +258,7 @@ impl Shared {
     }
 }
 
-impl Order {
+impl LaneAssignments {
     fn took(&mut self, lane: usize, events: u64) {
         self.given += events;
         let end = self.given;

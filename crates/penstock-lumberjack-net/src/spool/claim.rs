@@ -20,7 +20,7 @@ use super::objects::{failed, get};
 use crate::{Error, Result};
 use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 
 const PREFIX: &str = "writer-";
 /// Others that may be faster, one after another, before it is given up.
@@ -29,7 +29,7 @@ const TRIES: usize = 16;
 /// The right to write a spool.
 #[derive(Debug)]
 pub(super) struct Claim {
-    place: Place,
+    place: ObjectPrefix,
     name: String,
     /// What is in the object: somebody may have removed all claims, and another one has the same number.
     content: String,
@@ -45,7 +45,7 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 /// The numbers of all claims, in their order.
-fn list(place: &Place) -> Result<Vec<u64>> {
+fn list(place: &ObjectPrefix) -> Result<Vec<u64>> {
     let (store, offset) = (Arc::clone(place.store()), place.path(PREFIX));
     let listed: object_store::Result<Vec<_>> =
         block_on(async { store.list_with_offset(Some(&place.path("")), &offset).try_collect().await })?;
@@ -57,7 +57,7 @@ fn list(place: &Place) -> Result<Vec<u64>> {
 }
 
 /// Puts a claim; false where there is one of that number.
-fn put(place: &Place, name: &str, content: &str) -> Result<bool> {
+fn put(place: &ObjectPrefix, name: &str, content: &str) -> Result<bool> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     let payload = PutPayload::from(content.as_bytes().to_vec());
@@ -68,7 +68,7 @@ fn put(place: &Place, name: &str, content: &str) -> Result<bool> {
     }
 }
 
-fn remove(place: &Place, name: &str) -> Result<()> {
+fn remove(place: &ObjectPrefix, name: &str) -> Result<()> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     match block_on(async { store.delete(&path).await })? {
         Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
@@ -78,7 +78,7 @@ fn remove(place: &Place, name: &str) -> Result<()> {
 
 impl Claim {
     /// Takes a spool over. Blocks.
-    pub(super) fn take(place: &Place) -> Result<Self> {
+    pub(super) fn take(place: &ObjectPrefix) -> Result<Self> {
         let content = format!("{:032x}", fastrand::u128(..));
         for _ in 0..TRIES {
             let number = list(place)?.last().map_or(1, |last| last + 1);

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use penstock_io::{DriverError as _, hex};
 use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
+use super::dedup::Recent;
 use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
 use super::index::{Backing, Index, Segment, next_number, read_readers};
 use super::reading::{SegmentInfo, Store};
-use super::recent::Recent;
-use super::recovery::{Headless, Rest, Scanned, by_footer, check_spool, headless, recover, scan};
-use super::writer::{Durable, Opened, Target};
+use super::recovery::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, recover, scan};
+use super::writer::{Durable, Target, TargetState};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
 }
 
 /// Opens a folder to be written.
-pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Opened> {
+pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<TargetState> {
     make_folder(&*disk, folder).map_err(|error| Error::file("cannot make the spool", folder, error))?;
     let guard =
         FolderLock::take(folder, LOCK, "another process writes this spool").map_err(penstock_io::Error::from)?;
@@ -70,7 +70,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Opene
     let store = Arc::new(LiveStore { folder: folder.clone(), shared: Arc::clone(&shared) });
     let recent = Recent::of(&*store, numbers.into_iter())?;
     let target = FolderTarget { folder, open: None, unsynced: Vec::new(), is_forgotten: false, _guard: guard };
-    Ok(Opened { target: Box::new(target), shared, store, recent, next })
+    Ok(TargetState { target: Box::new(target), shared, store, recent, next })
 }
 
 /// Where a spool is.
@@ -331,7 +331,7 @@ impl FolderStore {
         } else {
             // What is not whole at its end may be being written.
             let records = read_range(&*file, end.min(length)..length).map_err(failed)?;
-            let Scanned { mut entries, end: found, rest } =
+            let SegmentScan { mut entries, end: found, rest } =
                 scan(&records, HeadSeed::of(&self.spool, number), segment.rows(), last);
             end += found as u64;
             if let Rest::Damaged(entry) = rest

@@ -13,13 +13,13 @@
 //! segment is removed when every named reader has committed a position behind it; without readers none is.
 
 mod claim;
+mod dedup;
 mod earlier;
 mod folder;
 mod format;
 mod index;
 mod objects;
 mod reading;
-mod recent;
 mod recovery;
 mod remote;
 mod service;
@@ -35,7 +35,7 @@ use std::time::Duration;
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 use penstock_log::{GroupCommit, SystemDisk};
 use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
@@ -43,12 +43,12 @@ use twox_hash::XxHash3_64;
 pub use self::folder::FolderStore;
 use self::index::Index;
 pub use self::objects::ObjectStore;
-pub use self::reading::{Piece, Plan, PlanLimits, Reader, Store, plan};
+pub use self::reading::{Plan, PlanLimits, Reader, RowRange, Store, plan};
 pub use self::remote::RemoteStore;
 pub use self::service::Service;
-use self::writer::{Message, Opened, Writer};
+use self::writer::{Message, TargetState, Writer};
 use super::columns::Layout;
-use super::delivery::{Delivery, Destination, Ended, Safe};
+use super::delivery::{ConnectionEnd, Delivery, Destination, Safe};
 use crate::{Error, Result};
 
 /// A place between two rows: the next row.
@@ -66,7 +66,7 @@ pub enum Keep {
     /// In a local folder.
     Folder(PathBuf),
     /// In an object store: a segment is an object, and written at once.
-    Objects(Place),
+    Objects(ObjectPrefix),
 }
 
 /// When events are safe.
@@ -201,7 +201,7 @@ impl Spool {
         Self::with(options, opened)
     }
 
-    fn with(options: SpoolOptions, opened: Opened) -> Result<Arc<Self>> {
+    fn with(options: SpoolOptions, opened: TargetState) -> Result<Arc<Self>> {
         let (dedup, max_bytes) = (options.dedup, options.max_bytes);
         let (shared, store) = (Arc::clone(&opened.shared), Arc::clone(&opened.store));
         let commit = GroupCommit::start("penstock-spool", Writer::new(options, opened)?);
@@ -268,7 +268,7 @@ impl Destination for Spool {
         self.dedup.then(|| XxHash3_64::oneshot(&spool))
     }
 
-    fn ended(&self, ended: Ended) {
+    fn ended(&self, ended: ConnectionEnd) {
         if let Ok(inner) = self.inner.get() {
             // A spool that is closed takes nothing.
             let _ = inner.commit.push(Message::Ended(ended));

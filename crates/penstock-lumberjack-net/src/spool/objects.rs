@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use penstock_io::runtime::block_on;
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_io::{DriverError as _, hex};
 
 use super::claim::Claim;
+use super::dedup::Recent;
 use super::folder::{parse_id, segment_name, segment_number};
 use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header};
 use super::index::{Backing, Index, Segment, next_number, read_readers};
 use super::reading::{SegmentInfo, Store};
-use super::recent::Recent;
-use super::writer::{Durable, Opened, Target};
+use super::writer::{Durable, Target, TargetState};
 use super::{Ack, Counters, Position, Shared, lock};
 use crate::{Error, Result};
 
@@ -26,11 +26,11 @@ const READERS: &str = "readers.json";
 /// Requests that are on their way at once.
 const CONCURRENT: usize = 32;
 
-pub(super) fn failed(place: &Place, doing: &str, name: &str, error: &object_store::Error) -> Error {
+pub(super) fn failed(place: &ObjectPrefix, doing: &str, name: &str, error: &object_store::Error) -> Error {
     Error::io(format!("cannot {doing} {}/{name}", place.uri()), plain(error))
 }
 
-pub(super) fn get(place: &Place, name: &str) -> Result<Option<Vec<u8>>> {
+pub(super) fn get(place: &ObjectPrefix, name: &str) -> Result<Option<Vec<u8>>> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     match block_on(async { store.get(&path).await?.bytes().await })? {
         Ok(bytes) => Ok(Some(bytes.into())),
@@ -39,21 +39,21 @@ pub(super) fn get(place: &Place, name: &str) -> Result<Option<Vec<u8>>> {
     }
 }
 
-fn put(place: &Place, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<()> {
+fn put(place: &ObjectPrefix, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<()> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     let options = PutOptions { mode, ..PutOptions::default() };
     let written = block_on(async { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
     written.map(|_| ()).map_err(|error| failed(place, "write", name, &error))
 }
 
-fn read_id(place: &Place) -> Result<Option<SpoolId>> {
+fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
     let Some(bytes) = get(place, ID)? else { return Ok(None) };
     let wrong = || Error::content(format!("{}/{ID} is not the ID of a spool", place.uri()));
     std::str::from_utf8(&bytes).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
 }
 
 /// Segments from a number on, with their bytes.
-fn list(place: &Place, from: u64) -> Result<BTreeMap<u64, u64>> {
+fn list(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> {
     let store = Arc::clone(place.store());
     // Everything else that lies there sorts behind the digits.
     let offset = place.path(&segment_name(from.saturating_sub(1)));
@@ -68,7 +68,7 @@ fn list(place: &Place, from: u64) -> Result<BTreeMap<u64, u64>> {
 }
 
 /// Opens a prefix to be written.
-pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
+pub(super) fn open(place: &ObjectPrefix, ack: Ack) -> Result<TargetState> {
     let spool = match read_id(place)? {
         Some(spool) => spool,
         None => {
@@ -98,12 +98,12 @@ pub(super) fn open(place: &Place, ack: Ack) -> Result<Opened> {
     let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
     let live = Arc::new(LiveStore { store, shared: Arc::clone(&shared) });
     let target = Box::new(ObjectTarget { place: place.clone(), claim });
-    Ok(Opened { target, shared, store: live, recent, next })
+    Ok(TargetState { target, shared, store: live, recent, next })
 }
 
 #[derive(Debug)]
 struct ObjectTarget {
-    place: Place,
+    place: ObjectPrefix,
     claim: Arc<Claim>,
 }
 
@@ -125,7 +125,7 @@ impl Target for ObjectTarget {
 
 #[derive(Debug)]
 struct ObjectBacking {
-    place: Place,
+    place: ObjectPrefix,
     claim: Arc<Claim>,
 }
 
@@ -150,7 +150,7 @@ impl Backing for ObjectBacking {
 /// The rows of a spool in an object store.
 #[derive(Debug)]
 pub struct ObjectStore {
-    place: Place,
+    place: ObjectPrefix,
     seen: Mutex<HashMap<u64, SegmentInfo>>,
 }
 
@@ -158,7 +158,7 @@ impl ObjectStore {
     /// Looks below a prefix.
     ///
     /// Fails as a misuse if there is no spool.
-    pub fn open(place: Place) -> Result<Self> {
+    pub fn open(place: ObjectPrefix) -> Result<Self> {
         if read_id(&place)?.is_none() {
             return Err(Error::misuse(format!("{} is no spool: it has no object {ID}", place.uri())));
         }

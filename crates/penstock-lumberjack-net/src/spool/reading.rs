@@ -78,7 +78,7 @@ mod pairs {
 
 /// Rows of a segment that lie behind one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct RowRange {
     /// The segment's number.
     pub segment: u64,
     /// Bytes of the segment's header.
@@ -108,7 +108,7 @@ pub struct PlanLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// In their order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RowRange>,
     /// Where they end.
     pub end: Position,
 }
@@ -185,7 +185,7 @@ fn divide(
         let (from, to) = (begin.max(first), end.min(last));
         if from >= to {
             // The end of a connection does not end a piece.
-            let between = |piece: &&mut Piece| {
+            let between = |piece: &&mut RowRange| {
                 entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == bytes.0
             };
             if let Some(piece) = plan.pieces.last_mut().filter(between) {
@@ -201,13 +201,13 @@ fn divide(
             return false;
         }
         *left = (left.0 - rows, left.1.saturating_sub(rows * each));
-        let goes_on = |piece: &&mut Piece| {
+        let goes_on = |piece: &&mut RowRange| {
             let whole = piece.end == bytes.0 && from == begin && !entry.lost && bytes.0 != lost;
             piece.segment == info.number && whole && bytes.1 - piece.start <= limits.piece
         };
         match plan.pieces.last_mut().filter(goes_on) {
             Some(piece) => (piece.end, piece.rows) = (bytes.1, piece.rows + rows),
-            None => plan.pieces.push(Piece {
+            None => plan.pieces.push(RowRange {
                 segment: info.number,
                 header: info.header,
                 start: bytes.0,
@@ -233,7 +233,7 @@ fn divide(
 pub struct Reader {
     store: Arc<dyn Store>,
     layout: Layout,
-    piece: Piece,
+    piece: RowRange,
     skips_damaged: bool,
     /// The next byte that is to be read, and what was read before and is no whole record.
     at: u64,
@@ -244,7 +244,7 @@ pub struct Reader {
 
 impl Reader {
     /// In a layout of its own.
-    pub fn new(store: Arc<dyn Store>, piece: Piece, layout: Layout) -> Self {
+    pub fn new(store: Arc<dyn Store>, piece: RowRange, layout: Layout) -> Self {
         let at = piece.start;
         Self { store, layout, piece, skips_damaged: false, at, rest: Vec::new(), decoder: None, waiting: Vec::new() }
     }

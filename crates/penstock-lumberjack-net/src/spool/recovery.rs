@@ -27,7 +27,7 @@ const STEP: usize = 8;
 
 /// What is known of a segment, from a byte on.
 #[derive(Debug)]
-pub(super) struct Scanned {
+pub(super) struct SegmentScan {
     pub(super) entries: Vec<Entry>,
     /// The byte behind the last record, lost ones among them.
     pub(super) end: usize,
@@ -52,7 +52,7 @@ pub(super) enum Rest {
 
 /// Looks through records, each with its hash, of which the first has the row `row`. `last`: they are those of the last segment,
 /// so their end may be torn.
-pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Scanned {
+pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> SegmentScan {
     let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
     let rest = loop {
         let left = bytes.get(at..).unwrap_or_default();
@@ -82,7 +82,7 @@ pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Scanne
         entries.push(Entry { bytes: u32::try_from(behind).unwrap_or(u32::MAX), rows, lost: true });
         (at, row) = (at + behind, first);
     };
-    Scanned { entries, end: at, rest }
+    SegmentScan { entries, end: at, rest }
 }
 
 /// A lost record that takes all that is left of a segment: whatever is behind it, the footer comes behind that.
@@ -254,7 +254,7 @@ pub(super) fn recover(
     let mut bytes = read(&*file).map_err(failed)?;
     let scanned = || {
         let records = bytes.get(usize::try_from(header).unwrap_or(usize::MAX)..).unwrap_or_default();
-        let Scanned { mut entries, rest, .. } = scan(records, HeadSeed::of(spool, number), 0, last);
+        let SegmentScan { mut entries, rest, .. } = scan(records, HeadSeed::of(spool, number), 0, last);
         entries.extend(if let Rest::Damaged(entry) = rest { Some(entry) } else { None });
         (entries, rest)
     };

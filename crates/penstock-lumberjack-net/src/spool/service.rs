@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use penstock_io::http::{Answers, HttpServer, RequestBody, Serving};
+use penstock_io::http::{Handler, HttpServer, RequestBody, Serving};
 use penstock_io::tls::{Acceptor, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, ReadKey};
 use tokio::task::spawn_blocking;
@@ -88,7 +88,7 @@ struct Served {
     store: Arc<dyn Store>,
 }
 
-impl Answers for Served {
+impl Handler for Served {
     type Body = Full<Bytes>;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Full<Bytes>> {
@@ -103,7 +103,7 @@ async fn respond<B>(request: &Request<B>, served: &Served, peer: SocketAddr) -> 
         tracing::warn!(%peer, "a reader without the read key was refused");
         return answer(StatusCode::UNAUTHORIZED, "text/plain", "the read key is wrong\n".into());
     }
-    let Some(asked) = Asked::of(request) else {
+    let Some(asked) = ReadRequest::of(request) else {
         return answer(StatusCode::NOT_FOUND, "text/plain", "there is no such thing\n".into());
     };
     let store = Arc::clone(&served.store);
@@ -126,7 +126,7 @@ fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<
 
 /// A request that was understood.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum ReadRequest {
     Spool,
     Segments { from: u64, max: usize },
     Bytes { segment: u64, start: u64, end: u64 },
@@ -139,7 +139,7 @@ enum Found {
     Bytes(Vec<u8>),
 }
 
-impl Asked {
+impl ReadRequest {
     fn of<B>(request: &Request<B>) -> Option<Self> {
         let query = request.uri().query().unwrap_or_default();
         let text = |name: &str| {
@@ -217,19 +217,19 @@ fn unescape(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn asked(method: Method, uri: &str) -> Option<Asked> {
-        Asked::of(&Request::builder().method(method).uri(uri).body(()).unwrap())
+    fn asked(method: Method, uri: &str) -> Option<ReadRequest> {
+        ReadRequest::of(&Request::builder().method(method).uri(uri).body(()).unwrap())
     }
 
     #[test]
     fn requests_are_paths_and_anything_else_is_none() {
-        assert_eq!(asked(Method::GET, "/v1/spool"), Some(Asked::Spool));
-        let bytes = Asked::Bytes { segment: 7, start: 1, end: 20 };
+        assert_eq!(asked(Method::GET, "/v1/spool"), Some(ReadRequest::Spool));
+        let bytes = ReadRequest::Bytes { segment: 7, start: 1, end: 20 };
         assert_eq!(asked(Method::GET, "/v1/segments/7?start=1&end=20"), Some(bytes));
-        let segments = Asked::Segments { from: 0, max: MAX_SEGMENTS };
+        let segments = ReadRequest::Segments { from: 0, max: MAX_SEGMENTS };
         assert_eq!(asked(Method::GET, "/v1/segments?from=0&max=100000"), Some(segments));
         let uri = format!("/v1/commit?reader={}&segment=2&row=3", escape("a b/ü%"));
-        let commit = Asked::Commit { reader: "a b/ü%".into(), position: Position { segment: 2, row: 3 } };
+        let commit = ReadRequest::Commit { reader: "a b/ü%".into(), position: Position { segment: 2, row: 3 } };
         assert_eq!(asked(Method::POST, &uri), Some(commit));
         for wrong in
             ["/v1/segments", "/v1/segments/../x?start=0&end=1", "/v1/segments/7?start=-1&end=2", "/", "/v1/commit"]

@@ -55,7 +55,7 @@ fn take(spool: &Spool, connection: u64, events: std::ops::Range<u32>) -> Result<
 
 const ALL: PlanLimits = PlanLimits { rows: u64::MAX, bytes: u64::MAX, piece: 1 << 20 };
 
-fn numbers_of(store: &Arc<dyn Store>, pieces: &[Piece]) -> Vec<u32> {
+fn numbers_of(store: &Arc<dyn Store>, pieces: &[RowRange]) -> Vec<u32> {
     let mut found = Vec::new();
     for piece in pieces {
         let mut reader = Reader::new(Arc::clone(store), *piece, Layout::raw());
@@ -110,7 +110,7 @@ fn what_was_sent_again_is_forgotten_on_disk_too() {
     for (connection, clean, duplicates) in [(1, false, 0), (2, true, 2), (3, true, 0), (4, true, 0)] {
         let spool = Spool::open(options(folder.path())).unwrap();
         take(&spool, connection, 0..2).unwrap();
-        spool.ended(Ended { sender: "192.0.2.1".into(), connection, clean });
+        spool.ended(ConnectionEnd { sender: "192.0.2.1".into(), connection, clean });
         spool.close().unwrap();
         assert_eq!(spool.counters().unwrap().duplicates, duplicates, "connection {connection}");
     }
@@ -254,7 +254,7 @@ fn a_number_is_never_used_again_and_no_position_is_beyond_the_end() {
 }
 
 fn ended(spool: &Spool, connection: u64, clean: bool) {
-    spool.ended(Ended { sender: "192.0.2.1".into(), connection, clean });
+    spool.ended(ConnectionEnd { sender: "192.0.2.1".into(), connection, clean });
 }
 
 #[test]
@@ -517,7 +517,7 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
 #[test]
 fn an_object_store_keeps_the_same_spool() {
     let memory: Arc<InMemory> = Arc::new(InMemory::new());
-    let place = || Place::of(memory.clone(), "logs/spool");
+    let place = || ObjectPrefix::of(memory.clone(), "logs/spool");
     let in_store = || SpoolOptions { linger: Duration::from_millis(5), ..SpoolOptions::new(Keep::Objects(place())) };
     let spool = Spool::open(in_store()).unwrap();
     take(&spool, 1, 0..5).unwrap();

@@ -8,10 +8,10 @@ use penstock_io::DriverError as _;
 use penstock_log::GROUP;
 use tokio::sync::oneshot;
 
+use super::dedup::Recent;
 use super::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
-use super::recent::Recent;
 use super::{Ack, Counters, Position, Shared, SpoolOptions, Store, lock};
-use crate::delivery::{Delivery, Ended};
+use crate::delivery::{ConnectionEnd, Delivery};
 use crate::{Error, Result};
 
 /// Messages of a group: what comes behind them is in the next one.
@@ -22,7 +22,7 @@ pub(super) enum Message {
     /// A batch, and whom to tell when it is safe.
     Batch { delivery: Delivery, safe: oneshot::Sender<Result<()>> },
     /// A connection has no more.
-    Ended(Ended),
+    Ended(ConnectionEnd),
 }
 
 /// Where bytes become durable.
@@ -51,7 +51,7 @@ pub(super) enum Durable {
 }
 
 /// What a target had when it was opened.
-pub(super) struct Opened {
+pub(super) struct TargetState {
     pub(super) target: Box<dyn Target>,
     pub(super) shared: Arc<Shared>,
     pub(super) store: Arc<dyn Store>,
@@ -116,7 +116,7 @@ impl penstock_log::Writer for Writer {
             while let Some(message) =
                 messages.next_if(|message| together.len() < MESSAGES && !is_compared(message, &broken))
             {
-                if let Message::Ended(Ended { sender, clean: false, .. }) = &message {
+                if let Message::Ended(ConnectionEnd { sender, clean: false, .. }) = &message {
                     broken.insert(Arc::clone(sender));
                 }
                 together.push(message);
@@ -144,8 +144,8 @@ impl penstock_log::Writer for Writer {
 }
 
 impl Writer {
-    pub(super) fn new(mut options: SpoolOptions, opened: Opened) -> Result<Self> {
-        let Opened { target, shared, recent, next, .. } = opened;
+    pub(super) fn new(mut options: SpoolOptions, opened: TargetState) -> Result<Self> {
+        let TargetState { target, shared, recent, next, .. } = opened;
         // Only whole segments are removed, and the last two are kept: so all of them must be smaller than the spool.
         options.segment_bytes = options.segment_bytes.min(options.max_bytes / 4);
         Ok(Self {
@@ -274,8 +274,8 @@ impl Writer {
 
     /// Appends that a connection has ended, if anything is remembered of it that a restart should forget; and so have those
     /// whose events it has sent again.
-    fn prepare_end(&self, ended: Ended, row: u64, bytes: &mut Vec<u8>, pending: &mut Vec<Pending>) {
-        let Ended { sender, connection, clean } = ended;
+    fn prepare_end(&self, ended: ConnectionEnd, row: u64, bytes: &mut Vec<u8>, pending: &mut Vec<Pending>) {
+        let ConnectionEnd { sender, connection, clean } = ended;
         let connection = connection.wrapping_add(self.epoch);
         let finished = if clean { self.recent.finished_by(&sender, connection) } else { Vec::new() };
         let known = self.recent.knows(&sender, connection)

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::answer;
 use super::body::{Broken, ResponseBody};
-use super::jobs::Live;
-use super::pieces::ChunkSource;
+use super::chunk_stream::ChunkSource;
+use super::jobs::JobNotifier;
 use super::refused::Refused;
 use super::request::{ServerStop, accepts, header};
 use crate::clock::now;
@@ -79,7 +79,7 @@ struct EventStream {
     ended: bool,
     stop: ServerStop,
     news: watch::Receiver<u64>,
-    _live: Arc<Live>,
+    _live: Arc<JobNotifier>,
 }
 
 impl EventStream {

@@ -28,14 +28,14 @@ type Next = (Option<Job>, Vec<(u32, Bytes)>);
 
 /// A job that requests are waiting for or changing.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct JobNotifier {
     /// Lets one request of this process change the job at a time.
     turn: Arc<Turn<()>>,
     /// Grows with each change.
     news: watch::Sender<u64>,
 }
 
-impl Live {
+impl JobNotifier {
     /// Notify waiting requests that the job has changed.
     fn tell(&self) {
         self.news.send_modify(|number| *number += 1);
@@ -47,7 +47,7 @@ pub(super) struct Jobs {
     pub(super) store: Arc<dyn Store>,
     limits: Limits,
     jwt_secret: Option<Vec<u8>>,
-    live: Mutex<HashMap<JobId, Arc<Live>>>,
+    live: Mutex<HashMap<JobId, Arc<JobNotifier>>>,
 }
 
 impl Jobs {
@@ -84,17 +84,17 @@ impl Jobs {
         }
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Live>>> {
+    fn lives(&self) -> MutexGuard<'_, HashMap<JobId, Arc<JobNotifier>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn live(&self, id: JobId) -> Arc<Live> {
-        let fresh = || Arc::new(Live { turn: Arc::default(), news: watch::Sender::new(0) });
+    fn live(&self, id: JobId) -> Arc<JobNotifier> {
+        let fresh = || Arc::new(JobNotifier { turn: Arc::default(), news: watch::Sender::new(0) });
         Arc::clone(self.lives().entry(id).or_insert_with(fresh))
     }
 
     /// Return a subscription to a job's changes.
-    pub(super) fn news(&self, id: JobId) -> (Arc<Live>, watch::Receiver<u64>) {
+    pub(super) fn news(&self, id: JobId) -> (Arc<JobNotifier>, watch::Receiver<u64>) {
         let live = self.live(id);
         let news = live.news.subscribe();
         (live, news)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Request, Response};
-use penstock_io::http::{Answers, HTTPS, HttpServer, RequestBody, Serving};
+use penstock_io::http::{HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::metrics::{Endpoint, Source};
 use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
@@ -36,7 +36,7 @@ pub struct Buffer {
     metrics: Option<Endpoint>,
 }
 
-impl Answers for Service {
+impl Handler for Service {
     type Body = ResponseBody;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<ResponseBody> {

@@ -3,14 +3,14 @@
 mod answer;
 mod body;
 mod changes;
+mod chunk_stream;
+mod compression;
 mod events;
 mod jobs;
 mod listen;
 mod metrics;
-mod packing;
 mod page;
 mod payload;
-mod pieces;
 mod rates;
 mod raw;
 mod refused;

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::body::Broken;
-use super::pieces::{ChunkSource, Chunks, PIECE, largest};
+use super::chunk_stream::{ChunkSource, Chunks, PIECE, largest};
 use super::refused::{Refused, ended};
 
 /// The largest payload that is inflated for a client that does not accept gzip. Other clients inflate it themselves.
@@ -45,7 +45,7 @@ pub(super) struct Payload {
 }
 
 /// The result of checking a payload, and when it expires.
-type Known = (Result<Payload, Error>, u64);
+type CachedCheck = (Result<Payload, Error>, u64);
 
 /// Identifies a payload by its job and its `ETag`.
 pub(super) type Name = (JobId, String);
@@ -118,7 +118,7 @@ pub(super) struct Payloads {
     source: Arc<ChunkSource>,
     /// Limits the payloads that are read to their end.
     reading: Semaphore,
-    known: Mutex<HashMap<Name, Known>>,
+    known: Mutex<HashMap<Name, CachedCheck>>,
 }
 
 impl Payloads {
@@ -152,7 +152,7 @@ impl Payloads {
         self.all().get(name).map(|(known, _)| known.clone())
     }
 
-    fn remember(&self, name: Name, known: Known) {
+    fn remember(&self, name: Name, known: CachedCheck) {
         let mut all = self.all();
         if all.len() >= KNOWN {
             all.clear();
@@ -160,7 +160,7 @@ impl Payloads {
         all.insert(name, known);
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Name, CachedCheck>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

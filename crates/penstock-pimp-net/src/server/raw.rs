@@ -15,7 +15,7 @@ use super::jobs::Jobs;
 use super::payload::Payloads;
 use super::refused::Refused;
 use super::request::header;
-use super::{answer, packing};
+use super::{answer, compression};
 use crate::clock::now;
 
 /// Respond with the payload, or a range of it.
@@ -32,7 +32,7 @@ pub(super) async fn respond(
     if !job.is_whole() {
         return Err(Error::from(Conflict::NotCompleted).into());
     }
-    let as_it_is = packing::wanted(&parts.headers);
+    let as_it_is = compression::wanted(&parts.headers);
     // Whether the payload is compressed is known once it was read; if it is not, both forms are the same.
     let payload = payloads.known((id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
     let compressed = payload.metadata.compression == Compression::Gzip;

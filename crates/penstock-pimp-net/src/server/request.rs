@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::http::request::Parts;
 use penstock_io::admission::network;
-use penstock_io::http::Stopping;
+use penstock_io::http::ShutdownSignal;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -36,7 +36,7 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
 }
 
 /// The stop of the server that a request came through, if it came through one.
-pub(super) struct ServerStop(Option<Stopping>);
+pub(super) struct ServerStop(Option<ShutdownSignal>);
 
 impl ServerStop {
     pub(super) fn of(parts: &Parts) -> Self {

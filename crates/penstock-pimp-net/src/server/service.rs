@@ -19,14 +19,14 @@ use penstock_pimp::{Digest, Error, JobId, Limits, Malformed, Query, bearer, poll
 use tokio::time::{sleep, timeout};
 
 use super::body::ResponseBody;
+use super::chunk_stream::{ChunkSource, Chunks, PollPieces};
 use super::jobs::Jobs;
 use super::metrics::Counters;
 use super::payload::Payloads;
-use super::pieces::{ChunkSource, Chunks, PollPieces};
 use super::rates::Rates;
 use super::refused::Refused;
 use super::request::{ServerStop, caller, header};
-use super::{answer, events, packing, page, pieces, raw};
+use super::{answer, chunk_stream, compression, events, page, raw};
 use crate::Store;
 use crate::clock::now;
 
@@ -176,7 +176,7 @@ impl Service {
                 locked(&self.guesses).take(Instant::now(), peer);
             }
             let response = result.unwrap_or_else(|refused| refused.response());
-            packing::packed(&parts.headers, response).await
+            compression::packed(&parts.headers, response).await
         };
         self.counters.count(response.status());
         if let Some(origin) = &self.allow_origin {
@@ -293,10 +293,10 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
         return Ok(answer::bytes(StatusCode::OK, poll_body([""; 0], next_index)));
     };
     if !chunks.are_read() {
-        let packer = packing::wanted(asked).then(pieces::packer);
+        let packer = compression::wanted(asked).then(chunk_stream::packer);
         let packed = packer.is_some();
         let pieces = PollPieces { chunks, next_index, first: Some((first, room)), packer };
-        return Ok(packing::tagged(answer::pieces(pieces.stream()), packed));
+        return Ok(compression::tagged(answer::pieces(pieces.stream()), packed));
     }
     let body = poll_body(first, next_index);
     let small = body.len() <= SMALL;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::object::Object;
-use crate::validate::{Bounded, json};
+use crate::validate::{BoundedEnvelopes, json};
 use crate::{Batch, Envelope, JobId, Limits, Metadata, Poll, Result};
 
 /// How many chunks a probe asks for: at most 8 MiB of values with the default limits.
@@ -80,7 +80,7 @@ impl ConflictProbe {
 
     /// Read a poll's answer. Fails where it is malformed.
     pub(super) fn handle_response(&mut self, body: &[u8]) -> Result<ProbeOutcome> {
-        let Object(Polled { chunks }) = json(body)?;
+        let Object(PollResponse { chunks }) = json(body)?;
         let from = self.from();
         let mut stored = BTreeMap::new();
         for fields in chunks.into_fields() {
@@ -133,9 +133,9 @@ fn is_same(ours: &Envelope<'_>, found: &Envelope<'_>) -> bool {
 
 /// The answer to a poll.
 #[derive(Deserialize)]
-struct Polled<'a> {
+struct PollResponse<'a> {
     #[serde(borrow)]
-    chunks: Bounded<'a>,
+    chunks: BoundedEnvelopes<'a>,
 }
 
 #[cfg(test)]

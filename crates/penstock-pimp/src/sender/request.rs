@@ -29,7 +29,7 @@ impl Chunk {
 
 /// An envelope as it is written.
 #[derive(Debug)]
-pub(super) struct Encoded {
+pub(super) struct EncodedEnvelope {
     pub(super) bytes: Vec<u8>,
     /// Whether it is the final chunk.
     pub(super) done: bool,
@@ -53,7 +53,7 @@ pub(super) enum Step {
 /// A request without an answer. It has at least one chunk.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) envelopes: Vec<Encoded>,
+    pub(super) envelopes: Vec<EncodedEnvelope>,
     pub(super) first: u32,
     /// When it was first sent.
     pub(super) since: Instant,

@@ -1,12 +1,12 @@
 //! Batches that were too large: the chunks cut off are sent later, in smaller batches.
 
 use super::Sender;
-use super::request::Encoded;
+use super::request::EncodedEnvelope;
 use crate::Now;
 
 impl Sender {
     /// Take chunks that were cut off, up to a batch of them, and return them with the index of the first.
-    pub(super) fn remaining(&mut self) -> (Vec<Encoded>, u32) {
+    pub(super) fn remaining(&mut self) -> (Vec<EncodedEnvelope>, u32) {
         let first = self.next.saturating_sub(u32::try_from(self.rest.len()).unwrap_or(u32::MAX));
         let count = self.rest.len().min(self.config.max_chunks_per_batch);
         (self.rest.drain(..count).collect(), first)

@@ -15,7 +15,7 @@ use crate::command::{Reply, SendRequest};
 use crate::draft::{CLAIM, Delivery, EntityDraft, claim_id};
 use crate::driver::Driver;
 use crate::driver::layer2::{KEPT, Kept};
-use crate::driver::road::Road;
+use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Stage;
 use crate::port::SinkEvent;
 use crate::types::{Attempt, Issued, Resumed};
@@ -36,7 +36,7 @@ impl Driver {
     /// Return whether a client sends before the server's SESSION has arrived: SESSION states whether the session
     /// survives its connection, and whether its policy is in force.
     pub(super) fn begins_at_once(&self) -> bool {
-        matches!(self.road, Road::Ends) && self.policy.is_none()
+        matches!(self.road, Reconnect::Ends) && self.policy.is_none()
     }
     /// Return whether an entity of ours may be sent again under its parent's policy, or the session's.
     fn may_come_again(&self, draft: &EntityDraft) -> bool {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::answer::Answer;
 use crate::clock::now;
-use crate::command::{Arrival, CheckpointAnswer, Command, Reply, SendRequest, Verdict};
+use crate::command::{BufferedEntity, CheckpointAnswer, Command, Reply, SendRequest, Verdict};
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
 use crate::driver::announcing::Announced;
@@ -103,7 +103,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn take_arrival(&mut self, now: Now, arrival: Arrival) {
+    pub(super) fn take_arrival(&mut self, now: Now, arrival: BufferedEntity) {
         let header = Arc::clone(&arrival.header);
         match self.session.handle_header(now, arrival.stream, &header) {
             Ok(Admission::Accepted(accepted)) => {

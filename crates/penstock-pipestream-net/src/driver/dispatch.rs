@@ -3,14 +3,14 @@ use std::sync::Arc;
 use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode, Event, Reason, Status, Transmit};
 
 use crate::clock::now;
-use crate::command::{Arrival, CheckpointAnswer};
+use crate::command::{BufferedEntity, CheckpointAnswer};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::driver::opening::Place;
 use crate::driver::stage::{Life, Stage};
 use crate::driver::streams::names;
 use crate::events::LogEvent;
-use crate::incoming::{Admitted, Body, Untaken};
+use crate::incoming::{Admitted, Body, QueuedEntity};
 use crate::port::{NewSession, OpenSession, SinkEvent};
 use crate::shared::Phase;
 use crate::sink_control::DriverControl;
@@ -173,9 +173,9 @@ impl Driver {
         }
         let link = &self.link.entity;
         let untaken = |(accepted, number, arrival)| {
-            let Arrival { header, bytes, place, .. } = arrival;
+            let BufferedEntity { header, bytes, place, .. } = arrival;
             let parked = Arc::ptr_eq(place.semaphore(), &link.parked);
-            (Untaken { entity: Admitted { header, accepted, number }, body: Body::Whole(bytes), parked }, place)
+            (QueuedEntity { entity: Admitted { header, accepted, number }, body: Body::Whole(bytes), parked }, place)
         };
         self.link.deliver(whole.into_iter().map(untaken).collect());
     }

@@ -7,7 +7,7 @@ use penstock_io::DriverError as _;
 use penstock_pipestream::{EntityHeader, Now, SessionId};
 use tokio::sync::oneshot;
 
-use crate::command::{Arrival, Verdict};
+use crate::command::{BufferedEntity, Verdict};
 use crate::driver::Driver;
 use crate::driver::sealing::Early;
 use crate::sealer::Sealer;
@@ -31,7 +31,7 @@ impl Driver {
     }
 
     /// Handle a stream that arrived completely, as [`handle_header`](Self::handle_header) does.
-    pub(super) fn handle_arrival(&mut self, now: Now, mut arrival: Arrival) {
+    pub(super) fn handle_arrival(&mut self, now: Now, mut arrival: BufferedEntity) {
         if !self.may_open() {
             return self.hold(now, Early::Whole(arrival));
         }

@@ -17,11 +17,11 @@ use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
 use crate::driver::durable::{Durable, Unattached};
 use crate::driver::opening::{Place, wait_for_sink};
-use crate::driver::road::Road;
+use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Root;
 use crate::journal::Waiting;
 use crate::port::SinkEvent;
-use crate::transport::{GOES_ON, certificate, quic_code};
+use crate::transport::{SESSION_CONTINUES, certificate, quic_code};
 use crate::types::Released;
 
 impl Driver {
@@ -144,7 +144,7 @@ impl Driver {
 
     /// Fail the entities that an earlier process has announced and this one has not, because nothing more will be
     /// announced: the session would wait for them forever.
-    pub(super) fn forsake(&mut self, now: Now) {
+    pub(super) fn fail_unclaimed(&mut self, now: Now) {
         let Some(durable) = &mut self.durable else { return };
         if durable.unattached.is_empty() {
             return;
@@ -200,7 +200,7 @@ impl Driver {
     pub(super) fn take_over(&mut self, waiting: Waiting) {
         if waiting.owner.certificate != certificate(&self.link.connection) {
             tracing::warn!(session = %waiting.owner.session, peer = %self.link.shared.peer, "another client asks for the session");
-            if let Road::Waits { returns, .. } = &self.road {
+            if let Reconnect::Waits { returns, .. } = &self.road {
                 returns.wait_for(waiting);
             }
             self.session.refuse_return(now());
@@ -234,7 +234,7 @@ impl Driver {
     /// Leave the session to another process, because this one ends or does not wait any longer.
     pub(super) async fn leave(mut self) {
         let message = "the session goes on with the next process".to_owned();
-        let reason = Reason { code: GOES_ON, message };
+        let reason = Reason { code: SESSION_CONTINUES, message };
         let shared = Arc::clone(&self.link.shared);
         tracing::info!(session = %shared.id(), "the session waits for the next process");
         congestion::close(&self.link.connection, quic_code(reason.code), reason.message.as_bytes());

@@ -15,13 +15,13 @@ mod dispatch;
 mod durable;
 mod end;
 mod headers;
+mod idle_limits;
 mod journaling;
 mod layer2;
 mod names;
 mod opening;
-mod road;
+mod reconnect;
 mod sealing;
-mod silence;
 mod stage;
 mod streams;
 mod survival;
@@ -43,14 +43,14 @@ use self::announcing::Sending;
 use self::batches::Batches;
 use self::control::{Control, ControlRead};
 pub(crate) use self::durable::Durable;
+use self::idle_limits::IdleLimits;
 use self::layer2::Layer2;
 pub(crate) use self::names::Names;
-use self::names::Naming;
-pub(crate) use self::opening::Opening;
+use self::names::SessionName;
 use self::opening::Place;
-pub(crate) use self::road::{Returns, Road};
+pub(crate) use self::opening::SinkOpening;
+pub(crate) use self::reconnect::{Reconnect, ResumableSessions};
 use self::sealing::Sealing;
-use self::silence::Silence;
 use self::stage::{Life, Root, Stage};
 use self::streams::Streams;
 use crate::clock::now;
@@ -78,14 +78,14 @@ pub(crate) struct Driver {
     batches: Batches,
     /// The policy of roots that have none of their own.
     policy: Option<CompletionPolicy>,
-    naming: Naming,
+    naming: SessionName,
     stage: Stage,
     place: Place,
     root: Root,
     life: Life,
-    silence: Silence,
+    silence: IdleLimits,
     /// Recovery when the connection is lost.
-    road: Road,
+    road: Reconnect,
     /// The tasks that take the peer's streams.
     accepting: JoinSet<()>,
     /// The client resumes a session that is another driver's.
@@ -97,9 +97,9 @@ pub(crate) struct Driver {
 }
 
 /// Ends the session for the tasks that wait, if the driver itself panics.
-struct Unwinding(Arc<Shared>);
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for Unwinding {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         let message = "the session's task has ended".to_owned();
         self.0.close(Reason { code: ErrorCode::InternalError, message });
@@ -120,8 +120,8 @@ impl Driver {
         inbox: Inbox,
         control: Option<(SendStream, RecvStream)>,
         options: SessionOptions,
-        sink: Option<Opening>,
-        road: Road,
+        sink: Option<SinkOpening>,
+        road: Reconnect,
     ) -> Self {
         let accepting = accept(&link);
         let until = Instant::now().checked_add(options.handshake_timeout);
@@ -138,12 +138,12 @@ impl Driver {
             durable: None,
             batches: Batches::default(),
             policy: options.policy,
-            naming: Naming::new(options.session.layer2.and_then(|layer2| layer2.session)),
+            naming: SessionName::new(options.session.layer2.and_then(|layer2| layer2.session)),
             stage: Stage::Negotiating { until },
             place: sink.into(),
             root: Root::Open,
             life: Life::Running,
-            silence: Silence::new(options.handshake_timeout, options.quiet_timeout),
+            silence: IdleLimits::new(options.handshake_timeout, options.quiet_timeout),
             road,
             accepting,
             returns: None,
@@ -159,7 +159,7 @@ impl Driver {
 
     /// Run until the session is over.
     pub(crate) async fn run(mut self) {
-        let _unwinding = Unwinding(Arc::clone(&self.link.shared));
+        let _unwinding = PanicGuard(Arc::clone(&self.link.shared));
         let mut lost = loss_of(&self.link.connection);
         let mut timer = pin!(sleep_until(Instant::now().into()));
         let mut commands = Vec::with_capacity(BATCH);
@@ -298,7 +298,7 @@ impl Driver {
                     let _ = self.session.end_children(now, key);
                 }
                 Urgent::Close => {
-                    self.forsake(now);
+                    self.fail_unclaimed(now);
                     self.close(now);
                 }
                 Urgent::CloseWhenIdle | Urgent::Leave(_) if self.durable.is_some() => self.life = Life::Leaving,

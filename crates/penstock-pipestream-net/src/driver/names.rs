@@ -12,13 +12,13 @@ pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 
 /// A name, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NameGuard {
     names: Arc<Names>,
     name: SessionId,
     is_kept: bool,
 }
 
-impl Named {
+impl NameGuard {
     /// Keep the name from all later sessions of this end.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
@@ -27,12 +27,12 @@ impl Named {
 
 impl Names {
     /// Take a name, unless another session has it.
-    fn take(self: &Arc<Self>, name: SessionId) -> Option<Named> {
-        lock(&self.0).insert(name).then(|| Named { names: Arc::clone(self), name, is_kept: false })
+    fn take(self: &Arc<Self>, name: SessionId) -> Option<NameGuard> {
+        lock(&self.0).insert(name).then(|| NameGuard { names: Arc::clone(self), name, is_kept: false })
     }
 }
 
-impl Drop for Named {
+impl Drop for NameGuard {
     fn drop(&mut self) {
         if !self.is_kept {
             lock(&self.names.0).remove(&self.name);
@@ -42,21 +42,21 @@ impl Drop for Named {
 
 /// What a session is called at layer 2, at this end.
 #[derive(Debug)]
-pub(super) struct Naming {
+pub(super) struct SessionName {
     /// A client's name for the session, where it offers layer 2.
     pub(super) own: Option<SessionId>,
     /// The names of a server's sessions, and this one's among them.
     pub(super) names: Arc<Names>,
-    taken: Option<Named>,
+    taken: Option<NameGuard>,
 }
 
-impl Naming {
+impl SessionName {
     pub(super) fn new(own: Option<SessionId>) -> Self {
         Self { own, names: Arc::default(), taken: None }
     }
 
     /// Give the session's name to what outlives it.
-    pub(super) fn give_back(&mut self) -> Option<Named> {
+    pub(super) fn give_back(&mut self) -> Option<NameGuard> {
         self.taken.take()
     }
 

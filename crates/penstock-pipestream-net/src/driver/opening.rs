@@ -16,14 +16,14 @@ const SINK_DONE: Duration = Duration::from_secs(30);
 
 /// The sink that is opened once the session has its ID.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct SinkOpening {
     pub(crate) sink: Arc<dyn EntitySink>,
     pub(crate) defer_types: Arc<DeferTypes>,
     /// The session's part in the sink that an earlier process has stored.
     pub(crate) found: Option<Box<dyn RecoveredSession>>,
 }
 
-impl Opening {
+impl SinkOpening {
     /// Open the session's place: a new one, or that of an earlier process.
     pub(super) async fn open(self, session: NewSession) -> Result<OpenSession> {
         match self.found {
@@ -45,13 +45,13 @@ pub(super) enum Place {
     /// There is no sink, or it has refused the session.
     Absent,
     /// It is opened once the session has its ID.
-    Closed(Opening),
+    Closed(SinkOpening),
     /// It is open, and this fires when the sink has written the session's last line.
     Open(oneshot::Receiver<()>),
 }
 
-impl From<Option<Opening>> for Place {
-    fn from(opening: Option<Opening>) -> Self {
+impl From<Option<SinkOpening>> for Place {
+    fn from(opening: Option<SinkOpening>) -> Self {
         opening.map_or(Self::Absent, Self::Closed)
     }
 }

@@ -10,7 +10,7 @@ use penstock_pipestream::header_key::{HeaderKeys, SessionHeaderKeys, refused};
 use penstock_pipestream::{self as core, EntityHeader};
 use tokio::sync::oneshot;
 
-use crate::command::{Arrival, Verdict};
+use crate::command::{BufferedEntity, Verdict};
 use crate::conceal::conceal;
 
 /// A session's header keys, where it has any.
@@ -28,7 +28,7 @@ pub(super) struct Sealing {
 #[derive(Debug)]
 pub(super) enum Early {
     Begun { stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
-    Whole(Arrival),
+    Whole(BufferedEntity),
 }
 
 impl Early {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use penstock_pipestream::{Accepted, EntityHeader, EntityKey, ErrorCode};
 use tokio::sync::oneshot;
 
-use crate::command::{Arrival, Verdict};
+use crate::command::{BufferedEntity, Verdict};
 use crate::incoming::Assembly;
 use crate::transport::Intake;
 
@@ -22,7 +22,7 @@ pub(super) struct Streams {
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
     /// Entities that arrived completely and are admitted.
-    whole: Vec<(Accepted, u32, Arrival)>,
+    whole: Vec<(Accepted, u32, BufferedEntity)>,
 }
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ enum Slot {
     /// Waits for its PENDING or its scope.
     Held { header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
     /// The same, but it arrived completely: no task waits for it.
-    HeldWhole(Arrival),
+    HeldWhole(BufferedEntity),
     /// A stream that is being received; `stop` fires to stop it.
     Receiving { key: EntityKey, stop: oneshot::Sender<ErrorCode>, whole: Arc<AtomicBool> },
 }
@@ -69,17 +69,17 @@ impl Streams {
     }
 
     /// Admit a stream that arrived completely; it needs no slot, as there is nothing to stop.
-    pub(super) fn accept_whole(&mut self, accepted: Accepted, number: u32, arrival: Arrival) {
+    pub(super) fn accept_whole(&mut self, accepted: Accepted, number: u32, arrival: BufferedEntity) {
         self.whole.push((accepted, number, arrival));
     }
 
     /// Return the entities that arrived completely and may be handed over now.
-    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, u32, Arrival)> {
+    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, u32, BufferedEntity)> {
         std::mem::take(&mut self.whole)
     }
 
     /// Hold a stream that arrived completely. It keeps its bytes, and its place.
-    pub(super) fn hold_whole(&mut self, arrival: Arrival) {
+    pub(super) fn hold_whole(&mut self, arrival: BufferedEntity) {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }
 
@@ -137,7 +137,7 @@ impl Streams {
     /// Return the header of a held stream, for an entity that fails before it is admitted.
     pub(super) fn held_header(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         self.slots.values().find_map(|slot| match slot {
-            Slot::Held { header, .. } | Slot::HeldWhole(Arrival { header, .. }) if names(header, key) => {
+            Slot::Held { header, .. } | Slot::HeldWhole(BufferedEntity { header, .. }) if names(header, key) => {
                 Some(Arc::clone(header))
             }
             Slot::Held { .. } | Slot::HeldWhole(_) | Slot::Receiving { .. } => None,

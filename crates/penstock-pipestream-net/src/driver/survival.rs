@@ -8,7 +8,7 @@
 //! ```
 //!
 //! At a server every connection begins with a new session. Where its client names one that waits, the connection is
-//! handed to that session's driver ([`Returning`]).
+//! handed to that session's driver ([`ReturningClient`]).
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::driver::Driver;
 use crate::driver::accept::accept;
 use crate::driver::control::Control;
 use crate::driver::durable::Durable;
-use crate::driver::road::{Met, Returning, Road, refuse};
+use crate::driver::reconnect::{Reconnect, ReconnectOutcome, ReturningClient, refuse};
 use crate::driver::stage::Life;
 use crate::driver::streams::Streams;
 use crate::journal::Owner;
 use crate::port::SinkEvent;
-use crate::transport::{GOES_ON, certificate, loss, quic_code};
+use crate::transport::{SESSION_CONTINUES, certificate, loss, quic_code};
 
 impl Driver {
     /// The connection is lost: the session waits for another one, or ends.
@@ -38,7 +38,7 @@ impl Driver {
         let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
         // A session that the peer or this end has closed is over.
         let over = match error {
-            ConnectionError::ApplicationClosed(_) => reason.code != GOES_ON && !unheard,
+            ConnectionError::ApplicationClosed(_) => reason.code != SESSION_CONTINUES && !unheard,
             ConnectionError::LocallyClosed if self.durable.is_some() => {
                 self.life = Life::Leaving;
                 return;
@@ -71,7 +71,7 @@ impl Driver {
     }
 
     fn detach(&mut self, why: &str) -> bool {
-        if matches!(self.road, Road::Ends) {
+        if matches!(self.road, Reconnect::Ends) {
             return false;
         }
         let unfinished = self.streams.unfinished();
@@ -96,16 +96,16 @@ impl Driver {
     }
 
     /// Handle another connection, or that none is established. Return whether the session is attached again.
-    pub(super) fn handle_met(&mut self, met: Met) -> bool {
+    pub(super) fn handle_met(&mut self, met: ReconnectOutcome) -> bool {
         match met {
-            Met::Dialled(dialled) => {
+            ReconnectOutcome::Dialled(dialled) => {
                 let (connection, control) = *dialled;
                 self.attach(connection, Control::new(Some(control)));
                 // Only misuse fails, which this is not.
                 self.session.reconnect(now()).is_ok()
             }
-            Met::Returned(returning) => self.handle_returned(*returning),
-            Met::Nobody(why) => {
+            ReconnectOutcome::Returned(returning) => self.handle_returned(*returning),
+            ReconnectOutcome::Nobody(why) => {
                 let reason = Reason { code: ErrorCode::IdleTimeout, message: format!("the connection is lost: {why}") };
                 if let Some(durable) = self.durable.as_mut().filter(|_| self.link.shared.role == Role::Client) {
                     // The next process may succeed.
@@ -117,8 +117,8 @@ impl Driver {
         }
     }
 
-    fn handle_returned(&mut self, returning: Returning) -> bool {
-        let Returning { fresh, control, connection } = returning;
+    fn handle_returned(&mut self, returning: ReturningClient) -> bool {
+        let ReturningClient { fresh, control, connection } = returning;
         let is_up = !self.session.is_suspended();
         if !same_client(&self.link.connection, &connection) {
             tracing::warn!(session = %self.link.shared.id(), peer = %connection.remote_address(), "another client asks for the session");
@@ -153,8 +153,8 @@ impl Driver {
     /// there is none.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
         let (calls, waiting) = match &self.road {
-            Road::Waits { returns, .. } => (returns.of(named), returns.take(named)),
-            Road::Ends | Road::Dials { .. } => (None, None),
+            Reconnect::Waits { returns, .. } => (returns.of(named), returns.take(named)),
+            Reconnect::Ends | Reconnect::Dials { .. } => (None, None),
         };
         if let Some(waiting) = waiting {
             self.take_over(waiting);
@@ -166,7 +166,7 @@ impl Driver {
         };
         self.accepting.abort_all();
         let connection = self.link.connection.clone();
-        let returning = Returning { fresh: self.session, control: self.control, connection: connection.clone() };
+        let returning = ReturningClient { fresh: self.session, control: self.control, connection: connection.clone() };
         if calls.send(returning).is_err() {
             refuse(&connection);
         }
@@ -179,12 +179,12 @@ impl Driver {
         if self.link.shared.role == Role::Client {
             return true;
         }
-        let waits = matches!(&self.road, Road::Waits { returns, .. } if returns.waits(name));
+        let waits = matches!(&self.road, Reconnect::Waits { returns, .. } if returns.waits(name));
         if waits || !self.naming.take(name) {
             return false;
         }
         if self.session.survives()
-            && let Road::Waits { returns, calls, .. } = &mut self.road
+            && let Reconnect::Waits { returns, calls, .. } = &mut self.road
         {
             *calls = returns.register(name);
             if let Some(state) = returns.state.as_ref().filter(|_| self.durable.is_none() && calls.is_some()) {

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use crate::command::Command;
 use crate::incoming::assembly::Assembly;
 use crate::incoming::body::{Body, Spool, StreamBody, StreamEnd};
-use crate::incoming::entity::{Admitted, Untaken};
+use crate::incoming::entity::{Admitted, QueuedEntity};
 use crate::link::Link;
 use crate::types::Attempt;
 
@@ -114,5 +114,5 @@ async fn finish_chunk(
     // A payload of no bytes has never needed a file.
     let spool = assembly.made();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
-    link.deliver(vec![(Untaken { entity: entity.clone(), body, parked: false }, place)]);
+    link.deliver(vec![(QueuedEntity { entity: entity.clone(), body, parked: false }, place)]);
 }

@@ -43,7 +43,7 @@ impl Admitted {
 /// An entity that has not been taken yet. Its tie to the session is added when it is taken: a reference count that two
 /// threads change in turn costs as much as a small entity's hash.
 #[derive(Debug)]
-pub(crate) struct Untaken {
+pub(crate) struct QueuedEntity {
     pub(crate) entity: Admitted,
     pub(crate) body: Body,
     /// Whether it arrived without a place.
@@ -52,8 +52,8 @@ pub(crate) struct Untaken {
 
 impl IncomingEntity {
     /// Create the entity; `place` is set where it is not released before the entity is taken.
-    pub(crate) fn new(untaken: Untaken, link: Arc<EntityLink>, place: Option<OwnedSemaphorePermit>) -> Self {
-        let Untaken { entity, body, .. } = untaken;
+    pub(crate) fn new(untaken: QueuedEntity, link: Arc<EntityLink>, place: Option<OwnedSemaphorePermit>) -> Self {
+        let QueuedEntity { entity, body, .. } = untaken;
         let (process, attempt) = (link.process, entity.attempt());
         let Admitted { header, accepted, number } = entity;
         let receiving = Receiving::new(attempt, Arc::clone(&header), body, link, place);

@@ -10,11 +10,11 @@
 //!
 //! Nothing is hashed and no file is touched here: the consumer does that, off the IO thread.
 
-mod arriving;
 mod assembly;
 mod body;
 mod chunks;
 mod entity;
+mod header_reader;
 mod receiving;
 
 use std::pin::pin;
@@ -25,14 +25,14 @@ use penstock_pipestream::{self as core, EntityHeader, ErrorCode, Reason};
 use quinn::RecvStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use self::arriving::{Arrived, Arriving, Begun, SMALL_PAYLOAD, Slab, now};
 pub(crate) use self::assembly::Assembly;
 pub use self::body::{Body, Spool, StreamBody, StreamEnd, TempFile};
 use self::chunks::receive_chunk;
 pub use self::entity::IncomingEntity;
-pub(crate) use self::entity::{Admitted, Untaken};
+pub(crate) use self::entity::{Admitted, QueuedEntity};
+use self::header_reader::{HeaderReader, PartialEntity, ReadOutcome, SMALL_PAYLOAD, Slab, now};
 pub use self::receiving::Parts;
-use crate::command::{Arrival, Command, Verdict};
+use crate::command::{BufferedEntity, Command, Verdict};
 use crate::counters::Counters;
 use crate::link::Link;
 use crate::transport::quic_code;
@@ -48,7 +48,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
         if link.shared.is_negotiating() && !link.commands.tell(Command::StreamOpened).await {
             return;
         }
-        let mut arriving = Arriving::new(stream, link.max_header);
+        let mut arriving = HeaderReader::new(stream, link.max_header);
         match now(arriving.head()).await {
             None => {
                 let link = Arc::clone(&link);
@@ -58,11 +58,11 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
             Some(Ok((header, came))) => {
                 let id = link.stream(arriving.id());
                 match arriving.rest(header, came, &mut slab).await {
-                    Arrived::Whole(header, bytes) => {
+                    ReadOutcome::Whole(header, bytes) => {
                         let place = link.entity.park(bytes.len(), place);
-                        whole.push(Arrival { stream: id, header: Arc::new(header), bytes, place });
+                        whole.push(BufferedEntity { stream: id, header: Arc::new(header), bytes, place });
                     }
-                    Arrived::Begun(begun) => {
+                    ReadOutcome::Begun(begun) => {
                         let link = Arc::clone(&link);
                         tokio::spawn(async move { receive_begun(begun, &link, place).await });
                     }
@@ -76,7 +76,7 @@ pub(crate) async fn accept_streams(link: Arc<Link>) {
 }
 
 /// Return a place and the next stream. Before waiting for either, report the streams that have arrived.
-async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSemaphorePermit, RecvStream)> {
+async fn next_stream(link: &Link, whole: &mut Vec<BufferedEntity>) -> Option<(OwnedSemaphorePermit, RecvStream)> {
     let place = match Arc::clone(&link.places).try_acquire_owned() {
         Ok(place) => place,
         Err(_) => {
@@ -110,7 +110,7 @@ async fn next_stream(link: &Link, whole: &mut Vec<Arrival>) -> Option<(OwnedSema
     Some((place, stream?))
 }
 
-async fn tell_whole(link: &Link, whole: &mut Vec<Arrival>) -> bool {
+async fn tell_whole(link: &Link, whole: &mut Vec<BufferedEntity>) -> bool {
     whole.is_empty() || link.commands.tell(Command::Arrived(std::mem::take(whole))).await
 }
 
@@ -125,17 +125,17 @@ pub(crate) async fn accept_bidirectional(link: Arc<Link>) {
 }
 
 /// Receive one entity stream whose header has not arrived yet.
-async fn receive(mut arriving: Arriving, link: &Arc<Link>, place: OwnedSemaphorePermit) {
+async fn receive(mut arriving: HeaderReader, link: &Arc<Link>, place: OwnedSemaphorePermit) {
     match arriving.head().await {
         Err(error) => header_error(error, link).await,
         Ok((header, came)) => {
             let id = link.stream(arriving.id());
             match arriving.rest(header, came, &mut Slab::default()).await {
-                Arrived::Whole(header, bytes) => {
-                    let arrival = Arrival { stream: id, header: Arc::new(header), bytes, place };
+                ReadOutcome::Whole(header, bytes) => {
+                    let arrival = BufferedEntity { stream: id, header: Arc::new(header), bytes, place };
                     link.commands.tell(Command::Arrived(vec![arrival])).await;
                 }
-                Arrived::Begun(begun) => receive_begun(begun, link, place).await,
+                ReadOutcome::Begun(begun) => receive_begun(begun, link, place).await,
             }
         }
     }
@@ -148,8 +148,8 @@ async fn header_error(error: Option<core::Error>, link: &Link) {
 }
 
 /// Receive one entity stream whose header has arrived.
-async fn receive_begun(begun: Begun, link: &Arc<Link>, place: OwnedSemaphorePermit) {
-    let Begun { mut stream, header, rest, end } = begun;
+async fn receive_begun(begun: PartialEntity, link: &Arc<Link>, place: OwnedSemaphorePermit) {
+    let PartialEntity { mut stream, header, rest, end } = begun;
     let id = link.stream(stream.id());
     let Some(verdict) = admit(id, link, header).await else { return };
     match verdict {
@@ -199,7 +199,7 @@ async fn receive_whole(id: u64, mut body: StreamBody, entity: Admitted, link: &L
             }
         }
     };
-    link.deliver(vec![(Untaken { entity, body, parked: false }, place)]);
+    link.deliver(vec![(QueuedEntity { entity, body, parked: false }, place)]);
 }
 
 /// Why a small payload was not collected.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use penstock_io::records;
 
 use crate::journal::labels::{decode_ended, key_of_label};
-use crate::journal::record::{Entry, Form, Found, Kind, MAX_PART, put, read_part};
+use crate::journal::record::{Entry, Form, Kind, MAX_PART, StoredSession, put, read_part};
 
 const MAGIC: &[u8] = b"penstock session 1\n";
 const SUFFIX: &str = ".session";
@@ -55,7 +55,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Option<Entry>> {
         let bytes = bytes.len() - length;
         tracing::warn!(path = %path.display(), bytes, "what was being written of a session is gone");
     }
-    let owner = Found::read(&parts).map_err(|error| named(&path, error))?.owner;
+    let owner = StoredSession::read(&parts).map_err(|error| named(&path, error))?.owner;
     let labels = u32::try_from(labels.len()).unwrap_or(u32::MAX);
     Ok(Some(Entry::new(owner.session, Form::New, labels, parts)))
 }
@@ -123,7 +123,7 @@ mod tests {
 
     fn core(entry: Option<Entry>) -> Vec<u8> {
         let entry = entry.unwrap();
-        let found = Found::read(entry.view().parts).unwrap();
+        let found = StoredSession::read(entry.view().parts).unwrap();
         assert_eq!((found.owner, entry.session), (owner(7), owner(7).session));
         found.core.into_iter().map(|record| record[0]).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
         let entry = read(dir.path()).unwrap().unwrap();
         let expected = [&[7; 16][..], b"n\0\0\0\x01\0\0\0\0", &bytes[MAGIC.len()..]].concat();
         assert_eq!(read_body(&expected), Some(entry.view()));
-        let found = Found::read(entry.view().parts).unwrap();
+        let found = StoredSession::read(entry.view().parts).unwrap();
         assert_eq!((found.owner, found.core), (owner(7), vec![vec![1; 3]]));
         assert_eq!(found.sink_folder, Some("07".repeat(16)));
     }

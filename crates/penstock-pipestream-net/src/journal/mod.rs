@@ -14,14 +14,14 @@
 
 mod book;
 mod earlier;
-mod keeper;
+mod expire_orphans;
 mod labels;
 mod open;
 mod places;
 mod record;
 #[cfg(test)]
 mod tests;
-mod vain;
+mod writer;
 
 use std::collections::HashMap;
 use std::io;
@@ -30,19 +30,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_pipestream::{EntityKey, ErrorCode, ScopeDigest, Ticket};
 
-pub(crate) use self::keeper::Keeper;
 pub(crate) use self::labels::Ended;
 use self::labels::{encode_ended, encode_released};
 pub(crate) use self::open::{ClientState, ServerState, Waiting};
 pub(crate) use self::record::Owner;
-use self::record::{Entry, Form, Found, Kind, put};
+use self::record::{Entry, Form, Kind, StoredSession, put};
+pub(crate) use self::writer::JournalWriter;
 use crate::counters::JournalCounters;
 use crate::types::Resolution;
 
 /// The records of one session, for its driver.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    keeper: Arc<Keeper>,
+    keeper: Arc<JournalWriter>,
     owner: Owner,
     /// What its folder in the sink is called.
     sink_folder: Option<String>,
@@ -69,7 +69,7 @@ const fn no_entity(scope: u16) -> EntityKey {
 }
 
 impl Journal {
-    fn new(keeper: &Arc<Keeper>, owner: Owner) -> Self {
+    fn new(keeper: &Arc<JournalWriter>, owner: Owner) -> Self {
         Self {
             keeper: Arc::clone(keeper),
             owner,
@@ -86,7 +86,7 @@ impl Journal {
     }
 
     /// The one of a session that an earlier process has begun.
-    fn restored(keeper: &Arc<Keeper>, found: &Found) -> Self {
+    fn restored(keeper: &Arc<JournalWriter>, found: &StoredSession) -> Self {
         let (sink_folder, known) = (found.sink_folder.clone(), keeper.book().labels(found.owner.session));
         Self { sink_folder, begun: true, known, ..Self::new(keeper, found.owner) }
     }

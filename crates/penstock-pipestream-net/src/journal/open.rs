@@ -13,9 +13,9 @@ use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 
 use crate::clock::now;
-use crate::journal::keeper::{Keeper, Store};
 use crate::journal::labels::decode_released;
-use crate::journal::record::{CLIENT, Entry, Found, Owner, SERVER};
+use crate::journal::record::{CLIENT, Entry, Owner, SERVER, StoredSession};
+use crate::journal::writer::{JournalWriter, Store};
 use crate::journal::{Journal, earlier};
 use crate::port::{RecoveredSession, SessionRecovery};
 use crate::transport::ResetKey;
@@ -30,7 +30,7 @@ const DAMAGED: &str = ".damaged";
 pub(crate) struct ServerState {
     folder: PathBuf,
     reset_key: ResetKey,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) keeper: Arc<JournalWriter>,
 }
 
 /// A session of a server that waits for its client.
@@ -48,7 +48,7 @@ pub(crate) struct Waiting {
 /// A client's folder.
 #[derive(Debug)]
 pub(crate) struct ClientState {
-    keeper: Arc<Keeper>,
+    keeper: Arc<JournalWriter>,
 }
 
 impl ServerState {
@@ -57,7 +57,7 @@ impl ServerState {
         let (lock, key) = take(folder, config)?;
         let mut store = open_store(folder, SERVER, false)?;
         let refused = take_earlier(&mut store, folder)?;
-        let keeper = Keeper::start(store, Some(lock))?;
+        let keeper = JournalWriter::start(store, Some(lock))?;
         keeper.counters.in_vain.fetch_add(refused, Ordering::Relaxed);
         Ok(Self { folder: folder.to_owned(), reset_key: ResetKey::of(key), keeper })
     }
@@ -155,13 +155,13 @@ fn open_store(folder: &Path, format: Format, keeps_one: bool) -> Result<Store> {
 }
 
 /// What the log holds of a session.
-fn find(keeper: &Keeper, session: SessionId) -> io::Result<Found> {
+fn find(keeper: &JournalWriter, session: SessionId) -> io::Result<StoredSession> {
     let records = {
         let book = keeper.book();
         book.check(Some(session))?;
         book.records(session)
     };
-    Found::read(&records.parts()?)
+    StoredSession::read(&records.parts()?)
 }
 
 /// Takes into the log of a server what lies in folders of sessions, and gives the number of those that are damaged.
@@ -216,7 +216,12 @@ fn another(folder: &Path) -> Error {
     Error::content(format!("{} has another session than its name says", folder.display()))
 }
 
-fn restore(role: Role, config: &SessionConfig, found: &Found, whole: impl Fn(EntityKey) -> bool) -> Result<Session> {
+fn restore(
+    role: Role,
+    config: &SessionConfig,
+    found: &StoredSession,
+    whole: impl Fn(EntityKey) -> bool,
+) -> Result<Session> {
     let records = found.core.iter().map(Vec::as_slice);
     let Restored { session, resolved: _ } = Session::restore(role, config.clone(), records, now(), whole)?;
     Ok(session)
@@ -238,7 +243,7 @@ impl ClientState {
         // What the log has lost may be there still.
         store.book().check(session).map_err(failed)?;
         earlier::remove(folder).and_then(|()| PrivateDisk.sync_folder(folder)).map_err(failed)?;
-        let keeper = Keeper::start(store, Some(lock))?;
+        let keeper = JournalWriter::start(store, Some(lock))?;
         let found = session.map(|session| find(&keeper, session)).transpose().map_err(failed)?;
         let session = match found {
             Some(found) if found.end.is_none() => Some(go_on(&keeper, &found, config)?),
@@ -259,7 +264,7 @@ impl ClientState {
 }
 
 /// Restores a client's session.
-fn go_on(keeper: &Arc<Keeper>, found: &Found, config: &mut SessionConfig) -> Result<(Session, Journal)> {
+fn go_on(keeper: &Arc<JournalWriter>, found: &StoredSession, config: &mut SessionConfig) -> Result<(Session, Journal)> {
     if let Some(layer2) = &mut config.layer2 {
         layer2.session = Some(found.owner.session);
     }

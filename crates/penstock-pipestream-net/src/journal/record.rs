@@ -242,7 +242,7 @@ impl Owner {
 
 /// What the parts of a session say, but for labels.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoredSession {
     pub(super) owner: Owner,
     /// Its folder in the sink; none where a server wrote this that kept no names, or died before it had one.
     pub(super) sink_folder: Option<String>,
@@ -252,7 +252,7 @@ pub(super) struct Found {
     pub(super) end: Option<u64>,
 }
 
-impl Found {
+impl StoredSession {
     /// Reads the parts of a session, oldest first.
     pub(super) fn read(parts: &[u8]) -> io::Result<Self> {
         let (mut owner, mut sink_folder, mut end, mut core, mut released) = (None, None, None, Vec::new(), Vec::new());

@@ -12,9 +12,9 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, S
 use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::journal::book::Book;
-use crate::journal::keeper::{Keeper, Store};
 use crate::journal::labels::{Ended, encode_ended};
-use crate::journal::record::{Entry, Form, Found, Kind, Owner, SERVER, put};
+use crate::journal::record::{Entry, Form, Kind, Owner, SERVER, StoredSession, put};
+use crate::journal::writer::{JournalWriter, Store};
 use crate::types::Resolution;
 
 mod damage;
@@ -100,7 +100,7 @@ fn ended_of(book: &Book, session: SessionId, number: u8) -> Option<Ended> {
 fn found(store: &Store, session: u8) -> Option<Told> {
     let (book, id) = (store.book(), owner(session).session);
     book.check(Some(id)).ok()?;
-    let found = Found::read(&book.records(id).parts().unwrap()).unwrap();
+    let found = StoredSession::read(&book.records(id).parts().unwrap()).unwrap();
     assert_eq!(found.owner, owner(session));
     let core = found.core.iter().map(|record| record[0]).collect();
     let labels = (0..STEPS).filter(|number| {
@@ -375,7 +375,7 @@ fn what_many_sessions_say_at_once_costs_as_much_as_what_one_says() {
 #[test]
 fn a_write_is_durable_when_it_is_answered_and_what_no_caller_waits_for_when_the_keeper_goes() {
     let disk = MemoryDisk::default();
-    let keeper = Keeper::start(open(&disk), None).unwrap();
+    let keeper = JournalWriter::start(open(&disk), None).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let writes = (1..40).map(|session| keeper.write(Told::default().tell(session, Form::New, session, false)));
     runtime.block_on(futures_util::future::join_all(writes)).into_iter().for_each(|written| written.unwrap());

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::Result;
 use crate::claim_checks::{ClaimRow, DeferTypes, Details};
 use crate::entity_link::EntityLink;
-use crate::incoming::{IncomingEntity, Spool, Untaken};
+use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::transport::Intake;
 use crate::types::Attempt;
 
@@ -233,16 +233,16 @@ pub struct SinkLimits {
 /// that two threads change in turn costs as much as a small entity's hash.
 #[derive(Debug)]
 pub struct EntityBatch<'a> {
-    entities: Vec<(Untaken, OwnedSemaphorePermit)>,
+    entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>,
     link: &'a Arc<EntityLink>,
 }
 
 impl<'a> EntityBatch<'a> {
-    pub(crate) const fn new(entities: Vec<(Untaken, OwnedSemaphorePermit)>, link: &'a Arc<EntityLink>) -> Self {
+    pub(crate) const fn new(entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>, link: &'a Arc<EntityLink>) -> Self {
         Self { entities, link }
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<(Untaken, OwnedSemaphorePermit)>, &'a Arc<EntityLink>) {
+    pub(crate) fn into_parts(self) -> (Vec<(QueuedEntity, OwnedSemaphorePermit)>, &'a Arc<EntityLink>) {
         (self.entities, self.link)
     }
 }
@@ -259,7 +259,7 @@ impl<'a> IntoIterator for EntityBatch<'a> {
 /// The entities of a batch. Each keeps its place until it is dropped.
 #[derive(Debug)]
 pub struct Entities<'a> {
-    entities: vec::IntoIter<(Untaken, OwnedSemaphorePermit)>,
+    entities: vec::IntoIter<(QueuedEntity, OwnedSemaphorePermit)>,
     link: &'a Arc<EntityLink>,
 }
 

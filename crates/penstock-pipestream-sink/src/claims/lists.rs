@@ -7,7 +7,7 @@ use std::path::Path;
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 use penstock_pipestream::claims::ClaimState;
 use penstock_pipestream::{SessionId, Status};
 use penstock_pipestream_net::port::CLAIM;
@@ -58,7 +58,7 @@ impl Claims {
 
     /// [`settle_from`](Self::settle_from) for a sink in an object store. A session that is not closed may still
     /// continue in another server: only its list counts. Blocks on the store.
-    pub fn settle_from_store(&self, sink: &Place) -> Result<()> {
+    pub fn settle_from_store(&self, sink: &ObjectPrefix) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
             if let ClaimState::Redeemed { by } = claim.state {

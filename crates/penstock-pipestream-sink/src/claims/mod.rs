@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use penstock_io::runtime::{block_on, spawn_blocking};
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
@@ -30,7 +30,7 @@ use penstock_pipestream_net::port::{ClaimChecks, ClaimCounters, Details};
 use penstock_pipestream_net::{ClaimRow, now};
 use tokio::sync::Notify;
 
-use crate::claims::objects::Sharing;
+use crate::claims::objects::SharedClaims;
 use crate::claims::record::Entry;
 use crate::claims::state::{HERE, State};
 use crate::claims::store::{Answer, Folder, Store};
@@ -51,7 +51,7 @@ pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
 }
 
 /// Read the claim checks of the servers of a sink in an object store. Blocks on the store.
-pub fn read_claims_in(sink: &Place) -> Result<Vec<ClaimRow>> {
+pub fn read_claims_in(sink: &ObjectPrefix) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
     let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
     read.map_err(|error| failed("cannot read the claim checks of", sink, &error))?;
@@ -64,7 +64,7 @@ enum Home {
     /// In a folder that belongs to one process at a time.
     Folder(PathBuf),
     /// In an object store, which several servers share.
-    Objects(Sharing),
+    Objects(SharedClaims),
 }
 
 /// The claim checks of an end.
@@ -124,8 +124,8 @@ impl Claims {
 
     /// Return the book of all servers of a sink in an object store, next to its sessions: each of them can find a claim
     /// check that another one has issued, and one redemption is valid, whichever server is asked. Blocks on the store.
-    pub fn in_store(sink: &Place, limits: ClaimLimits) -> Result<Arc<Self>> {
-        let claims = Arc::new(Self::of(Home::Objects(Sharing::new(sink.clone())?), limits));
+    pub fn in_store(sink: &ObjectPrefix, limits: ClaimLimits) -> Result<Arc<Self>> {
+        let claims = Arc::new(Self::of(Home::Objects(SharedClaims::new(sink.clone())?), limits));
         claims.open_now()?;
         claims.settle_from_store(sink)?;
         Ok(claims)
@@ -485,7 +485,7 @@ impl ClaimChecks for Claims {
 }
 
 /// Read everything that the servers of a sink have written.
-async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Result<()> {
+async fn read_shared(sharing: &SharedClaims, state: &mut State) -> object_store::Result<()> {
     sharing.read_new(|(record, details)| state.restore(record, details)).await?;
     for id in sharing.redeemed().await? {
         let open = state.book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
@@ -496,7 +496,7 @@ async fn read_shared(sharing: &Sharing, state: &mut State) -> object_store::Resu
     Ok(())
 }
 
-fn failed(what: &str, sink: &Place, error: &object_store::Error) -> Error {
+fn failed(what: &str, sink: &ObjectPrefix, error: &object_store::Error) -> Error {
     Error::io(format!("{what} {}", sink.uri()), plain(error))
 }
 

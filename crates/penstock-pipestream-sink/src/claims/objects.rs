@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
 use penstock_io::runtime::block_on;
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::claims::ClaimRecord;
 use serde::{Deserialize, Serialize};
@@ -57,13 +57,13 @@ struct Marker {
 
 /// The claim checks of all servers of a sink.
 #[derive(Debug)]
-pub(super) struct Sharing {
-    place: Place,
+pub(super) struct SharedClaims {
+    place: ObjectPrefix,
     /// The beginning of the names of our own objects.
     writer: String,
     /// Objects of other servers that were read and still exist.
     seen: Mutex<Seen>,
-    /// Calls of [`Sharing::read_new`].
+    /// Calls of [`SharedClaims::read_new`].
     calls: AtomicU64,
 }
 
@@ -74,8 +74,8 @@ struct Seen {
     answered: u64,
 }
 
-impl Sharing {
-    pub(super) fn new(place: Place) -> crate::Result<Self> {
+impl SharedClaims {
+    pub(super) fn new(place: ObjectPrefix) -> crate::Result<Self> {
         let writer = format!("{:016x}", u64::from_be_bytes(penstock_io::tls::random()?));
         Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
     }
@@ -92,7 +92,7 @@ impl Sharing {
         }
     }
 
-    pub(super) const fn place(&self) -> &Place {
+    pub(super) const fn place(&self) -> &ObjectPrefix {
         &self.place
     }
 
@@ -160,7 +160,7 @@ impl Sharing {
 }
 
 /// Read what all servers of a sink have written; a reader of a sink need not be a server of it.
-pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<()> {
+pub(super) async fn look(place: &ObjectPrefix, mut each: impl FnMut(Change)) -> Result<()> {
     let (changes, _) = read(place, &HashSet::new(), "no writer").await?;
     in_order(changes).into_iter().for_each(&mut each);
     // Those of a server that was killed before it had written the record.
@@ -180,7 +180,7 @@ pub(super) async fn look(place: &Place, mut each: impl FnMut(Change)) -> Result<
 }
 
 /// Return the records of objects that were not read before and are not this writer's, and the names of all of them.
-async fn read(place: &Place, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
+async fn read(place: &ObjectPrefix, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
     let (mut changes, mut read) = (Vec::new(), seen.clone());
     for _ in 0..ROUNDS {
         let found = list(place, LOG).await?;
@@ -223,14 +223,14 @@ fn in_order(changes: Vec<Change>) -> Vec<Change> {
     issued
 }
 
-async fn list(place: &Place, below: &str) -> Result<Vec<ObjectMeta>> {
+async fn list(place: &ObjectPrefix, below: &str) -> Result<Vec<ObjectMeta>> {
     place.store().list(Some(&place.path(&format!("{FOLDER}/{below}")))).try_collect().await
 }
 
 /// The objects of one server. Its names are never used again: each process has different ones.
 #[derive(Debug)]
 pub(super) struct ObjectLog {
-    place: Place,
+    place: ObjectPrefix,
     writer: String,
     next: u64,
     /// Batches that are not merged yet.
@@ -288,7 +288,7 @@ impl ObjectLog {
 }
 
 /// Remove the objects of claim checks that are forgotten.
-async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
+async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
         let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);
         let found = list(place, below).await?;
@@ -297,7 +297,7 @@ async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
     Ok(())
 }
 
-async fn remove(place: &Place, paths: Vec<object_store::path::Path>) -> Result<()> {
+async fn remove(place: &ObjectPrefix, paths: Vec<object_store::path::Path>) -> Result<()> {
     let mut removed = place.store().delete_stream(stream::iter(paths.into_iter().map(Ok)).boxed());
     while let Some(result) = removed.next().await {
         match result {

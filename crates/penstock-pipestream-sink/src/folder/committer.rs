@@ -14,9 +14,9 @@ use crate::entries::Delivery;
 use crate::folder::disk::Disk;
 use crate::folder::session_folder::SessionFolder;
 use crate::folder::shared::{Message, Shared};
-use crate::folder::transactions::Records;
+use crate::folder::transactions::TransactionLog;
 use crate::format::{LOG, encode};
-use crate::transactions::{Act, Ending, GIVEN_UP, Order, Standing, Transaction};
+use crate::transactions::{GIVEN_UP, ListEnd, PrepareOutcome, Transaction, TransactionAction, TransactionCommand};
 use crate::{Error, Result};
 
 /// Maximum number of messages that one commit takes together.
@@ -25,7 +25,7 @@ const BATCH: usize = 4_096;
 /// The thread that makes everything durable, for all sessions of a sink.
 pub(super) struct Committer {
     disk: Disk,
-    records: Records,
+    records: TransactionLog,
     room: Arc<Semaphore>,
     events: Option<EventLog>,
     folders: HashMap<u64, SessionFolder>,
@@ -47,7 +47,7 @@ impl Committer {
             .map_err(|error| Error::file("cannot open the sink's folder", &shared.dir, error))?;
         Ok(Self {
             disk,
-            records: Records::new(&shared.dir, shared.faults.clone()),
+            records: TransactionLog::new(&shared.dir, shared.faults.clone()),
             room: Arc::clone(&shared.room),
             events: shared.events.clone(),
             folders: HashMap::new(),
@@ -163,8 +163,8 @@ impl Committer {
         }
     }
 
-    fn carry_out(&mut self, order: &Order) -> std::result::Result<(), Reason> {
-        let Order { of, act } = order;
+    fn carry_out(&mut self, order: &TransactionCommand) -> std::result::Result<(), Reason> {
+        let TransactionCommand { of, act } = order;
         let named = order.sessions();
         // All of their entities are stored; there is no need to wait until their clients have disconnected.
         let is_prepared = |folder: &SessionFolder| {
@@ -182,8 +182,8 @@ impl Committer {
             self.end(session);
         }
         let done = checked.and_then(|()| match act {
-            Act::Commit { sessions, exclusive } => self.records.commit(of, sessions, *exclusive),
-            Act::Abort(sessions) => self.records.abort(of, sessions.as_deref()),
+            TransactionAction::Commit { sessions, exclusive } => self.records.commit(of, sessions, *exclusive),
+            TransactionAction::Abort(sessions) => self.records.abort(of, sessions.as_deref()),
         });
         done.map_err(|refusal| refusal.reason(&of.key))
     }
@@ -279,9 +279,9 @@ impl Committer {
         }
         // FAILED lines that a full disk refused come first; without them the log must stay open.
         let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
-            Ending::Incomplete | Ending::Listed => Ok(()),
-            Ending::Closed(code) => folder.append(&encode::closed(code), &self.disk),
-            Ending::Prepared(of) => self.prepare(&mut folder, &of),
+            ListEnd::Incomplete | ListEnd::Listed => Ok(()),
+            ListEnd::Closed(code) => folder.append(&encode::closed(code), &self.disk),
+            ListEnd::Prepared(of) => self.prepare(&mut folder, &of),
         });
         let synced = ended.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
         match synced {
@@ -294,8 +294,8 @@ impl Committer {
     fn prepare(&mut self, folder: &mut SessionFolder, of: &Transaction) -> io::Result<()> {
         self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
         match self.records.prepare(of, &folder.name)? {
-            Standing::Prepared => Ok(()),
-            Standing::TooLate => folder.append(&encode::closed(GIVEN_UP), &self.disk),
+            PrepareOutcome::Prepared => Ok(()),
+            PrepareOutcome::TooLate => folder.append(&encode::closed(GIVEN_UP), &self.disk),
         }
     }
 }

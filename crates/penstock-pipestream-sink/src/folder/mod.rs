@@ -22,11 +22,11 @@
 
 mod committer;
 mod disk;
-mod found;
 mod job;
 mod lists;
 mod recover;
 mod referring;
+mod restored_session;
 mod session;
 mod session_folder;
 mod settled;
@@ -62,13 +62,13 @@ use crate::entries::Entries;
 use crate::error::cannot_open;
 use crate::folder::committer::Committer;
 use crate::folder::disk::Faults;
-use crate::folder::found::Found;
 use crate::folder::lists::uses;
 pub(crate) use crate::folder::lists::uses as sessions_of;
+use crate::folder::restored_session::Found;
 use crate::folder::session::{FolderSession, Guard};
 use crate::folder::session_folder::SessionFolder;
 use crate::folder::shared::{Message, Shared};
-use crate::folder::transactions::Records;
+use crate::folder::transactions::TransactionLog;
 use crate::references::References;
 use crate::{Error, Result};
 
@@ -97,7 +97,7 @@ impl FolderSink {
         // With those above it: what is COMPLETE must not go with a folder whose name was not durable.
         make_folder(&SystemDisk, dir).map_err(|error| Error::file("cannot make the sink's folder", dir, error))?;
         recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, error))?;
-        Records::new(dir, faults.clone())
+        TransactionLog::new(dir, faults.clone())
             .redo()
             .map_err(|error| Error::file("cannot finish the transactions of", dir, error))?;
         let (inbox, messages) = mpsc::unbounded_channel();
@@ -122,12 +122,12 @@ impl FolderSink {
 
     /// Return the sessions that a transaction of a folder was committed with, by each owner that has committed it.
     pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Vec<Vec<String>>> {
-        Records::new(dir, Faults::default()).committed(transaction)
+        TransactionLog::new(dir, Faults::default()).committed(transaction)
     }
 
     /// Return the sessions that are prepared and not closed yet.
     pub(crate) fn prepared(dir: &Path, transaction: &str) -> io::Result<Vec<String>> {
-        Records::new(dir, Faults::default()).prepared(transaction)
+        TransactionLog::new(dir, Faults::default()).prepared(transaction)
     }
 }
 

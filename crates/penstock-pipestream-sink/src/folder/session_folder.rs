@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use crate::entries::{Entries, Verified};
 use crate::folder::disk::{Disk, Faults, Step};
-use crate::folder::found::Found;
 use crate::folder::lists::lock;
 use crate::folder::recover::remove_hidden;
+use crate::folder::restored_session::Found;
 use crate::folder::stored::Stored;
 use crate::format::LOG;
-use crate::format::encode::{self, Placed};
+use crate::format::encode::{self, PayloadProperties};
 use crate::format::names::{payload_names, session_folders, used_up};
-use crate::transactions::{MAX_ORDER, Order};
+use crate::transactions::{MAX_ORDER, TransactionCommand};
 
 /// A session's folder, and its entities that are not committed yet.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct SessionFolder {
 }
 
 /// The part of a list that was appended and is not durable.
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedLines {
     /// The list's length without it.
     length: u64,
     /// The FAILED lines.
@@ -44,8 +44,8 @@ pub(super) struct Unsynced {
 }
 
 impl Verified for Stored {
-    fn unnamed(&self) -> Placed {
-        Placed { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
+    fn unnamed(&self) -> PayloadProperties {
+        PayloadProperties { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
     }
 
     fn name(&self) -> Option<&str> {
@@ -127,7 +127,7 @@ impl SessionFolder {
     }
 
     /// Return the order that an entity is, if it is one.
-    pub(super) fn order(&self, key: EntityKey) -> Option<Result<Order, Reason>> {
+    pub(super) fn order(&self, key: EntityKey) -> Option<Result<TransactionCommand, Reason>> {
         let header = self.entries.order(key)?;
         let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
         if *bytes > MAX_ORDER {
@@ -136,7 +136,7 @@ impl SessionFolder {
         }
         let payload = temp.as_ref().map_or_else(|| Ok(Vec::new()), |temp| fs::read(temp.path()));
         Some(match payload {
-            Ok(payload) => Order::parse(&header, &payload, self.entries.certificate()),
+            Ok(payload) => TransactionCommand::parse(&header, &payload, self.entries.certificate()),
             Err(error) => {
                 let message = format!("the sink cannot read the order: {error}");
                 Err(Reason { code: ErrorCode::InternalError, message })
@@ -194,15 +194,16 @@ impl SessionFolder {
 
     /// Write the waiting FAILED lines and the last line of a session that cannot change any more. Return what has to be
     /// written again if they cannot be made durable.
-    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<Unsynced> {
-        let unsynced = Unsynced { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
+    pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<UnsyncedLines> {
+        let unsynced =
+            UnsyncedLines { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
         self.append(&encode::closed(ErrorCode::NoError), disk)?;
         Ok(unsynced)
     }
 
     /// Schedule the last line and those before it to be written again: they may be lost, and no later sync would show
     /// it.
-    pub(super) fn open_list_again(&mut self, unsynced: Unsynced) {
+    pub(super) fn open_list_again(&mut self, unsynced: UnsyncedLines) {
         self.take_back(unsynced.length);
         self.entries.put_back(unsynced.lines);
     }

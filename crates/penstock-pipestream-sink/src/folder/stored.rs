@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use penstock_pipestream_net::port::TempFile;
 
-use crate::references::Referred;
+use crate::references::ReferenceFields;
 
 /// A verified payload.
 #[derive(Debug)]
@@ -14,5 +14,5 @@ pub(super) struct Stored {
     /// Whether the file's bytes are durable.
     pub(super) synced: bool,
     /// The object that it refers to, if it refers to one.
-    pub(super) reference: Option<Arc<Referred>>,
+    pub(super) reference: Option<Arc<ReferenceFields>>,
 }

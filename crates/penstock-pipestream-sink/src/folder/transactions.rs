@@ -38,8 +38,8 @@ use crate::format::names::is_session_folder;
 use crate::format::{LOG, RECORD, TRANSACTIONS, encode};
 use crate::transactions::owner::is_owner_folder;
 use crate::transactions::{
-    FINISHED, GIVEN_UP, KEPT, Origin, Prepared, Record, Refusal, Standing, Transaction, origin, others_have_committed,
-    prepared_by_another, resolve,
+    FINISHED, GIVEN_UP, KEPT, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction, origin,
+    others_have_committed, prepared_by_another, resolve,
 };
 
 /// Prefix of the name of a folder that is being removed.
@@ -49,19 +49,19 @@ const LOOK_EVERY: u64 = 1_000;
 
 /// The transactions of a sink.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct TransactionLog {
     sink: PathBuf,
     faults: Faults,
     commits: AtomicU64,
 }
 
-impl Records {
+impl TransactionLog {
     pub(super) fn new(sink: &Path, faults: Faults) -> Self {
         Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
     }
 
     /// Prepare a session that has ended properly and whose list is entirely durable. `session` is its folder.
-    pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<Standing> {
+    pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<PrepareOutcome> {
         let folder = self.folder(of);
         self.make_folder(&folder)?;
         let marker = folder.join(session);
@@ -76,10 +76,10 @@ impl Records {
         self.sync(&folder)?;
         // A commit looks for markers after it has written the record; so one of the two sees the other.
         if read_record(&folder)?.is_none() {
-            return Ok(Standing::Prepared);
+            return Ok(PrepareOutcome::Prepared);
         }
         fs::remove_file(marker)?;
-        Ok(Standing::TooLate)
+        Ok(PrepareOutcome::TooLate)
     }
 
     /// Close these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Idempotent; where the

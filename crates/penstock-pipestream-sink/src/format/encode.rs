@@ -11,7 +11,7 @@ use penstock_pipestream_net::port::{PROOF, in_words};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::format::OWNER;
-use crate::references::Referred;
+use crate::references::ReferenceFields;
 
 /// A line of `entities.jsonl`.
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ fn document(header: Option<&EntityHeader>) -> (Option<String>, Option<OwnerField
 #[derive(Serialize)]
 struct ReferenceField<'a> {
     #[serde(flatten)]
-    referred: &'a Referred,
+    referred: &'a ReferenceFields,
     message: Option<String>,
 }
 
@@ -98,16 +98,16 @@ pub(crate) struct ClosedLine {
 
 /// Properties of a stored payload.
 #[derive(Debug, Clone)]
-pub(crate) struct Placed {
+pub(crate) struct PayloadProperties {
     /// Its name below the sink's folder.
     pub(crate) file: Option<String>,
     pub(crate) bytes: u64,
     pub(crate) sha256: [u8; 32],
     /// The object that it refers to, if it refers to one.
-    pub(crate) reference: Option<Arc<Referred>>,
+    pub(crate) reference: Option<Arc<ReferenceFields>>,
 }
 
-impl Placed {
+impl PayloadProperties {
     /// Return the files of the payload below the sink's folder: its bytes, and a message next to them.
     pub(crate) fn files(&self) -> impl Iterator<Item = String> + use<> {
         let message = self.reference().and_then(|reference| reference.message);
@@ -161,7 +161,7 @@ fn attempts(failures: u32) -> Option<u32> {
 }
 
 /// Return the line of an entity that is complete, after so many attempts that failed.
-pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &Placed) -> Vec<u8> {
+pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &PayloadProperties) -> Vec<u8> {
     let (doc_id, owner) = document(Some(header));
     encode(&Line {
         scope: key.scope,
@@ -191,7 +191,7 @@ pub(crate) fn failed(
     key: EntityKey,
     end: &End<'_>,
     header: Option<&EntityHeader>,
-    payload: Option<&Placed>,
+    payload: Option<&PayloadProperties>,
 ) -> Vec<u8> {
     let parent = header.map_or(end.parent_id, |header| header.parent_id);
     let (doc_id, owner) = document(header);
@@ -210,7 +210,7 @@ pub(crate) fn failed(
         status: end.status.name(),
         reason: Some(reason),
         file: payload.and_then(|payload| payload.file.as_deref()),
-        reference: payload.and_then(Placed::reference),
+        reference: payload.and_then(PayloadProperties::reference),
         attempts: attempts(end.failures),
         claim: end.claim.map(|claim| format!("{claim:016x}")),
         transaction_owner: header.and_then(transaction_owner),
@@ -247,7 +247,7 @@ mod tests {
     fn a_complete_entity_has_every_field() {
         let metadata = BTreeMap::from([("penstock.path".to_owned(), "[\"a\"]".to_owned())]);
         let header = EntityHeader { parent_id: 3, content_type: "text/plain".into(), metadata, ..Default::default() };
-        let placed = Placed { file: Some("ab/2/7".into()), bytes: 5, sha256: [0xAB; 32], reference: None };
+        let placed = PayloadProperties { file: Some("ab/2/7".into()), bytes: 5, sha256: [0xAB; 32], reference: None };
         let expected = format!(
             "{{\"scope\":2,\"entity\":7,\"parent\":3,\"layer\":0,\"content_type\":\"text/plain\",\"bytes\":5,\
              \"sha256\":\"{}\",\"metadata\":{{\"penstock.path\":\"[\\\"a\\\"]\"}},\"status\":\"COMPLETE\",\
@@ -263,7 +263,7 @@ mod tests {
         for (key, value) in [(OWNER, "0a"), (PROOF, "0b"), ("penstock.transaction", "k")] {
             header.metadata.insert(key.to_owned(), value.to_owned());
         }
-        let placed = Placed { file: None, bytes: 0, sha256: [0; 32], reference: None };
+        let placed = PayloadProperties { file: None, bytes: 0, sha256: [0; 32], reference: None };
         let line = String::from_utf8(complete(KEY, 0, &header, &placed)).unwrap();
         assert!(line.contains("\"metadata\":{\"penstock.transaction\":\"k\"}"), "{line}");
         assert!(line.ends_with("\"transaction_owner\":\"0a\"}\n") && !line.contains("0b"), "{line}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result, WriteMultipart};
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 
 use crate::format::LOG;
 use crate::format::names::session_folders;
@@ -23,7 +23,7 @@ const CONCURRENT: usize = 16;
 /// The list of an open session.
 #[derive(Debug)]
 pub(super) struct List {
-    place: Place,
+    place: ObjectPrefix,
     session: Arc<str>,
     /// The number of the next commit.
     next: u64,
@@ -57,7 +57,7 @@ impl Piece {
 }
 
 impl List {
-    pub(super) fn new(place: Place, session: Arc<str>) -> Self {
+    pub(super) fn new(place: ObjectPrefix, session: Arc<str>) -> Self {
         Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
     }
 
@@ -146,7 +146,7 @@ impl List {
 }
 
 /// Assemble a session's list.
-pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
+pub(super) async fn whole(place: &ObjectPrefix, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
     let read = pieces
         .iter()
         .map(|piece| place.path(&format!("{OPEN}/{session}/{}", piece.name())))
@@ -171,7 +171,7 @@ pub(super) async fn whole(place: &Place, session: &str, pieces: &[Piece], last_l
 }
 
 /// Remove pieces. They are not used any more, so a failure only costs space.
-pub(super) async fn remove(place: &Place, session: &str, pieces: Vec<Piece>) {
+pub(super) async fn remove(place: &ObjectPrefix, session: &str, pieces: Vec<Piece>) {
     let paths: Vec<_> =
         pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
     let mut removed = place.store().delete_stream(stream::iter(paths).boxed());
@@ -196,7 +196,7 @@ enum Extent {
 
 /// Read the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces
 /// where a list is not whole yet. Return whether all of them are over.
-pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
+pub(super) async fn lines(place: &ObjectPrefix, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
     let mut over = true;
     for name in session_folders(id) {
         match lines_of(place, &name, &mut each).await? {
@@ -208,7 +208,7 @@ pub(super) async fn lines(place: &Place, id: &str, mut each: impl FnMut(&[u8])) 
     Ok(over)
 }
 
-async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<Extent> {
+async fn lines_of(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u8])) -> Result<Extent> {
     if whole_lines(place, session, each).await? {
         return Ok(Extent::Whole);
     }
@@ -232,7 +232,7 @@ async fn lines_of(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) ->
 }
 
 /// Read the lines of a whole list. Return whether there is one.
-async fn whole_lines(place: &Place, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
+async fn whole_lines(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
         Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -251,7 +251,7 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
 }
 
 /// Return whether a session of an ID may still continue.
-pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
+pub(super) async fn any_is_open(place: &ObjectPrefix, id: &str) -> Result<bool> {
     for name in session_folders(id) {
         if is_open(place, &name).await? {
             return Ok(true);
@@ -264,12 +264,12 @@ pub(super) async fn any_is_open(place: &Place, id: &str) -> Result<bool> {
 }
 
 /// Return whether a session has pieces.
-async fn is_open(place: &Place, session: &str) -> Result<bool> {
+async fn is_open(place: &ObjectPrefix, session: &str) -> Result<bool> {
     let mut pieces = place.store().list(Some(&place.path(&format!("{OPEN}/{session}"))));
     Ok(pieces.try_next().await?.is_some())
 }
 
-async fn is_there(place: &Place, name: &str) -> Result<bool> {
+async fn is_there(place: &ObjectPrefix, name: &str) -> Result<bool> {
     match place.store().head(&place.path(name)).await {
         Ok(_) => Ok(true),
         Err(Error::NotFound { .. }) => Ok(false),
@@ -278,7 +278,7 @@ async fn is_there(place: &Place, name: &str) -> Result<bool> {
 }
 
 /// Assemble the list of a session that no server works for any more, whichever received it.
-pub(super) async fn close_left(place: &Place, session: &str, last_line: Vec<u8>) -> Result<()> {
+pub(super) async fn close_left(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
@@ -318,12 +318,12 @@ pub(super) mod tests {
     use super::*;
 
     /// Return a sink in memory.
-    pub(crate) fn place() -> Place {
-        Place::of(Arc::new(InMemory::new()), "sink")
+    pub(crate) fn place() -> ObjectPrefix {
+        ObjectPrefix::of(Arc::new(InMemory::new()), "sink")
     }
 
     /// Return all objects of its store.
-    pub(crate) async fn names(place: &Place) -> Vec<String> {
+    pub(crate) async fn names(place: &ObjectPrefix) -> Vec<String> {
         let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
         names.sort();

@@ -2,13 +2,13 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectMeta, Result};
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 
 /// Maximum number of objects that one call lists.
 const LOOKED_AT: usize = 1_000;
 
 /// Return some of the objects below a prefix, starting at a random position.
-pub(super) async fn some(place: &Place, prefix: &str) -> Result<Vec<ObjectMeta>> {
+pub(super) async fn some(place: &ObjectPrefix, prefix: &str) -> Result<Vec<ObjectMeta>> {
     let from = place.path(&format!("{prefix}/{:04x}", fastrand::u16(..)));
     place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
 }

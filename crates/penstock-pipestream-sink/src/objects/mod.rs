@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::{self, PerProcess};
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_pipestream_net::EventLog;
 use penstock_pipestream_net::port::{
     Attempt, EntityBatch, EntitySink, NewSession, OpenSession, SinkEvent, SinkLimits, SinkSession, Spool,
@@ -64,17 +64,22 @@ pub struct ObjectSink {
 
 impl ObjectSink {
     /// Take a prefix, and query the store, so that a wrong address or credential is reported immediately.
-    pub fn open(place: Place, events: Option<EventLog>) -> Result<Arc<Self>> {
+    pub fn open(place: ObjectPrefix, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(place, events, References::keep())
     }
 
     /// Return the same, for entities that refer to objects.
-    pub fn open_with(place: Place, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+    pub fn open_with(place: ObjectPrefix, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::touching(place, events, references, sweep::TOUCH)
     }
 
     /// Return the same; sessions that are open show so every `touch`.
-    fn touching(place: Place, events: Option<EventLog>, references: References, touch: Duration) -> Result<Arc<Self>> {
+    fn touching(
+        place: ObjectPrefix,
+        events: Option<EventLog>,
+        references: References,
+        touch: Duration,
+    ) -> Result<Arc<Self>> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .thread_name("penstock-store-work")
@@ -103,18 +108,18 @@ impl ObjectSink {
     }
 
     /// Return the sessions that a transaction of a prefix was committed with, by each owner that has committed it.
-    pub(crate) async fn committed(place: &Place, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
+    pub(crate) async fn committed(place: &ObjectPrefix, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
         transactions::committed(place, transaction).await
     }
 
     /// Return the sessions that are prepared and not closed yet.
-    pub(crate) async fn prepared(place: &Place, transaction: &str) -> object_store::Result<Vec<String>> {
+    pub(crate) async fn prepared(place: &ObjectPrefix, transaction: &str) -> object_store::Result<Vec<String>> {
         transactions::prepared(place, transaction).await
     }
 
     /// Read the existing lines of the lists of all sessions that had an ID, in order, and return whether all are over:
     /// no server has one open any more, or the sink has nothing of the ID.
-    pub(crate) async fn lines(place: &Place, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
+    pub(crate) async fn lines(place: &ObjectPrefix, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
         list::lines(place, id, each).await
     }
 }
@@ -182,13 +187,13 @@ impl SinkSession for ObjectSession {
 }
 
 /// Complete what servers that were killed had begun to end.
-async fn start(place: &Place) -> object_store::Result<()> {
+async fn start(place: &ObjectPrefix) -> object_store::Result<()> {
     transactions::redo(place, SystemTime::now()).await?;
     sweep::sweep(place, SystemTime::now()).await
 }
 
 /// Remove what others leave behind while this server runs. It ends with the sink's thread.
-async fn look_now_and_then(place: Place) {
+async fn look_now_and_then(place: ObjectPrefix) {
     loop {
         tokio::time::sleep(sweep::EVERY).await;
         if let Err(error) = start(&place).await {

@@ -11,12 +11,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::entries::{Delivery, Entries, Verified};
-use crate::format::encode::{self, Placed};
+use crate::format::encode::{self, PayloadProperties};
 use crate::format::names::used_up;
 use crate::objects::list::List;
 use crate::objects::shared::Shared;
 use crate::objects::transactions;
-use crate::transactions::{Ending, GIVEN_UP, MAX_ORDER, Order, Standing};
+use crate::transactions::{GIVEN_UP, ListEnd, MAX_ORDER, PrepareOutcome, TransactionCommand};
 
 /// Maximum number of messages that one commit takes together.
 const BATCH: usize = 4_096;
@@ -29,11 +29,11 @@ pub(super) enum Message {
     /// Events of its driver, in order.
     Events(Vec<SinkEvent>),
     /// A payload is whole, right, and in the store.
-    Stored { attempt: Attempt, stored: Placed },
+    Stored { attempt: Attempt, stored: PayloadProperties },
 }
 
-impl Verified for Placed {
-    fn unnamed(&self) -> Placed {
+impl Verified for PayloadProperties {
+    fn unnamed(&self) -> PayloadProperties {
         Self { file: None, ..self.clone() }
     }
 
@@ -47,7 +47,7 @@ impl Verified for Placed {
 pub(super) struct Session {
     shared: Arc<Shared>,
     id: Arc<str>,
-    entries: Entries<Placed>,
+    entries: Entries<PayloadProperties>,
     list: List,
     room: Arc<Semaphore>,
     /// Entities that the next commit handles, in the order in which they arrived.
@@ -61,7 +61,7 @@ impl Session {
     pub(super) fn new(
         shared: Arc<Shared>,
         id: Arc<str>,
-        entries: Entries<Placed>,
+        entries: Entries<PayloadProperties>,
         list: List,
         room: Arc<Semaphore>,
         done: oneshot::Sender<()>,
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// Read an order that has arrived, from where it is stored by now.
-    async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<Order, Reason> {
+    async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<TransactionCommand, Reason> {
         let failed = |code, message| Reason { code, message };
         let stored = self.entries.waiting(key);
         let bytes = stored.map_or(0, |stored| stored.bytes);
@@ -180,12 +180,12 @@ impl Session {
             return Err(failed(ErrorCode::EntityTooLarge, message));
         }
         let Some(file) = stored.and_then(|stored| stored.file.as_ref()) else {
-            return Order::parse(header, b"", self.entries.certificate());
+            return TransactionCommand::parse(header, b"", self.entries.certificate());
         };
         let path = self.shared.place.path(file);
         let read = async { self.shared.place.store().get(&path).await?.bytes().await };
         match read.await {
-            Ok(payload) => Order::parse(header, &payload, self.entries.certificate()),
+            Ok(payload) => TransactionCommand::parse(header, &payload, self.entries.certificate()),
             Err(error) => {
                 Err(failed(ErrorCode::InternalError, format!("the sink cannot read the order: {}", plain(&error))))
             }
@@ -228,11 +228,11 @@ impl Session {
         }
         let name = Arc::clone(self.list.session());
         let ended = match self.entries.ending() {
-            Ending::Incomplete | Ending::Listed => return,
-            Ending::Closed(code) => self.list.close(encode::closed(code)).await,
-            Ending::Prepared(of) => match transactions::prepare(&self.shared.place, &of, &name).await {
-                Ok(Standing::Prepared) => Ok(()),
-                Ok(Standing::TooLate) => self.list.close(encode::closed(GIVEN_UP)).await,
+            ListEnd::Incomplete | ListEnd::Listed => return,
+            ListEnd::Closed(code) => self.list.close(encode::closed(code)).await,
+            ListEnd::Prepared(of) => match transactions::prepare(&self.shared.place, &of, &name).await {
+                Ok(PrepareOutcome::Prepared) => Ok(()),
+                Ok(PrepareOutcome::TooLate) => self.list.close(encode::closed(GIVEN_UP)).await,
                 Err(error) => Err(error),
             },
         };

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 use penstock_pipestream_net::EventLog;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -17,7 +17,7 @@ pub(super) const REQUEST: usize = 1 << 20;
 
 /// State that the sessions share.
 pub(super) struct Shared {
-    pub(super) place: Place,
+    pub(super) place: ObjectPrefix,
     pub(super) events: Option<EventLog>,
     pub(super) touch: Duration,
     pub(super) counters: Arc<SinkCounters>,

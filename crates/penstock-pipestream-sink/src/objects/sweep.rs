@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::stream::TryStreamExt as _;
 use object_store::{Error, ObjectStoreExt as _, Result};
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 use penstock_pipestream::ErrorCode;
 
 use crate::format::{LOG, TRANSACTIONS, encode};
@@ -35,9 +35,9 @@ pub(super) const EVERY: Duration = Duration::from_secs(6 * 3_600);
 const CLOSED: usize = 16;
 
 /// Sweep once.
-pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
+pub(super) async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     let mut abandoned = Vec::new();
-    for Left { session, pieces, untouched } in left(place, now).await? {
+    for OldPieces { session, pieces, untouched } in left(place, now).await? {
         match place.store().head(&place.path(&format!("{session}/{LOG}"))).await {
             Ok(_) => list::remove(place, &session, pieces).await,
             Err(Error::NotFound { .. }) if untouched >= ABANDONED => abandoned.push(session),
@@ -60,14 +60,14 @@ pub(super) async fn sweep(place: &Place, now: SystemTime) -> Result<()> {
 }
 
 /// Old pieces of a session, as far as a listing shows them, and for how long none of them was touched.
-struct Left {
+struct OldPieces {
     session: String,
     pieces: Vec<Piece>,
     untouched: Duration,
 }
 
-async fn left(place: &Place, now: SystemTime) -> Result<Vec<Left>> {
-    let mut sessions: Vec<Left> = Vec::new();
+async fn left(place: &ObjectPrefix, now: SystemTime) -> Result<Vec<OldPieces>> {
+    let mut sessions: Vec<OldPieces> = Vec::new();
     for object in some(place, OPEN).await? {
         let mut names = object.location.as_ref().rsplit('/');
         let (Some(piece), Some(session)) = (names.next().and_then(Piece::parse), names.next()) else { continue };
@@ -81,7 +81,7 @@ async fn left(place: &Place, now: SystemTime) -> Result<Vec<Left>> {
                 last.untouched = last.untouched.min(age);
             }
             Some(_) | None => {
-                sessions.push(Left { session: session.to_owned(), pieces: vec![piece], untouched: age });
+                sessions.push(OldPieces { session: session.to_owned(), pieces: vec![piece], untouched: age });
             }
         }
     }
@@ -89,7 +89,7 @@ async fn left(place: &Place, now: SystemTime) -> Result<Vec<Left>> {
 }
 
 /// Return which of these sessions wait for their transaction.
-async fn prepared(place: &Place, sessions: &[String]) -> Result<HashSet<String>> {
+async fn prepared(place: &ObjectPrefix, sessions: &[String]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     if sessions.is_empty() {
         return Ok(found);
@@ -108,7 +108,7 @@ mod tests {
     use crate::objects::list::tests::{names, place, wait};
     use crate::objects::transactions;
     use crate::transactions::owner::Owner;
-    use crate::transactions::{Act, Order, Transaction};
+    use crate::transactions::{Transaction, TransactionAction, TransactionCommand};
 
     fn job() -> Transaction {
         Transaction { key: "job".into(), owner: Owner::Token([7; 32]) }
@@ -119,21 +119,21 @@ mod tests {
     const TWO: &str = "ffffffffffffffffffffffffffffffff";
 
     /// Sweep so often that everything is handled, because each sweep starts at a random position.
-    async fn look_everywhere(place: &Place, later: Duration) {
+    async fn look_everywhere(place: &ObjectPrefix, later: Duration) {
         for _ in 0..100 {
             sweep(place, SystemTime::now() + later).await.unwrap();
         }
     }
 
     /// Create sessions whose servers were killed.
-    async fn killed(place: &Place, sessions: &[&str]) {
+    async fn killed(place: &ObjectPrefix, sessions: &[&str]) {
         for session in sessions {
             let mut list = list::List::new(place.clone(), (*session).into());
             list.append(b"{\"scope\":0}\n".to_vec()).await.unwrap();
         }
     }
 
-    async fn list_of(place: &Place, session: &str) -> String {
+    async fn list_of(place: &ObjectPrefix, session: &str) -> String {
         let bytes = place.store().get(&place.path(&format!("{session}/{LOG}"))).await.unwrap().bytes().await.unwrap();
         String::from_utf8(bytes.into()).unwrap()
     }
@@ -167,7 +167,10 @@ mod tests {
             assert_eq!(list_of(&place, ONE).await, "{\"scope\":0}\n{\"closed\":1}\n");
             let open: Vec<_> = names(&place).await.into_iter().filter(|name| name.contains("/.open/")).collect();
             assert_eq!(open, [format!("sink/.open/{TWO}/{}", FIRST.name())]);
-            let order = Order { of: job(), act: Act::Commit { sessions: vec![TWO.into()], exclusive: false } };
+            let order = TransactionCommand {
+                of: job(),
+                act: TransactionAction::Commit { sessions: vec![TWO.into()], exclusive: false },
+            };
             transactions::carry_out(&place, &order).await.unwrap();
             assert_eq!(list_of(&place, TWO).await, "{\"scope\":0}\n{\"closed\":0}\n");
         });

@@ -15,7 +15,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use penstock_io::runtime::wait;
-use penstock_io::storage::Place;
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream::{ErrorCode, Reason, Status};
 use penstock_pipestream_net::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use crate::References;
 use crate::objects::ObjectSink;
-use crate::read::{ClosedSession, Journal, ObjectReader, Store, Wanted, closed_sessions};
+use crate::read::{ClosedSession, Journal, ObjectReader, PayloadRange, Store, closed_sessions};
 
 /// The kind of a request to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,8 @@ impl Broken {
         let store = Arc::new(InMemory::new());
         let fault = move |request, path: &str| now.load(Ordering::SeqCst) && fault(request, path);
         let faulty = Faulty { inner: Arc::clone(&store), fault: Arc::new(fault) };
-        let sink = ObjectSink::touching(Place::of(Arc::new(faulty), "sink"), None, References::keep(), touch).unwrap();
+        let sink =
+            ObjectSink::touching(ObjectPrefix::of(Arc::new(faulty), "sink"), None, References::keep(), touch).unwrap();
         let state = tempfile::tempdir().unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
         let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
@@ -387,7 +388,7 @@ fn readers_see_a_transaction_s_sessions_at_once_or_not_at_all() {
     let sessions = [sink.prepared(), sink.prepared()];
     let mut expected = sessions.each_ref().map(|session| session.id().unwrap().to_string());
     expected.sort();
-    let place = Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink");
+    let place = ObjectPrefix::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink");
     let store: Arc<dyn Store> = Arc::new(ObjectReader::open(place).unwrap());
     let journal = Journal::new(Arc::clone(&store)).unwrap();
     let seen = || {
@@ -426,7 +427,7 @@ fn a_start_brings_to_its_end_what_was_committed() {
     assert_eq!(sink.commit(&[&session]).0, Status::Failed);
     // Each start begins at a random position; so many of them handle everything.
     for _ in 0..100 {
-        ObjectSink::open(Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink"), None).unwrap();
+        ObjectSink::open(ObjectPrefix::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink"), None).unwrap();
     }
     assert_eq!(sink.last_line(&session).unwrap()["closed"], 0);
 }
@@ -455,13 +456,13 @@ fn what_a_sink_has_written_can_be_read_and_followed() {
     assert_eq!(send(&session, 300_000).0, Status::Complete);
     sink.close(&session);
     let id = session.id().unwrap().to_string();
-    let place = Place::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink");
+    let place = ObjectPrefix::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink");
     let store: Arc<dyn Store> = Arc::new(ObjectReader::open(place).unwrap());
     assert_eq!(store.sessions().unwrap(), std::slice::from_ref(&id));
     let list = store.list(&id).unwrap().unwrap();
     let bytes = store.read_list(&id, 0..list.length + 100).unwrap();
     assert!(bytes.ends_with(b"{\"closed\":0}\n") && bytes.len() as u64 == list.length);
-    let wanted = [(1, 0, 10), (2, 299_990, 10)].map(|(entity, offset, length)| Wanted {
+    let wanted = [(1, 0, 10), (2, 299_990, 10)].map(|(entity, offset, length)| PayloadRange {
         file: format!("{id}/0/{entity}"),
         offset,
         length,

@@ -32,7 +32,7 @@ use futures_util::stream::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, Result};
 use penstock_io::hex;
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_pipestream::ErrorCode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -42,8 +42,8 @@ use crate::format::{RECORD, TRANSACTIONS, encode};
 use crate::objects::list;
 use crate::objects::looking::{age, some};
 use crate::transactions::{
-    Act, FINISHED, GIVEN_UP, KEPT, Order, Origin, Prepared, Record, Refusal, Standing, Transaction, origin,
-    others_have_committed, prepared_by_another, resolve,
+    FINISHED, GIVEN_UP, KEPT, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction, TransactionAction,
+    TransactionCommand, origin, others_have_committed, prepared_by_another, resolve,
 };
 
 /// Number of earlier micro-batches whose records a commit looks for. Those without rows have none, so one search may
@@ -70,12 +70,12 @@ struct Decisions {
 }
 
 impl Decisions {
-    async fn read(place: &Place, own: &Path) -> Result<Self> {
+    async fn read(place: &ObjectPrefix, own: &Path) -> Result<Self> {
         Self::among(place, own, &Found::below(place, own).await?).await
     }
 
     /// Read those that are in a transaction's own folder.
-    async fn among(place: &Place, own: &Path, found: &Found) -> Result<Self> {
+    async fn among(place: &ObjectPrefix, own: &Path, found: &Found) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
             decisions.next = decisions.next.max(path.filename().and_then(number_of).map_or(0, |number| number + 1));
@@ -102,7 +102,12 @@ impl Decisions {
     }
 
     /// Take the next decision; return false where another one was faster.
-    async fn decide(&self, place: &Place, own: &Path, decision: &Decision) -> std::result::Result<bool, Refusal> {
+    async fn decide(
+        &self,
+        place: &ObjectPrefix,
+        own: &Path,
+        decision: &Decision,
+    ) -> std::result::Result<bool, Refusal> {
         let bytes = serde_json::to_vec(decision).map_err(io::Error::from)?;
         let path = own.clone().join(format!("decision-{:06}.json", self.next));
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -120,20 +125,20 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 /// A session has ended as it should, and all of its list is in the store.
-pub(super) async fn prepare(place: &Place, of: &Transaction, session: &str) -> Result<Standing> {
+pub(super) async fn prepare(place: &ObjectPrefix, of: &Transaction, session: &str) -> Result<PrepareOutcome> {
     let own = place.path(&folder(of));
     let marker = own.clone().join(session);
     place.store().put(&marker, PutPayload::from(of.key.as_bytes().to_vec())).await?;
     // A commit looks for markers after its decision; so one of the two sees the other.
     if Decisions::read(place, &own).await?.record.is_none() {
-        return Ok(Standing::Prepared);
+        return Ok(PrepareOutcome::Prepared);
     }
     place.store().delete(&marker).await?;
-    Ok(Standing::TooLate)
+    Ok(PrepareOutcome::TooLate)
 }
 
 /// Return the sessions that a transaction was committed with, by each of its owners that has committed.
-pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String>>> {
+pub(super) async fn committed(place: &ObjectPrefix, key: &str) -> Result<Vec<Vec<String>>> {
     let found = Found::list(place, key).await?;
     let read = found.decisions().map(|path| read(place, path));
     let commits = try_join_all(read).await?.into_iter().filter_map(|decision| match decision? {
@@ -144,19 +149,19 @@ pub(super) async fn committed(place: &Place, key: &str) -> Result<Vec<Vec<String
 }
 
 /// Return the sessions of a transaction that are prepared and not closed yet, of all owners.
-pub(super) async fn prepared(place: &Place, key: &str) -> Result<Vec<String>> {
+pub(super) async fn prepared(place: &ObjectPrefix, key: &str) -> Result<Vec<String>> {
     Ok(Found::list(place, key).await?.sessions(|_| true))
 }
 
 /// Make the sessions of a commit readable, all or none, and those of an abort unreadable forever.
-pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Result<(), Refusal> {
+pub(super) async fn carry_out(place: &ObjectPrefix, order: &TransactionCommand) -> std::result::Result<(), Refusal> {
     order.check()?;
-    let Order { of, act } = order;
+    let TransactionCommand { of, act } = order;
     let own = place.path(&folder(of));
     // A server that was too late looks again: each round is a decision of another server, and a commit is the last one.
     while !decided(place, of, &own, act).await? {}
     settle(place, &own).await.map_err(refusal)?;
-    if let Act::Commit { .. } = act
+    if let TransactionAction::Commit { .. } = act
         && let Err(error) = forget_earlier(place, of).await
     {
         // The commit is done all the same.
@@ -167,20 +172,27 @@ pub(super) async fn carry_out(place: &Place, order: &Order) -> std::result::Resu
 
 /// Take the decision that an order asks for, unless that was done before; return false where another decision was
 /// faster.
-async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std::result::Result<bool, Refusal> {
+async fn decided(
+    place: &ObjectPrefix,
+    of: &Transaction,
+    own: &Path,
+    act: &TransactionAction,
+) -> std::result::Result<bool, Refusal> {
     let found = Found::list(place, &of.key).await.map_err(refusal)?;
     let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
     let decision = match (act, &decisions.record) {
-        (Act::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => return Err(Refusal::Committed),
-        (Act::Commit { .. } | Act::Abort(_), Some(_)) => return Ok(true),
-        (Act::Commit { sessions, exclusive }, None) => {
+        (TransactionAction::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => {
+            return Err(Refusal::Committed);
+        }
+        (TransactionAction::Commit { .. } | TransactionAction::Abort(_), Some(_)) => return Ok(true),
+        (TransactionAction::Commit { sessions, exclusive }, None) => {
             let sessions = to_commit(place, &found, own, sessions, *exclusive).await?;
             if sessions.iter().any(|session| decisions.given_up.contains(session)) {
                 return Err(Refusal::GivenUp);
             }
             Decision::Committed(Record::new(of, sessions))
         }
-        (Act::Abort(sessions), None) => {
+        (TransactionAction::Abort(sessions), None) => {
             let mut given_up = to_give_up(&found, own, sessions.as_deref())?;
             given_up.retain(|session| !decisions.given_up.contains(session));
             if given_up.is_empty() {
@@ -193,7 +205,7 @@ async fn decided(place: &Place, of: &Transaction, own: &Path, act: &Act) -> std:
 }
 
 /// Remove the records of micro-batches that cannot be run again, now that this one is committed.
-async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
+async fn forget_earlier(place: &ObjectPrefix, of: &Transaction) -> Result<()> {
     let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
     let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
     let earlier = last.saturating_sub(LOOKED_BACK - 1)..=last;
@@ -205,7 +217,7 @@ async fn forget_earlier(place: &Place, of: &Transaction) -> Result<()> {
 }
 
 /// Remove the decisions of a transaction, unless there are sessions that have to be closed first.
-async fn forget(place: &Place, own: &Path) -> Result<()> {
+async fn forget(place: &ObjectPrefix, own: &Path) -> Result<()> {
     let found = Found::below(place, own).await?;
     if !found.sessions(|path| is_in(own, path)).is_empty() {
         return Ok(());
@@ -221,11 +233,11 @@ async fn forget(place: &Place, own: &Path) -> Result<()> {
 struct Found(Vec<ObjectMeta>);
 
 impl Found {
-    async fn list(place: &Place, key: &str) -> Result<Self> {
+    async fn list(place: &ObjectPrefix, key: &str) -> Result<Self> {
         Self::below(place, &place.path(&name_folder(key))).await
     }
 
-    async fn below(place: &Place, folder: &Path) -> Result<Self> {
+    async fn below(place: &ObjectPrefix, folder: &Path) -> Result<Self> {
         let mut found: Vec<_> = place.store().list(Some(folder)).try_collect().await?;
         found.sort_unstable_by(|one: &ObjectMeta, other| one.location.cmp(&other.location));
         Ok(Self(found))
@@ -245,7 +257,7 @@ impl Found {
 
 /// Return the folders of the sessions that a commit names, if it may have them.
 async fn to_commit(
-    place: &Place,
+    place: &ObjectPrefix,
     found: &Found,
     own: &Path,
     sessions: &[String],
@@ -265,7 +277,7 @@ async fn to_commit(
 }
 
 /// Return why a commit cannot have a session.
-async fn why_missing(place: &Place, found: &Found, own: &Path, missing: String) -> Refusal {
+async fn why_missing(place: &ObjectPrefix, found: &Found, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
     }
@@ -296,7 +308,7 @@ fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::re
 
 /// Complete what servers that crashed had decided, and remove decisions that are no longer needed, as far as this start
 /// lists them.
-pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
+pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     let found = some(place, TRANSACTIONS).await?;
     let mut unsettled: Vec<Path> = Vec::new();
     let mut old: Vec<Path> = Vec::new();
@@ -323,7 +335,7 @@ pub(super) async fn redo(place: &Place, now: SystemTime) -> Result<()> {
 }
 
 /// Write the whole lists of the prepared sessions for which there is a decision.
-async fn settle(place: &Place, own: &Path) -> Result<()> {
+async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
     // One listing has both: a session that is prepared after it finds a commit by itself.
     let found = Found::below(place, own).await?;
     let decisions = Decisions::among(place, own, &found).await?;
@@ -337,7 +349,7 @@ async fn settle(place: &Place, own: &Path) -> Result<()> {
 }
 
 /// Write the list of a prepared session; then remove its marker.
-async fn close(place: &Place, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
+async fn close(place: &ObjectPrefix, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
     list::close_left(place, session, encode::closed(code)).await?;
     gone(place.store().delete(&own.clone().join(session)).await)
 }
@@ -378,7 +390,7 @@ fn is_decision(name: &str) -> bool {
     name == RECORD || number_of(name).is_some()
 }
 
-async fn read(place: &Place, path: &Path) -> Result<Option<Decision>> {
+async fn read(place: &ObjectPrefix, path: &Path) -> Result<Option<Decision>> {
     let bytes = match place.store().get(path).await {
         Ok(found) => found.bytes().await?,
         Err(Error::NotFound { .. }) => return Ok(None),

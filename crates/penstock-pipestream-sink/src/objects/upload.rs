@@ -22,11 +22,11 @@ use penstock_pipestream_net::port::{Attempt, Body, IncomingEntity, Parts, Spool,
 use tempfile::SpooledTempFile;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::format::encode::Placed;
+use crate::format::encode::PayloadProperties;
 use crate::format::names::payload_names;
 use crate::objects::handle::ObjectSession;
 use crate::objects::session::Message;
-use crate::references::{Check, Object, Referred, referring};
+use crate::references::{Check, Object, ReferenceFields, referring};
 
 /// Size up to which a payload is put in one request, and the size of the parts of larger ones. Every store accepts it.
 const PART: u64 = 8 << 20;
@@ -84,7 +84,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
         None => Ok(None),
     };
     let stored = match referred {
-        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, there)| Placed {
+        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, there)| PayloadProperties {
             file: there.then_some(file),
             bytes: job.seen,
             sha256,
@@ -154,7 +154,7 @@ impl Job {
         body: &mut Source,
         allowed: core::Result<()>,
         file: &str,
-    ) -> Result<Arc<Referred>, Failure> {
+    ) -> Result<Arc<ReferenceFields>, Failure> {
         let too_long = || core::Error::from(core::LimitError::ReferencePayload);
         if self.length > MAX_MESSAGE as u64 {
             return Err(too_long().into());
@@ -302,7 +302,7 @@ impl Job {
         Arc::clone(self.session.shared.place.store())
     }
 
-    async fn conclude(self, stored: Result<Placed, Failure>, body: &mut Source) {
+    async fn conclude(self, stored: Result<PayloadProperties, Failure>, body: &mut Source) {
         let Self { session, attempt, .. } = self;
         let reason = match stored {
             Ok(stored) => {

@@ -1,7 +1,7 @@
 use crate::Result;
 use crate::format::line::Line;
 use crate::read::lines::{Lines, wrong};
-use crate::read::store::{MAX_CONTENT, Store, Wanted};
+use crate::read::store::{MAX_CONTENT, PayloadRange, Store};
 
 /// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +55,21 @@ impl Batch {
 }
 
 /// Lines of a batch, and the payloads that are to be read for them.
-pub(super) struct Selected {
+pub(super) struct BatchSelection {
     pub(super) lines: Vec<u8>,
     pub(super) sizes: Vec<Option<u64>>,
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<PayloadRange>,
     pub(super) next: Option<u64>,
 }
 
 /// Take lines of a range until a batch is full.
-pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Selected> {
+pub(super) fn select(
+    store: &dyn Store,
+    session: &str,
+    start: u64,
+    end: u64,
+    limits: BatchLimits,
+) -> Result<BatchSelection> {
     let (mut lines, mut sizes) = (Vec::new(), Vec::new());
     let (wanted, next) = walk(store, session, start, end, limits, |text, line, size| {
         lines.extend_from_slice(text);
@@ -71,7 +77,7 @@ pub(super) fn select(store: &dyn Store, session: &str, start: u64, end: u64, lim
         sizes.extend(line.is_row().then_some(size));
         Ok::<_, crate::Error>(())
     })?;
-    Ok(Selected { lines, sizes, wanted, next })
+    Ok(BatchSelection { lines, sizes, wanted, next })
 }
 
 /// Call back for each line of a range, with the bytes of its content, until a batch is full. Return what is to be read,
@@ -83,7 +89,7 @@ fn walk<E: From<crate::Error>>(
     end: u64,
     limits: BatchLimits,
     mut each: impl FnMut(&[u8], &Line<'_>, Option<u64>) -> std::result::Result<(), E>,
-) -> std::result::Result<(Vec<Wanted>, Option<u64>), E> {
+) -> std::result::Result<(Vec<PayloadRange>, Option<u64>), E> {
     let (mut parts, mut rows, mut bytes, mut first) = (Vec::new(), 0_usize, 0_u64, true);
     let mut lines = Lines::new(store, session, start, end);
     while let Some((offset, text)) = lines.next()? {
@@ -103,15 +109,15 @@ fn walk<E: From<crate::Error>>(
     Ok((parts, None))
 }
 
-fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<Wanted> {
+fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<PayloadRange> {
     let (file, length) = (line.file.as_ref()?, line.bytes?);
     let read = limits.content && line.is_row() && length <= limits.max_content.min(MAX_CONTENT);
-    read.then(|| Wanted { file: file.as_ref().to_owned(), offset: 0, length })
+    read.then(|| PayloadRange { file: file.as_ref().to_owned(), offset: 0, length })
 }
 
 /// Read rows of a piece of a store's session.
 pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
-    let Selected { lines, sizes, wanted, next } = select(store, session, start, end, limits)?;
+    let BatchSelection { lines, sizes, wanted, next } = select(store, session, start, end, limits)?;
     let mut content = Vec::new();
     store.read_payloads(&wanted, &mut content)?;
     Ok(Batch { lines, sizes, content, next })

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::read::batch::{Batch, BatchLimits};
-use crate::read::journal::Followed;
+use crate::read::journal::JournalPage;
 use crate::read::plan::{Plan, PlanLimits};
 use crate::read::store::MAX_CONTENT;
 use crate::read::wire::{
@@ -71,7 +71,7 @@ impl RemoteSink {
     }
 
     /// Return closed sessions from a position of the journal; no more than `max`, and possibly fewer than there are.
-    pub async fn sessions(&self, after: u64, max: usize) -> Result<Followed> {
+    pub async fn sessions(&self, after: u64, max: usize) -> Result<JournalPage> {
         self.ask(&Request::Sessions { after, max }).await
     }
 

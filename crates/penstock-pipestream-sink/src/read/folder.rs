@@ -12,7 +12,7 @@ use crate::folder::FolderSink;
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::read::file_log::FileLog;
-use crate::read::store::{JournalLog, ListState, Store, Wanted};
+use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
 use crate::{Error, Result};
 
 /// Longer than a tick of any file system's clock.
@@ -102,7 +102,7 @@ impl Store for FolderStore {
         }
     }
 
-    fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()> {
+    fn read_payloads(&self, wanted: &[PayloadRange], into: &mut Vec<u8>) -> Result<()> {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let room = usize::try_from(total).unwrap_or(usize::MAX);
         let failed = || Error::memory(total);
@@ -153,7 +153,7 @@ impl<'a> Payloads<'a> {
         Self { dir, folder: None }
     }
 
-    fn read(&mut self, wanted: &Wanted, into: &mut Vec<u8>) -> io::Result<()> {
+    fn read(&mut self, wanted: &PayloadRange, into: &mut Vec<u8>) -> io::Result<()> {
         let mut file = self.open(&wanted.file)?;
         if wanted.offset > 0 {
             file.seek(SeekFrom::Start(wanted.offset))?;

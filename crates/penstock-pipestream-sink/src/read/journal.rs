@@ -26,7 +26,7 @@ struct Title {
 
 /// Sessions from a position of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Followed {
+pub struct JournalPage {
     /// ID of the journal: positions of another one are meaningless here.
     pub journal: String,
     /// Number of sessions in the journal.
@@ -85,14 +85,14 @@ impl Journal {
     }
 
     /// Look for sessions that were closed in the meantime, and return at most `max` from a position.
-    pub fn follow(&self, after: u64, max: usize) -> Result<Followed> {
+    pub fn follow(&self, after: u64, max: usize) -> Result<JournalPage> {
         let mut state = lock(&self.state);
         let updated = state.update(&*self.store);
         state.log.release();
         let journal = updated?;
         let start = usize::try_from(after).unwrap_or(usize::MAX);
         let sessions = state.sessions.iter().skip(start).take(max).map(|session| session.as_ref().clone()).collect();
-        Ok(Followed { journal, length: state.sessions.len() as u64, sessions })
+        Ok(JournalPage { journal, length: state.sessions.len() as u64, sessions })
     }
 
     /// Return a session that is in the journal.

@@ -6,12 +6,12 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
-use penstock_io::storage::{Place, plain};
+use penstock_io::storage::{ObjectPrefix, plain};
 
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::objects::ObjectSink;
-use crate::read::store::{JournalLog, ListState, Store, Wanted};
+use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
 use crate::{Error, Result};
 
 /// Maximum number of concurrent requests.
@@ -22,12 +22,12 @@ const JOURNAL: &str = ".journal";
 /// A sink in an object store, read in place.
 #[derive(Debug, Clone)]
 pub struct ObjectReader {
-    place: Place,
+    place: ObjectPrefix,
 }
 
 impl ObjectReader {
     /// Take a prefix; an error if the store does not answer.
-    pub fn open(place: Place) -> Result<Self> {
+    pub fn open(place: ObjectPrefix) -> Result<Self> {
         let reader = Self { place };
         reader.ask("", async { reader.place.store().list_with_delimiter(Some(&reader.place.path(""))).await })?;
         Ok(reader)
@@ -47,7 +47,7 @@ impl ObjectReader {
     }
 }
 
-fn failed(place: &Place, name: &str, error: &object_store::Error) -> Error {
+fn failed(place: &ObjectPrefix, name: &str, error: &object_store::Error) -> Error {
     Error::io(format!("cannot read {}/{name}", place.uri()), plain(error))
 }
 
@@ -104,7 +104,7 @@ impl Store for ObjectReader {
         Ok(self.look(file, self.place.store().head(&path))?.is_some())
     }
 
-    fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()> {
+    fn read_payloads(&self, wanted: &[PayloadRange], into: &mut Vec<u8>) -> Result<()> {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let failed = || Error::memory(total);
         into.try_reserve_exact(usize::try_from(total).unwrap_or(usize::MAX)).map_err(|_| failed())?;
@@ -166,7 +166,7 @@ impl Store for ObjectReader {
 /// The journal in an object store: a numbered object for each append, which is created only once.
 #[derive(Debug)]
 struct ObjectLog {
-    place: Place,
+    place: ObjectPrefix,
     next: u64,
 }
 

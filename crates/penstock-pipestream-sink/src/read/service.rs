@@ -14,11 +14,11 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::read::batch::{BatchLimits, Selected, select};
+use crate::read::batch::{BatchLimits, BatchSelection, select};
 use crate::read::journal::Journal;
 use crate::read::plan::{PlanLimits, plan};
 use crate::read::session::ClosedSession;
-use crate::read::store::{Store, Wanted};
+use crate::read::store::{PayloadRange, Store};
 use crate::read::wire::{
     ALPN, CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST,
     MAX_ROWS, PlanAnswer, REFUSED, Request, RowsHead, Welcome,
@@ -218,7 +218,7 @@ impl Service {
         let (head, mut rest, first) = blocking(move || {
             service.known(&session)?;
             let selected = select(&**service.journal.store(), &session, start, end, limits)?;
-            let Selected { lines, sizes, wanted, next } = selected;
+            let BatchSelection { lines, sizes, wanted, next } = selected;
             let head = json(&RowsHead { lines: lines.len() as u64, sizes, next });
             let length = u32::try_from(head.len()).map_err(|_| Error::misuse("too many rows".into()))?;
             let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
@@ -252,23 +252,23 @@ impl Service {
         Ok(())
     }
 
-    fn read_ahead(self: &Arc<Self>, wanted: Vec<Wanted>) -> JoinHandle<Result<Vec<u8>>> {
+    fn read_ahead(self: &Arc<Self>, wanted: Vec<PayloadRange>) -> JoinHandle<Result<Vec<u8>>> {
         let service = Arc::clone(self);
         spawn_blocking(move || read(&**service.journal.store(), &wanted))
     }
 }
 
-fn read(store: &dyn Store, wanted: &[Wanted]) -> Result<Vec<u8>> {
+fn read(store: &dyn Store, wanted: &[PayloadRange]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     store.read_payloads(wanted, &mut bytes)?;
     Ok(bytes)
 }
 
 /// Divide the wanted payloads into groups of [`PIECE`] bytes.
-fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
-    let mut groups: Vec<Vec<Wanted>> = Vec::new();
+fn groups(wanted: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
+    let mut groups: Vec<Vec<PayloadRange>> = Vec::new();
     let mut room = 0;
-    for Wanted { file, mut offset, length } in wanted {
+    for PayloadRange { file, mut offset, length } in wanted {
         let end = offset + length;
         loop {
             if room == 0 {
@@ -277,7 +277,7 @@ fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
             }
             let taken = room.min(end - offset);
             if let Some(group) = groups.last_mut() {
-                group.push(Wanted { file: file.clone(), offset, length: taken });
+                group.push(PayloadRange { file: file.clone(), offset, length: taken });
             }
             offset += taken;
             room -= taken;
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn large_payloads_are_divided_and_small_ones_put_together() {
-        let part = |length| Wanted { file: "ab/0/1".into(), offset: 0, length };
+        let part = |length| PayloadRange { file: "ab/0/1".into(), offset: 0, length };
         let divided = groups(vec![part(PIECE / 2), part(0), part(2 * PIECE), part(10)]);
         let lengths: Vec<Vec<_>> =
             divided.iter().map(|group| group.iter().map(|part| (part.offset, part.length)).collect()).collect();

@@ -28,7 +28,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn has(&self, file: &str) -> Result<bool>;
 
     /// Append parts of payloads, concatenated; an error if any is shorter.
-    fn read_payloads(&self, wanted: &[Wanted], into: &mut Vec<u8>) -> Result<()>;
+    fn read_payloads(&self, wanted: &[PayloadRange], into: &mut Vec<u8>) -> Result<()>;
 
     /// Return the sessions that a transaction was committed with, by each owner that has committed it.
     fn committed(&self, transaction: &str) -> Result<Vec<Vec<String>>>;
@@ -54,7 +54,7 @@ pub struct ListState {
 
 /// A part of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PayloadRange {
     /// Its name below the sink.
     pub file: String,
     /// Where it starts.

@@ -15,7 +15,7 @@ use crate::read::store::Store;
 
 /// Closed sessions, divided.
 #[derive(Debug, Default)]
-pub(super) struct Divided {
+pub(super) struct ClosedSessions {
     /// Sessions to be read, in the order in which they ended.
     pub(super) whole: Vec<ListedSession>,
     /// Sessions whose transaction is still being closed.
@@ -29,8 +29,8 @@ pub(super) fn divide(
     found: Vec<ListedSession>,
     known: impl Fn(&str) -> bool,
     mut look: impl FnMut(&str) -> Result<Option<ListedSession>>,
-) -> Result<Divided> {
-    let mut divided = Divided::default();
+) -> Result<ClosedSessions> {
+    let mut divided = ClosedSessions::default();
     let mut transactions: BTreeMap<String, Vec<ListedSession>> = BTreeMap::new();
     for each in found {
         match &each.transaction {

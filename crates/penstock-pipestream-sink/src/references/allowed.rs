@@ -6,8 +6,8 @@ use std::sync::Arc;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore};
 use penstock_io::DriverError as _;
-use penstock_io::storage::{Place, StorageOptions};
-use penstock_pipestream::reference::{Expected, Location, Provider};
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
+use penstock_pipestream::reference::{ExpectedObject, Location, Provider};
 use penstock_pipestream::{self as core, LimitError, ObjectError};
 use tokio::task::spawn_blocking;
 
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// A prefix that objects may be fetched from.
 #[derive(Debug, Clone)]
-pub(super) struct Allowed {
+pub(super) struct AllowedPrefix {
     prefix: Location,
     source: Source,
 }
@@ -25,16 +25,16 @@ pub(super) struct Allowed {
 enum Source {
     /// A folder, or one file.
     Files(PathBuf),
-    Store(Place),
+    Store(ObjectPrefix),
 }
 
-impl Allowed {
+impl AllowedPrefix {
     pub(super) fn open(url: &str, storage: &StorageOptions) -> Result<Self> {
         let prefix = Location::parse(url).map_err(|error| Error::misuse(error.message()))?;
         let source = match prefix.provider {
             Provider::Files => Source::Files(FilePath::new("/").join(&prefix.key)),
             Provider::S3 | Provider::Gcs | Provider::Azure => {
-                Source::Store(Place::open(&prefix.bucket_url(), storage)?)
+                Source::Store(ObjectPrefix::open(&prefix.bucket_url(), storage)?)
             }
         };
         Ok(Self { prefix, source })
@@ -45,7 +45,7 @@ impl Allowed {
     }
 
     /// Return the object, which is below this prefix, if it is what it must be.
-    pub(super) async fn find(&self, at: &Location, expected: &Expected, max: u64) -> core::Result<Object> {
+    pub(super) async fn find(&self, at: &Location, expected: &ExpectedObject, max: u64) -> core::Result<Object> {
         let object = match &self.source {
             Source::Files(root) => self.find_file(root, at, expected).await,
             Source::Store(place) => find_object(place.store(), at, expected).await,
@@ -60,7 +60,7 @@ impl Allowed {
         Ok(object)
     }
 
-    async fn find_file(&self, root: &FilePath, at: &Location, expected: &Expected) -> core::Result<Object> {
+    async fn find_file(&self, root: &FilePath, at: &Location, expected: &ExpectedObject) -> core::Result<Object> {
         if expected.etag.is_some() || expected.version.is_some() {
             return Err(ObjectError::NoTag.into());
         }
@@ -99,7 +99,7 @@ fn no_link(error: rustix::io::Errno) -> io::Error {
     if error == rustix::io::Errno::LOOP { io::ErrorKind::NotFound.into() } else { error.into() }
 }
 
-async fn find_object(store: &Arc<dyn ObjectStore>, at: &Location, expected: &Expected) -> core::Result<Object> {
+async fn find_object(store: &Arc<dyn ObjectStore>, at: &Location, expected: &ExpectedObject) -> core::Result<Object> {
     let invalid =
         |error: object_store::path::Error| ObjectError::Key { name: at.to_string(), reason: error.to_string() };
     let path = Path::parse(&at.key).map_err(invalid)?;

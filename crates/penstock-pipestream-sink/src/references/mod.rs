@@ -21,7 +21,7 @@ use penstock_pipestream::reference::{CONTENT_TYPE, KeyProviders, Reference, chec
 use penstock_pipestream::{self as core, EntityHeader};
 use serde::Serialize;
 
-use self::allowed::Allowed;
+use self::allowed::AllowedPrefix;
 pub(crate) use self::check::Check;
 pub(crate) use self::object::Object;
 use crate::Result;
@@ -38,7 +38,7 @@ pub struct References {
 
 #[derive(Debug, Clone)]
 struct Fetching {
-    allowed: Vec<Allowed>,
+    allowed: Vec<AllowedPrefix>,
     max_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl References {
 
     /// Fetch objects of at most `max_bytes` bytes below these URLs, with the options of their store.
     pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
-        let allowed = prefixes.iter().map(|prefix| Allowed::open(prefix, storage)).collect::<Result<_>>()?;
+        let allowed = prefixes.iter().map(|prefix| AllowedPrefix::open(prefix, storage)).collect::<Result<_>>()?;
         Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
@@ -62,7 +62,7 @@ impl References {
 
     /// Take the verified payload of an entity that refers to an object: return the fields of its line, and the object
     /// if it is to be fetched.
-    pub(crate) async fn take(&self, message: Bytes) -> core::Result<(Referred, Option<Object>)> {
+    pub(crate) async fn take(&self, message: Bytes) -> core::Result<(ReferenceFields, Option<Object>)> {
         let reference = Reference::decode(message.clone())?;
         match (&self.approved, &self.fetching) {
             (Some(approved), _) => reference.check_keys(approved)?,
@@ -70,14 +70,14 @@ impl References {
             (None, None) => {}
         }
         let Some(Fetching { allowed, max_bytes }) = &self.fetching else {
-            return Ok((Referred::new(&reference, Stored::Message, Bytes::new()), None));
+            return Ok((ReferenceFields::new(&reference, Stored::Message, Bytes::new()), None));
         };
         let location = reference.location()?;
         let Some(place) = allowed.iter().find(|allowed| location.is_below(allowed.prefix())) else {
             return Err(core::ObjectError::Forbidden(location.to_string()).into());
         };
         let object = place.find(&location, reference.expected(), *max_bytes).await?;
-        Ok((Referred::new(&reference, Stored::Object, message), Some(object)))
+        Ok((ReferenceFields::new(&reference, Stored::Object, message), Some(object)))
     }
 }
 
@@ -98,7 +98,7 @@ enum Stored {
 
 /// The fields of a sink's line about an entity that refers to an object. No key material.
 #[derive(Debug, Serialize)]
-pub(crate) struct Referred {
+pub(crate) struct ReferenceFields {
     provider: Option<String>,
     bucket: Option<String>,
     key: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct Referred {
     #[serde(skip)]
     content_type: Option<String>,
     #[serde(skip)]
-    message: Hidden,
+    message: RedactedMessage,
 }
 
 /// The key that has wrapped the object's.
@@ -120,15 +120,15 @@ struct KeyName {
 }
 
 /// A message, which may hold a wrapped key.
-struct Hidden(Bytes);
+struct RedactedMessage(Bytes);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for RedactedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
 }
 
-impl Referred {
+impl ReferenceFields {
     fn new(reference: &Reference, stored: Stored, message: Bytes) -> Self {
         let found = reference.message();
         let encryption = reference.encryption().map(|encryption| KeyName {
@@ -144,7 +144,7 @@ impl Referred {
             stored,
             encryption,
             content_type: reference.expected().content_type.clone(),
-            message: Hidden(message),
+            message: RedactedMessage(message),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use penstock_io::storage::plain;
-use penstock_pipestream::reference::Expected;
+use penstock_pipestream::reference::ExpectedObject;
 use penstock_pipestream::{self as core, ObjectError, Unavailable};
 use tokio::task::spawn_blocking;
 
@@ -46,7 +46,7 @@ impl Object {
         store: Arc<dyn ObjectStore>,
         path: Path,
         meta: &ObjectMeta,
-        expected: &Expected,
+        expected: &ExpectedObject,
     ) -> Self {
         let source = Source::Store { store, path, etag: meta.e_tag.clone(), version: expected.version.clone() };
         Self { name, source, length: meta.size, offset: 0, sha256: expected.sha256 }

@@ -52,13 +52,13 @@ pub(crate) struct Transaction {
 
 /// A client's order for a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct TransactionCommand {
     pub(crate) of: Transaction,
-    pub(crate) act: Act,
+    pub(crate) act: TransactionAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum TransactionAction {
     /// Make these sessions readable; where `exclusive`, only if no other owner has committed anything of the name.
     Commit { sessions: Vec<String>, exclusive: bool },
     /// Never read these sessions, or any that are prepared.
@@ -107,7 +107,7 @@ pub(crate) fn is_order(header: &EntityHeader) -> bool {
     matches!(header.content_type.as_str(), COMMIT | ABORT)
 }
 
-impl Order {
+impl TransactionCommand {
     /// Read an order that came from the client with this certificate. Names of sessions become names of folders, so
     /// they are validated strictly.
     pub(crate) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
@@ -121,8 +121,8 @@ impl Order {
             return Err(invalid(format!("{wrong:?} is no session")));
         }
         let act = match (header.content_type.as_str(), sessions) {
-            (COMMIT, Some(sessions)) => Act::Commit { sessions, exclusive },
-            (ABORT, sessions) => Act::Abort(sessions),
+            (COMMIT, Some(sessions)) => TransactionAction::Commit { sessions, exclusive },
+            (ABORT, sessions) => TransactionAction::Abort(sessions),
             (_, _) => return Err(invalid("a commit lists its sessions".to_owned())),
         };
         let owner = Owner::of(shown(header)?, certificate);
@@ -132,21 +132,21 @@ impl Order {
     /// Return the sessions that it names.
     pub(crate) fn sessions(&self) -> Option<&[String]> {
         match &self.act {
-            Act::Commit { sessions, .. } => Some(sessions),
-            Act::Abort(sessions) => sessions.as_deref(),
+            TransactionAction::Commit { sessions, .. } => Some(sessions),
+            TransactionAction::Abort(sessions) => sessions.as_deref(),
         }
     }
 
     /// Refuse an order that names too little, whatever is prepared.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match (&self.act, &self.of.owner) {
-            (Act::Commit { sessions, .. }, _) if sessions.is_empty() => {
+            (TransactionAction::Commit { sessions, .. }, _) if sessions.is_empty() => {
                 Err(Refusal::NotYours("a commit names the sessions that are to be read".to_owned()))
             }
-            (Act::Abort(None), Owner::Anyone) => Err(Refusal::NotYours(
+            (TransactionAction::Abort(None), Owner::Anyone) => Err(Refusal::NotYours(
                 "an abort names its sessions, unless it shows whose they are, by a token or a certificate".to_owned(),
             )),
-            (Act::Commit { .. } | Act::Abort(_), _) => Ok(()),
+            (TransactionAction::Commit { .. } | TransactionAction::Abort(_), _) => Ok(()),
         }
     }
 }
@@ -273,7 +273,7 @@ impl Membership {
 
 /// The end of a session's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ListEnd {
     /// The list lacks a line, or the session has not ended: no last line.
     Incomplete,
     /// The list has its last line.
@@ -286,7 +286,7 @@ pub(crate) enum Ending {
 
 /// The state of a transaction at the end of one of its sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum PrepareOutcome {
     /// The session waits for the commit.
     Prepared,
     /// It was committed without this session.
@@ -400,25 +400,31 @@ mod tests {
     fn an_order_names_a_transaction_and_sessions() {
         let list = format!("{{\"sessions\":[\"{SESSION}\"]}}");
         let of = |owner| Transaction { key: "k".into(), owner };
-        let order = Order::parse(&header(COMMIT, Some("k")), list.as_bytes(), None).unwrap();
-        let act = Act::Commit { sessions: vec![SESSION.into()], exclusive: false };
-        assert_eq!(order, Order { of: of(Owner::Anyone), act });
-        let order = Order::parse(&header(ABORT, Some("k")), b"{}", Some([1; 32])).unwrap();
-        assert_eq!(order, Order { of: of(Owner::Certificate([1; 32])), act: Act::Abort(None) });
+        let order = TransactionCommand::parse(&header(COMMIT, Some("k")), list.as_bytes(), None).unwrap();
+        let act = TransactionAction::Commit { sessions: vec![SESSION.into()], exclusive: false };
+        assert_eq!(order, TransactionCommand { of: of(Owner::Anyone), act });
+        let order = TransactionCommand::parse(&header(ABORT, Some("k")), b"{}", Some([1; 32])).unwrap();
+        assert_eq!(
+            order,
+            TransactionCommand { of: of(Owner::Certificate([1; 32])), act: TransactionAction::Abort(None) }
+        );
         let mut shown = header(COMMIT, Some("k"));
         shown.metadata.insert(PROOF.to_owned(), "02".repeat(32));
-        let order = Order::parse(&shown, b"{\"sessions\":[],\"exclusive\":true}", Some([1; 32])).unwrap();
+        let order = TransactionCommand::parse(&shown, b"{\"sessions\":[],\"exclusive\":true}", Some([1; 32])).unwrap();
         assert_eq!(order.of.owner, Owner::Token([2; 32]), "a token goes before a certificate");
-        assert_eq!(order.act, Act::Commit { sessions: Vec::new(), exclusive: true });
+        assert_eq!(order.act, TransactionAction::Commit { sessions: Vec::new(), exclusive: true });
     }
 
     #[test]
     fn an_order_that_names_nothing_is_refused_whatever_there_is() {
-        let commit = |owner| Order {
+        let commit = |owner| TransactionCommand {
             of: Transaction { key: "k".into(), owner },
-            act: Act::Commit { sessions: Vec::new(), exclusive: false },
+            act: TransactionAction::Commit { sessions: Vec::new(), exclusive: false },
         };
-        let abort = |owner| Order { of: Transaction { key: "k".into(), owner }, act: Act::Abort(None) };
+        let abort = |owner| TransactionCommand {
+            of: Transaction { key: "k".into(), owner },
+            act: TransactionAction::Abort(None),
+        };
         for (order, fine) in [
             (commit(Owner::Anyone), false),
             (commit(Owner::Token([1; 32])), false),
@@ -455,7 +461,7 @@ mod tests {
             (Some("k"), "{\"sessions\":[\"0123456789ABCDEF0123456789ABCDEF\"]}"),
         ];
         for (key, payload) in bad {
-            let refused = Order::parse(&header(COMMIT, key), payload.as_bytes(), None).unwrap_err();
+            let refused = TransactionCommand::parse(&header(COMMIT, key), payload.as_bytes(), None).unwrap_err();
             assert_eq!(refused.code, ErrorCode::EntityInvalid, "{payload}");
         }
     }

@@ -45,7 +45,7 @@ const NIL: u32 = u32::MAX;
 
 /// The order of the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order {
+struct HeapOrder {
     unresolved: u32,
     opened: u64,
 }
@@ -69,8 +69,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn order(&self) -> Order {
-        Order { unresolved: self.unresolved, opened: self.opened }
+    fn order(&self) -> HeapOrder {
+        HeapOrder { unresolved: self.unresolved, opened: self.opened }
     }
 
     fn resolution(&self) -> Resolution {
@@ -108,7 +108,7 @@ pub struct Manifest {
     newest: u32,
     /// Sealed entries by their number of unresolved children, and those with equal numbers in the order in which they
     /// were opened.
-    heap: FibonacciHeap<Order, u32>,
+    heap: FibonacciHeap<HeapOrder, u32>,
     /// How many entries were opened here.
     next_order: u64,
     orphans: Orphans,
@@ -454,7 +454,7 @@ fn entry_mut(slots: &mut [Option<Entry>], slot: Option<u32>) -> Option<&mut Entr
 }
 
 /// Decrease the number of unresolved children by one.
-fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<Order, u32>) -> Result<()> {
+fn complete_one(entry: &mut Entry, heap: &mut FibonacciHeap<HeapOrder, u32>) -> Result<()> {
     entry.unresolved = entry.unresolved.saturating_sub(1);
     match entry.sealed {
         Some(handle) => heap.decrease_key(handle, entry.order()),

@@ -16,9 +16,9 @@
 //! one after another.
 //! one after another elsewhere.
 
-mod digest;
 #[cfg(target_arch = "x86_64")]
-mod wide;
+mod avx512;
+mod digest;
 
 use std::slice::from_ref;
 
@@ -133,7 +133,7 @@ impl Peaks {
 /// Return the roots over the subtrees of a batch, in order.
 fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     #[cfg(target_arch = "x86_64")]
-    if let Some(roots) = wide::roots(leaves) {
+    if let Some(roots) = avx512::roots(leaves) {
         return roots;
     }
     narrow_roots(leaves)

@@ -38,12 +38,12 @@ pub const CONTENT_TYPE: &str = "application/vnd.penstock.file-storage-reference"
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reference {
     message: FileStorageReference,
-    expected: Expected,
+    expected: ExpectedObject,
 }
 
 /// What a reference states about its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedObject {
     /// Its size in bytes.
     pub size: Option<u64>,
     /// The SHA-256 of its bytes.
@@ -83,7 +83,7 @@ impl Reference {
         let sha256 = attribute("sha256").map(|text| digest(&text)).transpose()?;
         let (etag, version) = (attribute("etag"), attribute("version"));
         let content_type = attribute("content_type");
-        Ok(Self { message, expected: Expected { size, sha256, etag, version, content_type } })
+        Ok(Self { message, expected: ExpectedObject { size, sha256, etag, version, content_type } })
     }
 
     /// Return the message.
@@ -92,7 +92,7 @@ impl Reference {
     }
 
     /// Return what the object must match.
-    pub fn expected(&self) -> &Expected {
+    pub fn expected(&self) -> &ExpectedObject {
         &self.expected
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Session;
 use super::checkpoints::OpenCheckpoint;
+use super::counters::Limit;
 use super::input::Input;
-use super::seen::Limit;
 use super::types::Event;
 use crate::error::{Error, LimitError, Misuse, Result, Violation};
 use crate::manifest::EntryKey;

@@ -25,14 +25,14 @@ pub(super) enum Link {
 
 /// Sent frames, beginning with the first one that the peer may not have taken.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct UnacknowledgedFrames {
     #[serde(with = "crate::stored::buffer")]
     pub(super) bytes: BytesMut,
     pub(super) lengths: VecDeque<u32>,
     pub(super) first: u64,
 }
 
-impl Kept {
+impl UnacknowledgedFrames {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.lengths.push_back(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
@@ -61,7 +61,7 @@ impl Kept {
 pub(super) struct Survival {
     pub(super) link: Link,
     /// `None` if the session ends with its connection.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<UnacknowledgedFrames>,
     /// Whether both ends have stated that they can resume.
     pub(super) agreed: bool,
     /// The number of the peer's frames that were taken.
@@ -77,7 +77,7 @@ pub(super) struct Survival {
 
 impl Survival {
     pub(super) fn new(survives: bool) -> Self {
-        Self { kept: survives.then(Kept::default), ..Self::default() }
+        Self { kept: survives.then(UnacknowledgedFrames::default), ..Self::default() }
     }
 
     pub(super) fn is_up(&self) -> bool {

@@ -23,7 +23,6 @@
 //! `receiver.rs`, those of a sent one in `owner.rs`. Each file with methods of the session uses this one, which uses only
 //! the files with data: `inbound.rs`, `outbound.rs`, `link.rs` and so on.
 
-mod again;
 mod binding;
 mod blocks;
 mod checkpoint;
@@ -31,7 +30,7 @@ mod checkpoints;
 mod claims;
 mod closing;
 mod control;
-mod gather;
+mod counters;
 mod held;
 mod inbound;
 mod input;
@@ -44,8 +43,9 @@ mod owner;
 mod pace;
 mod receiver;
 mod resilience;
+mod retry;
+mod scope_release;
 mod scopes;
-mod seen;
 mod state;
 mod streams;
 mod survival;
@@ -59,8 +59,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
 
+pub use counters::{Counters, Limit, LimitCounts, Usage};
 pub use journal::Restored;
-pub use seen::{Counters, Limit, LimitCounts, Usage};
 pub use types::{
     Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, EntityKey, Event, Layer2Config, Layer2Event, Reason,
     Role, ScopeKey, SentOpen, SessionConfig, Ticket, Transmit,

@@ -12,9 +12,9 @@
 //! At layer 0 a CHECKPOINT replaces the BARRIER, and a failed payload does not wait (decisions 12 and 14).
 
 use super::Session;
+use super::counters::Limit;
 use super::inbound::{Inbound, Payload, Streams};
 use super::input::Input;
-use super::seen::Limit;
 use super::state::State;
 use super::types::{EntityKey, Event, Reason};
 use crate::entity_id::distance;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Session;
+use super::counters::Limit;
 use super::inbound::{Attempt, Inbound, Payload, Streams};
 use super::input::Input;
-use super::seen::Limit;
 use super::state::State;
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
 use crate::chunk::ChunkTracker;

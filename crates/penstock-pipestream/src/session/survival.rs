@@ -23,7 +23,7 @@ use std::collections::HashSet;
 use super::Session;
 use super::inbound::Payload;
 use super::input::Input;
-use super::link::{Kept, Link};
+use super::link::{Link, UnacknowledgedFrames};
 use super::state::State;
 use super::types::{EntityKey, Event, Layer2Event, Role, Ticket};
 use crate::error::{LimitError, Misuse, Result, Violation};
@@ -213,7 +213,7 @@ impl Session {
     fn say_session(&mut self, goes_on: bool, policy: Option<CompletionPolicy>) {
         let Some(session) = self.resilience.name() else { return };
         let received = self.survival.says_received();
-        let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(Kept::sent);
+        let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(UnacknowledgedFrames::sent);
         self.survival.acknowledged = self.survival.received;
         self.survival.unacknowledged_bytes = 0;
         self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent, policy })));

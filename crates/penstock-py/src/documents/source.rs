@@ -112,23 +112,23 @@ fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
 }
 
 fn watched(inner: Payload, interrupts: &Interrupts) -> Payload {
-    Box::new(Watched { inner, interrupts: interrupts.clone() })
+    Box::new(InterruptibleSource { inner, interrupts: interrupts.clone() })
 }
 
 /// A source that Ctrl-C can interrupt.
-struct Watched {
+struct InterruptibleSource {
     inner: Box<dyn Source>,
     interrupts: Interrupts,
 }
 
-impl Read for Watched {
+impl Read for InterruptibleSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.interrupts.poll()?;
         self.inner.read(buffer)
     }
 }
 
-impl Seek for Watched {
+impl Seek for InterruptibleSource {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
         self.inner.seek(position)
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_io::DriverError as _;
-use penstock_pimp_net::{Asked, Error, Result, TriggerServer};
+use penstock_pimp_net::{Error, PendingReply, Result, TriggerServer};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
@@ -21,7 +21,7 @@ pub(crate) struct PimpTriggerServer {
 /// A request that waits for its answer.
 #[pyclass(frozen, name = "PimpAsked", module = "penstock._core")]
 pub(crate) struct PimpAsked {
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<PendingReply>>,
 }
 
 #[pymethods]
@@ -83,7 +83,7 @@ impl PimpAsked {
     /// Return the method, the body, its content type, and the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Asked { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
+        let PendingReply { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
         Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
     }
 

@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 use super::address;
 use super::events::EventFields;
 use super::fields::{CheckpointFields, ClaimFields, ClaimRowFields, DigestFields};
-use super::incoming::{Borrowed, IncomingEntity, deferring, yield_reason};
+use super::incoming::{EntityGuard, IncomingEntity, deferring, yield_reason};
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::{ConnectOptions, ServeOptions};
 use super::payload::make_payload;
@@ -45,12 +45,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The operations that are worth polling, and the pipe that signals them.
-struct Bell {
+struct ReadyQueue {
     ready: Mutex<Vec<u64>>,
     ringing: UnixStream,
 }
 
-impl Bell {
+impl ReadyQueue {
     fn ring(&self, operation: u64) {
         let first = {
             let mut ready = lock(&self.ready);
@@ -65,12 +65,12 @@ impl Bell {
 }
 
 /// Signals for one operation.
-struct Ringer {
-    bell: Arc<Bell>,
+struct QueueWaker {
+    bell: Arc<ReadyQueue>,
     operation: u64,
 }
 
-impl Wake for Ringer {
+impl Wake for QueueWaker {
     fn wake(self: Arc<Self>) {
         self.bell.ring(self.operation);
     }
@@ -83,7 +83,7 @@ impl Wake for Ringer {
 /// The futures of one event loop.
 #[pyclass(frozen, name = "Futures", module = "penstock._core")]
 pub(crate) struct Futures {
-    bell: Arc<Bell>,
+    bell: Arc<ReadyQueue>,
     heard: UnixStream,
     next: AtomicU64,
 }
@@ -148,7 +148,7 @@ impl Futures {
         let (heard, ringing) = UnixStream::pair()?;
         heard.set_nonblocking(true)?;
         ringing.set_nonblocking(true)?;
-        let bell = Bell { ready: Mutex::default(), ringing };
+        let bell = ReadyQueue { ready: Mutex::default(), ringing };
         Ok(Self { bell: Arc::new(bell), heard, next: AtomicU64::new(0) })
     }
 
@@ -339,7 +339,7 @@ impl Futures {
         let mut entity = entity.borrow()?;
         Ok(self.start(async move {
             while entity.chunk().await.map_err(IntoPyErr::into_py_err)?.is_some() {}
-            Borrowed::keep(entity)?.complete().await.map_err(IntoPyErr::into_py_err)
+            EntityGuard::keep(entity)?.complete().await.map_err(IntoPyErr::into_py_err)
         }))
     }
 
@@ -407,7 +407,7 @@ impl Futures {
             let done: Done = Box::new(move |py| result?.into_py_any(py));
             done
         };
-        let waker = Waker::from(Arc::new(Ringer { bell: Arc::clone(&self.bell), operation: id }));
+        let waker = Waker::from(Arc::new(QueueWaker { bell: Arc::clone(&self.bell), operation: id }));
         Operation { id, process: std::process::id(), waker, work: Mutex::new(Some(Box::pin(work))) }
     }
 }

@@ -26,12 +26,12 @@ pub(crate) struct IncomingEntity {
 type Home = Arc<Mutex<Option<net::IncomingEntity>>>;
 
 /// An entity that is being read. Dropping this at any time puts the entity back in its current state.
-pub(crate) struct Borrowed {
+pub(crate) struct EntityGuard {
     entity: Option<net::IncomingEntity>,
     home: Home,
 }
 
-impl Borrowed {
+impl EntityGuard {
     /// Return the next bytes of the payload.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match &mut self.entity {
@@ -69,7 +69,7 @@ impl Borrowed {
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for EntityGuard {
     fn drop(&mut self) {
         if let Some(entity) = self.entity.take() {
             *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(entity);
@@ -176,8 +176,8 @@ impl IncomingEntity {
     }
 
     /// Take the entity out to be read.
-    pub(crate) fn borrow(&self) -> PyResult<Borrowed> {
-        Ok(Borrowed { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
+    pub(crate) fn borrow(&self) -> PyResult<EntityGuard> {
+        Ok(EntityGuard { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
     }
 
     /// Take the entity out to be skipped or deferred; if neither is possible, it stays.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::storage::{self, Place, StorageOptions};
+use penstock_io::storage::{self, ObjectPrefix, StorageOptions};
 use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_io::{DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
@@ -174,7 +174,7 @@ impl ServeOptions {
     }
 
     /// Return the prefix, if the sink is one.
-    pub(crate) fn place(&self) -> Result<Option<Place>> {
+    pub(crate) fn place(&self) -> Result<Option<ObjectPrefix>> {
         Ok(place(self.sink.as_deref(), &self.storage)?)
     }
 
@@ -194,7 +194,7 @@ impl ServeOptions {
     }
 
     /// Open the store of claim checks; `place`: the prefix, if the sink is one. Blocks on the disk or the store.
-    pub(crate) fn claims(&self, place: Option<&Place>) -> Result<Arc<dyn ClaimChecks>> {
+    pub(crate) fn claims(&self, place: Option<&ObjectPrefix>) -> Result<Arc<dyn ClaimChecks>> {
         let limits = self.limits.claims()?;
         match (&self.claims, place, &self.sink) {
             // Claim checks exist only at layer 2.
@@ -292,12 +292,12 @@ pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<Clien
 }
 
 /// Return the prefix in an object store, if the sink is one; `None` for a folder.
-pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<Place>> {
+pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<ObjectPrefix>> {
     let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
     if uri.is_none() && !storage.is_empty() {
         return Err(penstock_io::Error::Misuse("storage has options of an object store, and the sink is none".into()));
     }
-    uri.map(|uri| Place::open(uri, storage)).transpose()
+    uri.map(|uri| ObjectPrefix::open(uri, storage)).transpose()
 }
 
 pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> penstock_io::Result<Option<(PathBuf, PathBuf)>> {

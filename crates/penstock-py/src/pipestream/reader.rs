@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
-use penstock_io::storage::{Place, StorageOptions};
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_io::{DriverError as _, runtime};
 use penstock_pipestream_net::{ClaimRow, Error, Result};
 use penstock_pipestream_sink::read::{
-    BatchLimits, ClosedSession, FolderStore, Followed, Journal, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
+    BatchLimits, ClosedSession, FolderStore, Journal, JournalPage, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
     Refiner, RemoteSink, Selection, Store, closed_session, closed_sessions, plan, read_batch, read_rows,
 };
 use penstock_pipestream_sink::{read_claims, read_claims_in};
@@ -39,7 +39,7 @@ enum Sink {
 /// The place of a sink's claim checks.
 enum Kept {
     Folder(PathBuf),
-    Objects(Place),
+    Objects(ObjectPrefix),
 }
 
 struct Here {
@@ -268,7 +268,7 @@ impl Sink {
                 let mut found = Vec::new();
                 loop {
                     let after = found.len() as u64;
-                    let Followed { length, sessions, .. } = remote.sessions(after, ITEMS).await?;
+                    let JournalPage { length, sessions, .. } = remote.sessions(after, ITEMS).await?;
                     let more = !sessions.is_empty() && after + (sessions.len() as u64) < length;
                     found.extend(sessions.into_iter().map(session_tuple));
                     if !more {
@@ -286,7 +286,7 @@ impl Sink {
         }
     }
 
-    async fn follow(self, after: u64, max: usize) -> Result<Followed> {
+    async fn follow(self, after: u64, max: usize) -> Result<JournalPage> {
         match self {
             Self::Here(here) => blocking(move || here.journal.follow(after, max)).await,
             Self::There(remote) => remote.sessions(after, max).await,

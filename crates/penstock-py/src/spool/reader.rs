@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_io::DriverError as _;
 use penstock_io::tls::ClientTls;
-use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, Piece, PlanLimits, Reader, RemoteStore, Store};
+use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
 use penstock_lumberjack_net::{Error, Result};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
@@ -90,7 +90,7 @@ impl SpoolReader {
     #[pyo3(signature = (piece, schema=None, skip_damaged=false))]
     fn rows(&self, piece: PieceTuple, schema: Option<PySchema>, skip_damaged: bool) -> PyResult<SpoolRows> {
         let (segment, header, start, end, skip, rows) = piece;
-        let piece = Piece { segment, header, start, end, skip, rows };
+        let piece = RowRange { segment, header, start, end, skip, rows };
         let reader = Reader::new(Arc::clone(&self.store), piece, layout(schema)?);
         let reader = if skip_damaged { reader.skip_damaged() } else { reader };
         Ok(SpoolRows { reader: Mutex::new(reader) })

@@ -103,10 +103,10 @@ pub(crate) fn metadata_to_python<'py>(py: Python<'py>, metadata: &Metadata) -> P
 }
 
 /// A batch with its metadata; `None` means no metadata.
-pub(crate) type Annotated = (Py<PyAny>, Option<Py<PyDict>>);
+pub(crate) type BatchWithMetadata = (Py<PyAny>, Option<Py<PyDict>>);
 
 /// Return a batch with its metadata.
-pub(crate) fn annotated(py: Python<'_>, batch: &Batch) -> PyResult<Annotated> {
+pub(crate) fn annotated(py: Python<'_>, batch: &Batch) -> PyResult<BatchWithMetadata> {
     let metadata = (!batch.metadata.is_empty()).then(|| metadata_to_python(py, &batch.metadata)).transpose()?;
     Ok((to_python(py, batch)?.unbind(), metadata.map(Bound::unbind)))
 }

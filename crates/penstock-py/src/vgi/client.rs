@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, to_python};
 use super::errors::{IntoVgiErr, busy, misuse, rpc_error, vgi_error};
 use super::external::{External, VgiExternal, given, receive};
 use super::files::{VgiTls, channel, waiting};
@@ -238,7 +238,7 @@ impl VgiClient {
     }
 
     /// Ask for the description of the service.
-    fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
+    fn describe(&self, py: Python<'_>) -> PyResult<BatchWithMetadata> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
         let answer =
@@ -259,7 +259,7 @@ pub(crate) fn expect_batch(py: Python<'_>, answer: Answer) -> PyResult<Batch> {
 
 impl VgiClientStream {
     /// Return the next batch; `None` at the end.
-    fn next(&self, py: Python<'_>, batch: Option<&Batch>) -> PyResult<Option<Annotated>> {
+    fn next(&self, py: Python<'_>, batch: Option<&Batch>) -> PyResult<Option<BatchWithMetadata>> {
         if *lock(&self.done) || *lock(&self.shared.streams) != self.number {
             return Err(misuse("the stream was closed, or has ended"));
         }
@@ -312,13 +312,13 @@ impl VgiClientStream {
         py: Python<'_>,
         batch: PyBatch,
         metadata: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Option<Annotated>> {
+    ) -> PyResult<Option<BatchWithMetadata>> {
         let batch = batch.0.with_metadata(self::metadata(metadata)?);
         self.next(py, Some(&batch))
     }
 
     /// Ask a producer for its next batch; `None` once it has finished.
-    fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+    fn tick(&self, py: Python<'_>) -> PyResult<Option<BatchWithMetadata>> {
         self.next(py, None)
     }
 

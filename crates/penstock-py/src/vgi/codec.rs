@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
-use super::batches::{Annotated, PyBatch, annotated, metadata, schema as read_schema};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, schema as read_schema};
 use super::errors::{IntoVgiErr, vgi_error};
 
 /// Return a complete IPC stream.
@@ -36,7 +36,7 @@ pub(crate) fn vgi_decode(
     py: Python<'_>,
     data: &[u8],
     max_message: Option<u64>,
-) -> PyResult<(Py<PyAny>, Vec<Annotated>)> {
+) -> PyResult<(Py<PyAny>, Vec<BatchWithMetadata>)> {
     let mut limits = Limits::default();
     limits.body = max_message.unwrap_or(limits.body);
     let mut decoder = Decoder::new(limits);

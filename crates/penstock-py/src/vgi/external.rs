@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use penstock_vgi::external::{Opened, Parcel, Pointer, pointer};
+use penstock_vgi::external::{Parcel, Pointer, StoredBatch, pointer};
 use penstock_vgi::http::inflate;
 use penstock_vgi::{Batch, Failure, Limits};
 use penstock_vgi_net::Error;
@@ -221,7 +221,7 @@ impl External {
     }
 
     /// Fetch the batch behind a pointer; `None` if the batch is not a pointer.
-    fn resolve(&self, py: Python<'_>, batch: &Batch) -> Result<Option<Opened>, Fault> {
+    fn resolve(&self, py: Python<'_>, batch: &Batch) -> Result<Option<StoredBatch>, Fault> {
         let Some(pointer) = Pointer::of(batch) else { return Ok(None) };
         let pointer = pointer.map_err(|error| Fault::Refused(error.to_string()))?;
         self.allowed(py, &pointer.url).map_err(|error| Fault::of(py, error))?;

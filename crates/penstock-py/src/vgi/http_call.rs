@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
-use crate::vgi::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
+use crate::vgi::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
 use crate::vgi::errors::{IntoVgiErr, failure, misuse};
 use crate::vgi::external::External;
 use crate::vgi::values;
@@ -437,7 +437,7 @@ impl VgiHttpCall {
     }
 
     /// Return the stream's input.
-    fn input(&self, py: Python<'_>) -> PyResult<Annotated> {
+    fn input(&self, py: Python<'_>) -> PyResult<BatchWithMetadata> {
         self.resumed(|resumed| annotated(py, &resumed.batch))
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, Trust};
-use penstock_vgi::http::{Answered, Headers, Response, read_upload_urls};
+use penstock_vgi::http::{Headers, Response, ResponseContent, read_upload_urls};
 use penstock_vgi::{Answer, Batch, Limits, MethodKind};
 use penstock_vgi_net::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
 use penstock_vgi_net::{Check, Error};
@@ -15,7 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{Annotated, PyBatch, annotated, metadata, to_python};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, to_python};
 use super::client::{expect_batch, method_of, params, result_of, timeout};
 use super::errors::{IntoVgiErr, misuse, rpc_error};
 use super::external::{External, VgiExternal, given, receive};
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// Return the answer after the log messages.
-    fn answer(&self, py: Python<'_>, answered: Answered) -> PyResult<Batch> {
+    fn answer(&self, py: Python<'_>, answered: ResponseContent) -> PyResult<Batch> {
         for answer in answered.answers {
             match answer {
                 Answer::Log(log) => self.logger.log(py, &log)?,
@@ -241,7 +241,7 @@ impl VgiHttpClient {
     }
 
     /// Ask for the description of the service.
-    fn describe(&self, py: Python<'_>) -> PyResult<Annotated> {
+    fn describe(&self, py: Python<'_>) -> PyResult<BatchWithMetadata> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
         let answered =
@@ -264,7 +264,7 @@ impl VgiHttpClient {
 }
 
 impl VgiHttpClientStream {
-    fn next(&self, py: Python<'_>, mut input: Option<Batch>) -> PyResult<Option<Annotated>> {
+    fn next(&self, py: Python<'_>, mut input: Option<Batch>) -> PyResult<Option<BatchWithMetadata>> {
         loop {
             let now = input.take();
             let (shared, stream) = (&self.shared, &self.stream);
@@ -298,13 +298,13 @@ impl VgiHttpClientStream {
         py: Python<'_>,
         batch: PyBatch,
         metadata: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Option<Annotated>> {
+    ) -> PyResult<Option<BatchWithMetadata>> {
         let batch = batch.0.with_metadata(self::metadata(metadata)?);
         self.next(py, Some(batch))
     }
 
     /// Return the next batch of a producer; `None` once it has finished.
-    fn tick(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+    fn tick(&self, py: Python<'_>) -> PyResult<Option<BatchWithMetadata>> {
         self.next(py, None)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_io::tls::{Identity as Certificate, ServerTls};
-use penstock_vgi::http::{Begun, Config, Request, Service};
+use penstock_vgi::http::{Config, Request, RequestStart, Service};
 use penstock_vgi_net::Counters;
 use penstock_vgi_net::http::{HttpListener, Progress};
 use pyo3::prelude::*;
@@ -105,11 +105,11 @@ impl VgiHttp {
         let request = Request { method, path, headers: headers.into_iter().collect(), body: Vec::new() };
         let asked = Asked::new(&request, query, remote);
         let stage = match self.service.begin(request) {
-            Begun::Done(response) => {
+            RequestStart::Done(response) => {
                 self.counters.answered(&asked.method, response.status);
                 Stage::Done(Some(response))
             }
-            Begun::Call(pending) => Stage::Pending(pending),
+            RequestStart::Call(pending) => Stage::Pending(pending),
         };
         VgiHttpCall::new(asked, stage, Arc::clone(&self.counters), self.external.clone())
     }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use penstock_io::Error;
-use penstock_vgi_net::{Accepted, Listening, ListeningOptions};
+use penstock_vgi_net::{AdmittedConnection, ListeningOptions, RpcListener};
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -20,13 +20,13 @@ use crate::pipestream::waiting::{Timeout, wait_or_not};
 /// A listening socket.
 #[pyclass(frozen, name = "VgiListener", module = "penstock._core")]
 pub(crate) struct VgiListener {
-    listening: Listening,
+    listening: RpcListener,
     port: u16,
 }
 
 /// An admitted connection. Its place is free again once this is closed.
 #[pyclass(frozen, name = "VgiAccepted", module = "penstock._core")]
-pub(crate) struct VgiAccepted(Mutex<Option<Accepted>>);
+pub(crate) struct VgiAccepted(Mutex<Option<AdmittedConnection>>);
 
 fn options(max_connections: Option<u64>, first_byte: f64) -> PyResult<ListeningOptions> {
     let first_byte =
@@ -63,7 +63,7 @@ impl VgiListener {
             let (addresses, _) = address::resolve(address)?;
             let nowhere = || Error::Misuse(format!("{address} has no address"));
             let listen = addresses.first().copied().ok_or_else(nowhere)?;
-            Listening::tcp(listen, tls, options, counters)
+            RpcListener::tcp(listen, tls, options, counters)
         });
         let (listening, address) = bound.map_err(|error| cannot_listen(&error))?;
         Ok(Self { listening, port: address.port() })
@@ -81,7 +81,7 @@ impl VgiListener {
         max_connections: Option<u64>,
     ) -> PyResult<Self> {
         let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
-        let bound = py.detach(|| Listening::unix(&path, options, counters));
+        let bound = py.detach(|| RpcListener::unix(&path, options, counters));
         let listening = bound.map_err(|error| match error {
             Error::Busy(message) | Error::Content(message) | Error::Misuse(message) => {
                 PyFileExistsError::new_err(message)
@@ -116,7 +116,7 @@ impl VgiAccepted {
     /// Return the descriptor of its socket, which the caller must close.
     fn detach(&self) -> PyResult<i32> {
         let mut accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let socket = accepted.as_mut().and_then(Accepted::take_socket);
+        let socket = accepted.as_mut().and_then(AdmittedConnection::take_socket);
         socket.map(|socket| socket.into_raw_fd()).ok_or_else(|| misuse("the socket was taken"))
     }
 

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{Annotated, PyBatch, annotated, schema, serialized};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, schema, serialized};
 use super::errors::IntoVgiErr;
 
 /// A service and its methods.
@@ -28,7 +28,7 @@ impl VgiProtocol {
     }
 
     /// Return the answer to `__describe__`, with its metadata.
-    fn describe(&self, py: Python<'_>, dialect: &str, server_id: &str) -> PyResult<Annotated> {
+    fn describe(&self, py: Python<'_>, dialect: &str, server_id: &str) -> PyResult<BatchWithMetadata> {
         let dialect = Dialect::parse(dialect).map_err(IntoVgiErr::into_vgi_err)?;
         annotated(py, Description::new(&self.protocol, dialect, server_id).batch())
     }

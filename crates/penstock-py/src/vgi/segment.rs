@@ -13,7 +13,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{Annotated, PyBatch, annotated, array_to_python, metadata as read_metadata};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, array_to_python, metadata as read_metadata};
 use super::errors::{IntoVgiErr, misuse};
 
 /// A shared memory segment while it is open.
@@ -122,7 +122,7 @@ impl VgiSegment {
         py: Python<'_>,
         batch: PyBatch,
         metadata: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Option<Annotated>> {
+    ) -> PyResult<Option<BatchWithMetadata>> {
         let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
         let pointer = py.detach(|| segment.share(&batch)).map_err(IntoVgiErr::into_vgi_err)?;
         pointer.map(|pointer| annotated(py, &pointer)).transpose()
@@ -130,7 +130,12 @@ impl VgiSegment {
 
     /// Return the batch behind a pointer, with its metadata; any other batch is returned unchanged.
     #[pyo3(signature = (batch, metadata=None))]
-    fn resolve(&self, py: Python<'_>, batch: PyBatch, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<Annotated> {
+    fn resolve(
+        &self,
+        py: Python<'_>,
+        batch: PyBatch,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<BatchWithMetadata> {
         let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
         let found = py.detach(|| segment.resolve(batch, Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
         annotated(py, &found)

@@ -9,7 +9,7 @@ use penstock_vgi_net::{Channel, Counters, MetricsEndpoint, ServerConnection};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::batches::{Annotated, PyBatch, annotated, metadata, metadata_to_python, schema};
+use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
 use super::errors::{IntoVgiErr, busy, failure, misuse};
 use super::external::{External, VgiExternal, given};
 use super::files::{VgiTls, channel, waiting};
@@ -395,7 +395,7 @@ impl VgiCall {
     }
 
     /// Return the stream's next input; `None` at its end, or if the client has cancelled it.
-    fn read(&self, py: Python<'_>) -> PyResult<Option<Annotated>> {
+    fn read(&self, py: Python<'_>) -> PyResult<Option<BatchWithMetadata>> {
         if self.state().done {
             return Ok(None);
         }

@@ -23,7 +23,7 @@ pub(super) enum DeadList {
 
 /// One or several answers that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum DeferredAnswer {
     /// OK for tasks with consecutive IDs, when the disk has this; refused if their records cannot be written.
     Submits { first: TaskId, count: u32, lsn: Lsn },
     /// ERROR for submits that the disk has not taken.
@@ -34,7 +34,7 @@ pub(super) enum Held {
     Dead(DeadList),
 }
 
-impl Held {
+impl DeferredAnswer {
     pub(super) fn encode(self) -> [u8; LENGTH] {
         let (kind, one, two, lsn) = match self {
             Self::Submits { first, count, lsn } => (0xF0, first.0, count, lsn.0),
@@ -83,16 +83,16 @@ mod tests {
     fn every_item_reads_as_it_was_written_and_a_frame_is_none() {
         let (id, lsn) = (TaskId(7), Lsn(1 << 40));
         for item in [
-            Held::Submits { first: id, count: 3, lsn },
-            Held::Refused { count: 3 },
-            Held::Control { id, lsn },
-            Held::Dead(DeadList::Oldest),
-            Held::Dead(DeadList::After(id)),
+            DeferredAnswer::Submits { first: id, count: 3, lsn },
+            DeferredAnswer::Refused { count: 3 },
+            DeferredAnswer::Control { id, lsn },
+            DeferredAnswer::Dead(DeadList::Oldest),
+            DeferredAnswer::Dead(DeadList::After(id)),
         ] {
-            assert_eq!(Held::decode(&item.encode()), Some(item));
+            assert_eq!(DeferredAnswer::decode(&item.encode()), Some(item));
         }
         let mut pong = [0; LENGTH];
         pong[0] = VERSION;
-        assert_eq!((Held::decode(&pong), frame(&pong).len()), (None, HEADER));
+        assert_eq!((DeferredAnswer::decode(&pong), frame(&pong).len()), (None, HEADER));
     }
 }

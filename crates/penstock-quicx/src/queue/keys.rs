@@ -11,7 +11,7 @@ pub(super) type Key = [u8; SubmitOnce::KEY];
 
 /// Whose key it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Keyed {
+pub(super) struct KeyOwner {
     pub(super) id: TaskId,
     /// It was done, failed or dropped: its ID may be another one's.
     pub(super) over: bool,
@@ -24,7 +24,7 @@ pub(super) struct Keyed {
 #[derive(Debug)]
 pub(super) struct Keys {
     most: usize,
-    known: HashMap<Key, Keyed>,
+    known: HashMap<Key, KeyOwner>,
     /// Those that are loose, in the order in which they became so.
     loose: VecDeque<Key>,
     /// The tasks that stand for others, with the keys of those, oldest first.
@@ -36,18 +36,18 @@ impl Keys {
         Self { most, known: HashMap::new(), loose: VecDeque::new(), merged: FastMap::default() }
     }
 
-    pub(super) fn find(&self, key: Key) -> Option<Keyed> {
+    pub(super) fn find(&self, key: Key) -> Option<KeyOwner> {
         self.known.get(&key).copied()
     }
 
     /// A task has come.
     pub(super) fn remember(&mut self, key: Key, id: TaskId) {
-        self.known.insert(key, Keyed { id, over: false, loose: false });
+        self.known.insert(key, KeyOwner { id, over: false, loose: false });
     }
 
     /// A submit has come for which this task stands: its key is that task's too.
     pub(super) fn merged(&mut self, key: Key, id: TaskId) {
-        self.known.insert(key, Keyed { id, over: false, loose: true });
+        self.known.insert(key, KeyOwner { id, over: false, loose: true });
         self.merged.entry(id.0).or_default().push_back(key);
         self.loosen(key);
     }

@@ -10,7 +10,7 @@
 //! once; DEAD_TASKS is made when its turn comes, straight into `out`. So all that a connection has waiting is limited before
 //! each request, and its buffers have no more room than that.
 
-use super::held::{self, DeadList, Held};
+use super::held::{self, DeadList, DeferredAnswer};
 use crate::{ErrorCode, Failure, Frame, HEADER, Lsn, TaskId};
 
 /// Bytes of a buffer that stay allocated when nothing is in it.
@@ -26,7 +26,7 @@ const REFUSED: Failure<'static> = Failure { code: ErrorCode::QueueFull, message:
 
 /// Where a connection's DEAD_TASKS is; there is one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listing {
+enum DeadListPosition {
     /// Nowhere.
     None,
     /// It waits for an answer that waits for the disk.
@@ -45,7 +45,7 @@ pub(super) struct Output {
     held: Vec<u8>,
     /// Where the last of them begins, if it is OKs in a row.
     run: Option<usize>,
-    listing: Listing,
+    listing: DeadListPosition,
     /// Bytes that both buffers may have before nothing more is asked for.
     limit: usize,
     /// Bytes that may wait in all: whoever lets more wait is cut.
@@ -54,7 +54,7 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) const fn new(limit: usize, most: usize) -> Self {
-        Self { out: Vec::new(), sent: 0, held: Vec::new(), run: None, listing: Listing::None, limit, most }
+        Self { out: Vec::new(), sent: 0, held: Vec::new(), run: None, listing: DeadListPosition::None, limit, most }
     }
 
     /// What the socket may be given now.
@@ -69,7 +69,7 @@ impl Output {
 
     /// Whether so much waits that no further request is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting() > self.limit || self.listing != Listing::None
+        self.waiting() > self.limit || self.listing != DeadListPosition::None
     }
 
     /// Whether answers wait for the disk, or for room behind those that did.
@@ -90,10 +90,10 @@ impl Output {
     /// So many bytes were written.
     pub(super) fn written(&mut self, bytes: usize) {
         self.sent = (self.sent + bytes).min(self.out.len());
-        if let Listing::Out(left) = &mut self.listing {
+        if let DeadListPosition::Out(left) = &mut self.listing {
             *left = left.saturating_sub(bytes);
             if *left == 0 {
-                self.listing = Listing::None;
+                self.listing = DeadListPosition::None;
             }
         }
         if self.sent == self.out.len() {
@@ -159,9 +159,9 @@ impl Output {
         }
     }
 
-    fn hold(&mut self, item: Held) {
+    fn hold(&mut self, item: DeferredAnswer) {
         self.hold_bytes(held::LENGTH);
-        self.run = matches!(item, Held::Submits { .. }).then_some(self.held.len());
+        self.run = matches!(item, DeferredAnswer::Submits { .. }).then_some(self.held.len());
         self.held.extend_from_slice(&item.encode());
     }
 
@@ -170,31 +170,31 @@ impl Output {
     pub(super) fn hold_submit(&mut self, id: TaskId, lsn: Lsn, batch: Lsn) {
         let last = self.run.and_then(|at| self.held.get_mut(at..)?.first_chunk_mut::<{ held::LENGTH }>());
         if let Some(last) = last
-            && let Some(Held::Submits { first, count, lsn: before }) = Held::decode(last)
+            && let Some(DeferredAnswer::Submits { first, count, lsn: before }) = DeferredAnswer::decode(last)
             && first.0.checked_add(count) == Some(id.0)
             && before > batch
             && lsn >= before
         {
-            *last = Held::Submits { first, count: count + 1, lsn }.encode();
+            *last = DeferredAnswer::Submits { first, count: count + 1, lsn }.encode();
             return;
         }
-        self.hold(Held::Submits { first: id, count: 1, lsn });
+        self.hold(DeferredAnswer::Submits { first: id, count: 1, lsn });
     }
 
     /// OK for what is written sooner or later.
     pub(super) fn hold_control(&mut self, id: TaskId, lsn: Lsn) {
-        self.hold(Held::Control { id, lsn });
+        self.hold(DeferredAnswer::Control { id, lsn });
     }
 
     /// DEAD_TASKS, in its turn. Until it is written nothing more is asked for.
     pub(super) fn hold_list(&mut self, list: DeadList) {
-        self.hold(Held::Dead(list));
-        self.listing = Listing::Wanted;
+        self.hold(DeferredAnswer::Dead(list));
+        self.listing = DeadListPosition::Wanted;
     }
 
     /// What was written last is DEAD_TASKS.
     pub(super) const fn listed(&mut self) {
-        self.listing = Listing::Out(self.out.len() - self.sent);
+        self.listing = DeadListPosition::Out(self.out.len() - self.sent);
     }
 
     /// Lets go of what the disk has, as far as there is room. Says which dead tasks are to be written behind it.
@@ -204,7 +204,8 @@ impl Output {
         while list.is_none()
             && let Some(rest) = held.get_mut(at..).filter(|rest| !rest.is_empty())
         {
-            let Some(item) = rest.first_chunk_mut::<{ held::LENGTH }>().and_then(|item| Held::decode(item)) else {
+            let Some(item) = rest.first_chunk_mut::<{ held::LENGTH }>().and_then(|item| DeferredAnswer::decode(item))
+            else {
                 // An answer as it is sent: it takes as much room as it did.
                 let frame = held::frame(rest);
                 self.room(frame.len(), 0).extend_from_slice(frame);
@@ -212,24 +213,24 @@ impl Output {
                 continue;
             };
             let left = match item {
-                Held::Submits { lsn, .. } | Held::Control { lsn, .. } if lsn > durable => break,
-                Held::Submits { first, count, lsn } => {
+                DeferredAnswer::Submits { lsn, .. } | DeferredAnswer::Control { lsn, .. } if lsn > durable => break,
+                DeferredAnswer::Submits { first, count, lsn } => {
                     let done = self.fitting(OK, count, rest.len());
                     (0..done).for_each(|nth| self.write(&Frame::Ok(TaskId(first.0.saturating_add(nth)))));
                     let first = TaskId(first.0.saturating_add(done));
-                    (done < count).then_some(Held::Submits { first, count: count - done, lsn })
+                    (done < count).then_some(DeferredAnswer::Submits { first, count: count - done, lsn })
                 }
-                Held::Refused { count } => {
+                DeferredAnswer::Refused { count } => {
                     let refusal = Frame::Error(REFUSED);
                     let done = self.fitting(refusal.length(), count, rest.len());
                     (0..done).for_each(|_| self.write(&refusal));
-                    (done < count).then_some(Held::Refused { count: count - done })
+                    (done < count).then_some(DeferredAnswer::Refused { count: count - done })
                 }
-                Held::Control { id, .. } => {
+                DeferredAnswer::Control { id, .. } => {
                     self.write(&Frame::Ok(id));
                     None
                 }
-                Held::Dead(which) => {
+                DeferredAnswer::Dead(which) => {
                     list = Some(which);
                     None
                 }
@@ -281,17 +282,22 @@ impl Output {
                 at += held::frame(rest).len();
                 continue;
             };
-            let Some(item) = Held::decode(place) else {
+            let Some(item) = DeferredAnswer::decode(place) else {
                 at += held::frame(rest).len();
                 continue;
             };
             match item {
-                Held::Submits { count, lsn, .. } if lsn > durable => {
+                DeferredAnswer::Submits { count, lsn, .. } if lsn > durable => {
                     refused += u64::from(count);
-                    *place = Held::Refused { count }.encode();
+                    *place = DeferredAnswer::Refused { count }.encode();
                 }
-                Held::Control { id, lsn } if lsn > durable => *place = Held::Control { id, lsn: end }.encode(),
-                Held::Submits { .. } | Held::Control { .. } | Held::Refused { .. } | Held::Dead(_) => {}
+                DeferredAnswer::Control { id, lsn } if lsn > durable => {
+                    *place = DeferredAnswer::Control { id, lsn: end }.encode()
+                }
+                DeferredAnswer::Submits { .. }
+                | DeferredAnswer::Control { .. }
+                | DeferredAnswer::Refused { .. }
+                | DeferredAnswer::Dead(_) => {}
             }
             at += held::LENGTH;
         }

@@ -34,7 +34,7 @@ impl fmt::Debug for Fetcher {
 
 /// What a probe found out about an object.
 #[derive(Default)]
-struct Probed {
+struct ObjectProbe {
     length: Option<u64>,
     ranges: bool,
     coding: Option<String>,
@@ -165,7 +165,7 @@ impl Fetcher {
 }
 
 /// Find out the length and the coding: by HEAD, or, for URLs signed for GET, by a GET of one byte.
-async fn probe(client: &Client, url: &Url) -> Result<Probed> {
+async fn probe(client: &Client, url: &Url) -> Result<ObjectProbe> {
     let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
     let signed =
         ["X-Amz-Signature", "X-Goog-Signature", "sig"].iter().any(|name| names.iter().any(|each| each == name));
@@ -173,20 +173,20 @@ async fn probe(client: &Client, url: &Url) -> Result<Probed> {
     let response = sent(url, request).await?;
     // A server that does not support this request may still answer a GET. An empty object has no first byte to request.
     if matches!(response.status().as_u16(), 403 | 405 | 416 | 501) {
-        return Ok(Probed::default());
+        return Ok(ObjectProbe::default());
     }
     let response = ok(url, response)?;
     let headers = response.headers();
     let coding = coding(headers);
     if !signed {
         let ranges = headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
-        return Ok(Probed { length: length(headers), ranges, coding });
+        return Ok(ObjectProbe { length: length(headers), ranges, coding });
     }
     // A server without support for ranges sends the whole object, which is then requested again.
     let part = response.status() == StatusCode::PARTIAL_CONTENT;
     let total = headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
     let total = total.and_then(|text| text.rsplit_once('/')?.1.trim().parse().ok());
-    Ok(Probed { length: total.filter(|_| part), ranges: part, coding })
+    Ok(ObjectProbe { length: total.filter(|_| part), ranges: part, coding })
 }
 
 /// Return the header's value; the response to HEAD has no body from which to take the length.

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use penstock_vgi::Limits;
-use penstock_vgi::external::{Opened, Pointer};
+use penstock_vgi::external::{Pointer, StoredBatch};
 use penstock_wire::ErrorKind;
 
 use super::fetch::Fetcher;
@@ -32,7 +32,7 @@ pub struct Resolver {
 impl Resolver {
     /// Fetch the batch behind a pointer. Failures of the network or of HTTP, and bytes that are not Arrow, are retried;
     /// violations of a rule or a limit are not.
-    pub fn resolve(&self, pointer: &Pointer, check: Check<'_>) -> Result<Opened> {
+    pub fn resolve(&self, pointer: &Pointer, check: Check<'_>) -> Result<StoredBatch> {
         let tries = self.max_retries.saturating_add(1).min(TRIES);
         let most = self.fetcher.options().max_bytes;
         let mut tried = 0;

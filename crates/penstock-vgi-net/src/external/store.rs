@@ -7,7 +7,7 @@ use object_store::signer::Method;
 use object_store::{Attribute, Attributes, PutOptions, PutPayload};
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, WaitError, wait};
-use penstock_io::storage::{Place, StorageOptions, plain};
+use penstock_io::storage::{ObjectPrefix, StorageOptions, plain};
 
 use crate::{Check, Error, Result};
 
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A bucket or a container.
 pub struct ObjectStorage {
-    place: Place,
+    place: ObjectPrefix,
     expiry: Duration,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for ObjectStorage {
 impl ObjectStorage {
     /// Open the store that a URI names, without a key; its URLs are valid for `expiry`. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions, expiry: Duration) -> Result<Self> {
-        let place = Place::open(uri, options)?;
+        let place = ObjectPrefix::open(uri, options)?;
         Ok(Self { place, expiry })
     }
 

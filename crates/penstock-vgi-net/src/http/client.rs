@@ -9,7 +9,7 @@ use arrow_buffer::Buffer;
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::tls::{ClientTls, nobody};
-use penstock_vgi::http::{self as core, Answered, Asked, Headers, Response, StreamToken, UploadUrl};
+use penstock_vgi::http::{self as core, Headers, RequestKind, Response, ResponseContent, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Failure, Limits, Log, Metadata, external};
 use penstock_wire::{Backoff, ErrorKind};
@@ -238,9 +238,9 @@ impl HttpClient {
     }
 
     /// Call a unary method.
-    pub fn call(&self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<Answered> {
+    pub fn call(&self, method: &str, params: Batch, metadata: Metadata, check: Check<'_>) -> Result<ResponseContent> {
         let body = core::request_body(method, params, metadata)?;
-        self.post(method, "", body, true, Asked::Call, check)
+        self.post(method, "", body, true, RequestKind::Call, check)
     }
 
     /// Open a stream.
@@ -253,8 +253,14 @@ impl HttpClient {
         check: Check<'_>,
     ) -> Result<HttpStream> {
         let body = core::request_body(method, params, metadata)?;
-        let Answered { header, answers, token } =
-            self.post(method, "/init", body, true, if header { Asked::Header } else { Asked::Call }, check)?;
+        let ResponseContent { header, answers, token } = self.post(
+            method,
+            "/init",
+            body,
+            true,
+            if header { RequestKind::Header } else { RequestKind::Call },
+            check,
+        )?;
         Ok(HttpStream { method: method.to_owned(), header, answers, token })
     }
 
@@ -270,10 +276,11 @@ impl HttpClient {
             return Ok(answer);
         }
         let Some(token) = stream.token.take() else { return Ok(Answer::End) };
-        let (again, asked) = if input.is_none() { (true, Asked::Call) } else { (false, Asked::Input) };
+        let (again, asked) = if input.is_none() { (true, RequestKind::Call) } else { (false, RequestKind::Input) };
         let batch = input.unwrap_or_else(tick);
         let body = core::exchange_body(batch, &token, false)?;
-        let Answered { answers, token, .. } = self.post(&stream.method, "/exchange", body, again, asked, check)?;
+        let ResponseContent { answers, token, .. } =
+            self.post(&stream.method, "/exchange", body, again, asked, check)?;
         stream.answers = answers;
         stream.token = token;
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
@@ -284,7 +291,7 @@ impl HttpClient {
         stream.answers.clear();
         let Some(token) = stream.token.take() else { return Ok(()) };
         let body = core::exchange_body(tick(), &token, true)?;
-        drop(self.post(&stream.method, "/exchange", body, false, Asked::Call, check));
+        drop(self.post(&stream.method, "/exchange", body, false, RequestKind::Call, check));
         Ok(())
     }
 
@@ -294,9 +301,9 @@ impl HttpClient {
         endpoint: &str,
         mut body: Output,
         again: bool,
-        asked: Asked,
+        asked: RequestKind,
         check: Check<'_>,
-    ) -> Result<Answered> {
+    ) -> Result<ResponseContent> {
         let path = format!("{}/{}{endpoint}", self.prefix(check)?, utf8_percent_encode(method, PLAIN));
         let pieces = body.take();
         let mut response = None;
@@ -351,14 +358,17 @@ impl HttpClient {
     }
 
     /// Request URLs for uploads; they are the columns of the batch in the response.
-    pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<Answered> {
+    pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<ResponseContent> {
         let path = format!("{}/{}/init", self.prefix(check)?, core::UPLOAD_URL);
         let response = self.send("POST", &path, core::upload_request(count)?.concat(), true, check)?;
         if response.status == 404 {
             let failure = Failure::new("NotSupported", "Server does not support upload URLs");
-            return Ok(Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() });
+            return Ok(ResponseContent {
+                answers: VecDeque::from([Answer::Failed(failure)]),
+                ..ResponseContent::default()
+            });
         }
-        Ok(core::read_answer(&response, Asked::Call, &self.options.limits)?)
+        Ok(core::read_answer(&response, RequestKind::Call, &self.options.limits)?)
     }
 
     /// Send a request. A redirect is an error, because credentials and body would go to a host that the caller did not
@@ -434,13 +444,13 @@ fn concat(pieces: &[Buffer]) -> Vec<u8> {
 }
 
 /// Return the failure of a request that could not be uploaded. The server has not received it.
-fn not_stored(error: &Error) -> Answered {
+fn not_stored(error: &Error) -> ResponseContent {
     let failure = Failure::new("ExternalUploadFailed", &error.to_string());
-    Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
+    ResponseContent { answers: VecDeque::from([Answer::Failed(failure)]), ..ResponseContent::default() }
 }
 
 /// Return the failure for a status that persisted over all retries.
-fn transient(response: &Response) -> Answered {
+fn transient(response: &Response) -> ResponseContent {
     let body = response.concat();
     let shown = String::from_utf8_lossy(body.get(..body.len().min(SHOWN)).unwrap_or_default()).into_owned();
     let mut failure = Failure::new("HttpTransientError", &shown);
@@ -450,7 +460,7 @@ fn transient(response: &Response) -> Answered {
         "retry_after": response.headers.get("Retry-After").and_then(|text| text.trim().parse::<f64>().ok()),
     })
     .to_string();
-    Answered { answers: VecDeque::from([Answer::Failed(failure)]), ..Answered::default() }
+    ResponseContent { answers: VecDeque::from([Answer::Failed(failure)]), ..ResponseContent::default() }
 }
 
 fn tick() -> Batch {

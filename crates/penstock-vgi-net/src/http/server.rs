@@ -8,10 +8,10 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::Result;
-use penstock_io::http::{Answers, BodyError, HTTPS, HttpServer, RequestBody, Serving, read_body_within};
+use penstock_io::http::{BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving, read_body_within};
 use penstock_io::memory::{MemoryBudget, MemoryPermit};
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
-use penstock_vgi::http::{self as core, Begun, Headers, Pending, Service};
+use penstock_vgi::http::{self as core, Headers, Pending, RequestStart, Service};
 use penstock_wire::Limit;
 use percent_encoding::percent_decode_str;
 
@@ -107,7 +107,7 @@ impl HttpListener {
     }
 }
 
-impl Answers for Shared {
+impl Handler for Shared {
     type Body = Pieces;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Pieces> {
@@ -127,11 +127,11 @@ async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Share
     let asked = core::Request { method: parts.method.as_str().to_owned(), path, headers, body: Vec::new() };
     let query = parts.uri.query().unwrap_or_default();
     match shared.service.begin(asked) {
-        Begun::Done(response) => {
+        RequestStart::Done(response) => {
             shared.counters.answered(parts.method.as_str(), response.status);
             converted(response)
         }
-        Begun::Call(pending) => call(pending, body, peer, query, shared).await.unwrap_or_else(|refused| {
+        RequestStart::Call(pending) => call(pending, body, peer, query, shared).await.unwrap_or_else(|refused| {
             shared.counters.refused();
             refused
         }),

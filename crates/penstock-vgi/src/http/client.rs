@@ -55,7 +55,7 @@ pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Res
 
 /// The request that a response answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// A unary call, the start of a stream, or the tick of a producer.
     Call,
     /// The start of a stream that begins with a header.
@@ -66,7 +66,7 @@ pub enum Asked {
 
 /// The content of a response.
 #[derive(Debug, Default)]
-pub struct Answered {
+pub struct ResponseContent {
     /// The header of a stream that was opened.
     pub header: Option<Batch>,
     /// Log messages, batches, and at most one failure, which comes last.
@@ -75,7 +75,7 @@ pub struct Answered {
     pub token: Option<StreamToken>,
 }
 
-impl Answered {
+impl ResponseContent {
     /// Return a response that is a failure.
     fn failed(kind: &str, message: &str) -> Self {
         // A failure that no server has written has no class name before its text.
@@ -83,14 +83,14 @@ impl Answered {
         Self { answers: VecDeque::from([Answer::Failed(failure)]), ..Self::default() }
     }
 
-    fn push(&mut self, mut batch: Batch, asked: Asked) -> bool {
+    fn push(&mut self, mut batch: Batch, asked: RequestKind) -> bool {
         match batch.class() {
             Class::Log(log) => self.answers.push_back(Answer::Log(log)),
             Class::Error(failure) => {
                 self.answers.push_back(Answer::Failed(failure));
                 return false;
             }
-            Class::State if asked != Asked::Input => self.token = StreamToken::take(&mut batch.metadata),
+            Class::State if asked != RequestKind::Input => self.token = StreamToken::take(&mut batch.metadata),
             Class::State | Class::Data | Class::External | Class::Shared => {
                 self.token = StreamToken::take(&mut batch.metadata);
                 self.answers.push_back(Answer::Batch(batch));
@@ -101,20 +101,20 @@ impl Answered {
 }
 
 /// Read a response.
-pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result<Answered> {
+pub fn read_answer(response: &Response, asked: RequestKind, limits: &Limits) -> Result<ResponseContent> {
     let status = response.status;
     if status == 401 {
-        return Ok(Answered::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
+        return Ok(ResponseContent::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
     }
     let bytes = plain(response, limits)?;
     let Ok(items) = ipc::read_streams(&bytes, limits) else {
         let shown = String::from_utf8_lossy(bytes.get(..bytes.len().min(SHOWN)).unwrap_or_default()).into_owned();
         let message =
             format!("HTTP {status}: response is not a valid Arrow IPC stream (first {SHOWN} bytes: {shown:?})");
-        return Ok(Answered::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
+        return Ok(ResponseContent::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
     };
-    let mut answered = Answered::default();
-    let mut in_header = asked == Asked::Header;
+    let mut answered = ResponseContent::default();
+    let mut in_header = asked == RequestKind::Header;
     for item in items {
         match item {
             Item::Schema(_) => {}
@@ -132,7 +132,7 @@ pub fn read_answer(response: &Response, asked: Asked, limits: &Limits) -> Result
             }
         }
     }
-    if asked == Asked::Header && answered.header.is_none() {
+    if asked == RequestKind::Header && answered.header.is_none() {
         return Err(Violation::NoHttpHeader.into());
     }
     Ok(answered)

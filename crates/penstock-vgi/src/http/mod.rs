@@ -21,9 +21,9 @@ use arrow_buffer::Buffer;
 
 pub use body::{compress, inflate};
 pub use call::{Call, Resumed};
-pub use client::{Answered, Asked, StreamToken, exchange_body, read_answer, request_body};
+pub use client::{RequestKind, ResponseContent, StreamToken, exchange_body, read_answer, request_body};
 pub use config::Config;
-pub use pending::{Begun, Pending};
+pub use pending::{Pending, RequestStart};
 pub use route::Kind;
 pub use service::Service;
 pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};

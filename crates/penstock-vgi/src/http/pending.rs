@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::ipc::{self, Batch, Item, Output};
 use crate::metadata::{Metadata, key};
 use crate::protocol::{DESCRIBE, Dialect, MethodKind};
-use crate::request::{self, Parsed, Rejected};
+use crate::request::{self, Parsed, Rejection};
 use crate::token::{Identity, Refused, Token};
 
 /// Longer request IDs, and those that are not plain text, are replaced.
 const LONGEST_ID: usize = 128;
 
 /// The result of beginning a request.
-pub enum Begun {
+pub enum RequestStart {
     /// The request has its response.
     Done(Response),
     /// The request calls a method, once the caller is authenticated.
@@ -54,7 +54,7 @@ enum Page {
 
 impl Service {
     /// Begin a request.
-    pub fn begin(self: &Arc<Self>, request: Request) -> Begun {
+    pub fn begin(self: &Arc<Self>, request: Request) -> RequestStart {
         let given = request.headers.get(REQUEST_ID);
         let plain = |text: &&str| {
             !text.is_empty() && text.len() <= LONGEST_ID && text.bytes().all(|each| each.is_ascii_graphic())
@@ -63,9 +63,17 @@ impl Service {
         if let Some(page) = self.page(&request) {
             let (service, request_id) = (Arc::clone(self), request_id.unwrap_or_default());
             let (method, kind, page) = (String::new(), Kind::Unary, Some(page));
-            return Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page, first: None }));
+            return RequestStart::Call(Box::new(Pending {
+                service,
+                request,
+                method,
+                kind,
+                request_id,
+                page,
+                first: None,
+            }));
         }
-        let refuse = |response| Begun::Done(self.dress(response, &request, request_id.clone()));
+        let refuse = |response| RequestStart::Done(self.dress(response, &request, request_id.clone()));
         let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
             (Route::Nothing, "OPTIONS") if self.config.own_pages.contains(&request.path) => {
                 return refuse(Response { status: 200, ..Response::default() });
@@ -92,7 +100,7 @@ impl Service {
         }
         let request_id = request_id.unwrap_or_default();
         let service = Arc::clone(self);
-        Begun::Call(Box::new(Pending { service, request, method, kind, request_id, page: None, first: None }))
+        RequestStart::Call(Box::new(Pending { service, request, method, kind, request_id, page: None, first: None }))
     }
 
     /// Return the page to serve after authentication, if there is one.
@@ -331,9 +339,9 @@ impl Pending {
             Parsed::Describe => Ok(Found::Description),
             Parsed::Call(request) => Ok(Found::Call(Box::new((request, None)), request_id)),
             Parsed::Rejected(why, schema, failure) => Err(Box::new(match why {
-                Rejected::Method => (404, None, failure),
-                Rejected::Params if service.config.dialect == Dialect::Spec => (400, Some(schema), failure),
-                Rejected::Params | Rejected::Protocol | Rejected::Version => (400, None, failure),
+                Rejection::Method => (404, None, failure),
+                Rejection::Params if service.config.dialect == Dialect::Spec => (400, Some(schema), failure),
+                Rejection::Params | Rejection::Protocol | Rejection::Version => (400, None, failure),
             })),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow_schema::{DataType, Field, Schema};
 use penstock_vgi::external::{Fetched, Pointer, pointer};
-use penstock_vgi::http::{ARROW, Asked, Begun, Config, Request, Response, Service, read_answer};
+use penstock_vgi::http::{ARROW, Config, Request, RequestKind, RequestStart, Response, Service, read_answer};
 use penstock_vgi::ipc::{Decoder, Item};
 use penstock_vgi::shm_layout::{HEADER, Table};
 use penstock_vgi::{
@@ -135,11 +135,11 @@ pub fn vgi_http(input: &[u8]) {
     let path = path.copied().unwrap_or_default().to_owned();
     let answer = Response { status: 200, headers: headers.clone(), body: vec![body.to_vec().into()] };
     // A client's response is read or rejected.
-    drop(read_answer(&answer, if choice & 8 == 0 { Asked::Header } else { Asked::Input }, &limits()));
+    drop(read_answer(&answer, if choice & 8 == 0 { RequestKind::Header } else { RequestKind::Input }, &limits()));
     let request = Request { method: "POST".into(), path, headers, body: body.to_vec() };
     let status = match service.begin(request) {
-        Begun::Done(response) => response.status,
-        Begun::Call(pending) => match pending.accept(Identity::Anonymous, 0) {
+        RequestStart::Done(response) => response.status,
+        RequestStart::Call(pending) => match pending.accept(Identity::Anonymous, 0) {
             Err(response) => response.status,
             Ok(mut call) => call.fail(false, &Failure::new("ValueError", "no")).map_or(0, |response| response.status),
         },

@@ -8,13 +8,13 @@ use object_store::{
 };
 
 use super::{
-    ALL, Arc, Delivery, Destination as _, Duration, InMemory, Keep, Mutex, Place, Position, Spool, SpoolOptions, all,
-    block_on, delivery, fmt, numbers_of, plan,
+    ALL, Arc, Delivery, Destination as _, Duration, InMemory, Keep, Mutex, ObjectPrefix, Position, Spool, SpoolOptions,
+    all, block_on, delivery, fmt, numbers_of, plan,
 };
 use crate::Error;
 
 fn in_store(memory: &Arc<InMemory>) -> SpoolOptions {
-    let place = Place::of(memory.clone(), "logs/spool");
+    let place = ObjectPrefix::of(memory.clone(), "logs/spool");
     SpoolOptions { linger: Duration::from_millis(1), ..SpoolOptions::new(Keep::Objects(place)) }
 }
 
@@ -59,7 +59,7 @@ fn who_opens_a_spool_in_a_store_shuts_out_who_wrote_it_before() {
 fn a_segment_that_is_put_while_another_receiver_comes_is_refused_and_that_one_knows_it() {
     let memory = Arc::new(InMemory::new());
     let hooked = Arc::new(Hooked { inner: Arc::clone(&memory), second: Mutex::default() });
-    let place = Place::of(Arc::clone(&hooked) as Arc<dyn object_store::ObjectStore>, "logs/spool");
+    let place = ObjectPrefix::of(Arc::clone(&hooked) as Arc<dyn object_store::ObjectStore>, "logs/spool");
     let first = Spool::open(SpoolOptions { keep: Keep::Objects(place), ..in_store(&memory) }).unwrap();
     take_of(&first, "192.0.2.1", 0..2).unwrap();
     assert!(hooked.second.lock().unwrap().is_none());

@@ -66,7 +66,7 @@ fn a_spool_of_an_earlier_build_is_read_and_every_position_stays_what_it_was() {
             assert_eq!(all(&folder_store(image.folder.path()))[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
             // Its hashes are compared with nothing.
             take(&spool, 10 + round, 0..2).unwrap();
-            spool.ended(Ended { sender: "192.0.2.1".into(), connection: 10 + round, clean: true });
+            spool.ended(ConnectionEnd { sender: "192.0.2.1".into(), connection: 10 + round, clean: true });
             spool.close().unwrap();
             let counters = spool.counters().unwrap();
             assert_eq!((counters.duplicates, counters.damaged), (0, 0));

@@ -19,7 +19,7 @@ pub(super) fn write_group(writer: &mut Writer, batches: &[(u64, Range<u32>)]) ->
 }
 
 pub(super) fn write_end(writer: &mut Writer, connection: u64) {
-    writer.write(&mut vec![Message::Ended(Ended { sender: "192.0.2.1".into(), connection, clean: true })]);
+    writer.write(&mut vec![Message::Ended(ConnectionEnd { sender: "192.0.2.1".into(), connection, clean: true })]);
 }
 
 /// A spool whose disk fails, without a thread.

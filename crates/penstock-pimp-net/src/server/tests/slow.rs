@@ -14,8 +14,8 @@ use penstock_io::http::Serving;
 use penstock_pimp::{JobId, Limits};
 use serde_json::{Value, json};
 
+use super::super::chunk_stream::largest;
 use super::super::listen::SERVING;
-use super::super::pieces::largest;
 use super::{Buffer, JSON, MemoryStore, Server, WRITER, chunk, id, metadata, service};
 use penstock_io::runtime::block_on;
 

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use penstock_log::DiskFile;
 
 use super::record;
-use super::state::Place;
+use super::state::ChunkPosition;
 
 /// Chunks with a smaller gap between them are read together.
 const BETWEEN: u64 = 256;
 
 /// Read chunks, adjacent ones together.
-pub(super) fn read(found: &[(Arc<dyn DiskFile>, Place)]) -> io::Result<Vec<Bytes>> {
+pub(super) fn read(found: &[(Arc<dyn DiskFile>, ChunkPosition)]) -> io::Result<Vec<Bytes>> {
     let mut chunks = Vec::with_capacity(found.len());
     let mut rest = found;
     while let Some((file, first)) = rest.first() {

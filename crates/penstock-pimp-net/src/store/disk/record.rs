@@ -47,7 +47,7 @@ pub(super) struct Update {
 
 /// A change in its encoded form.
 #[derive(Debug)]
-pub(super) struct Encoded {
+pub(super) struct EncodedChange {
     pub(super) update: Update,
     /// The whole body except the envelopes.
     fields: Vec<u8>,
@@ -65,7 +65,7 @@ fn length_of(bytes: usize) -> penstock_pimp::Result<u32> {
 }
 
 /// Encode a change.
-pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Result<Encoded> {
+pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Result<EncodedChange> {
     let Change { job, chunks: envelopes, .. } = change;
     let record = job.as_ref().map_or_else(|| Ok(Vec::new()), Job::encode)?;
     let length = envelopes.iter().map(|(_, envelope)| CHUNK + envelope.len()).sum::<usize>() + record.len() + FIXED;
@@ -86,17 +86,17 @@ pub(super) fn encode(id: JobId, until: u64, change: Change) -> penstock_pimp::Re
         chunks.push(Chunk { index: *index, offset, length, sum: checksum(envelope) });
         written += envelope.len();
     }
-    Ok(Encoded { update: Update { id, until, job, chunks }, fields, envelopes })
+    Ok(EncodedChange { update: Update { id, until, job, chunks }, fields, envelopes })
 }
 
-impl Encoded {
+impl EncodedChange {
     /// Return the length of its body.
     pub(super) fn length(&self) -> usize {
         self.fields.len() + self.envelopes.iter().map(|(_, envelope)| envelope.len()).sum::<usize>()
     }
 }
 
-impl Record for Encoded {
+impl Record for EncodedChange {
     fn label(&self) -> Label {
         *self.update.id.bytes()
     }

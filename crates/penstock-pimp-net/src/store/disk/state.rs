@@ -12,7 +12,7 @@ use super::record::{Chunk, Update};
 
 /// The position of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ChunkPosition {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) length: u32,
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub(super) sum: u32,
 }
 
-impl Place {
+impl ChunkPosition {
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.length))
     }
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) until: u64,
     /// The segment of its newest record.
     pub(super) record: u64,
-    pub(super) chunks: BTreeMap<u32, Place>,
+    pub(super) chunks: BTreeMap<u32, ChunkPosition>,
 }
 
 /// The live contents of a segment.
@@ -110,7 +110,7 @@ impl State {
 
     fn place(&mut self, entry: &mut Entry, segment: u64, at: u64, chunk: Chunk) {
         let Chunk { index, offset, length, sum } = chunk;
-        let place = Place { segment, offset: at.saturating_add(offset), length, sum };
+        let place = ChunkPosition { segment, offset: at.saturating_add(offset), length, sum };
         if let Some(old) = entry.chunks.insert(index, place) {
             self.count(old.segment, |segment| segment.live = segment.live.saturating_sub(u64::from(old.length)));
         }
@@ -152,7 +152,7 @@ impl State {
 
     /// Return the positions of chunks, up to one that is missing, and their files, which stay readable even if they are
     /// removed.
-    pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<dyn DiskFile>, Place)> {
+    pub(super) fn places(&self, id: JobId, indices: &[u32]) -> Vec<(Arc<dyn DiskFile>, ChunkPosition)> {
         let Some(entry) = self.jobs.get(&id) else { return Vec::new() };
         let place = |index| {
             let place = *entry.chunks.get(index)?;

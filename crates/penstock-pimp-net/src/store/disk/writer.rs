@@ -13,7 +13,7 @@ use penstock_pimp::JobId;
 use tokio::sync::oneshot;
 
 use super::read::read;
-use super::record::{self, Encoded};
+use super::record::{self, EncodedChange};
 use super::state::State;
 use crate::{Change, Error, Result, Usage};
 
@@ -30,13 +30,13 @@ const TRIED: usize = 1 << 20;
 /// Work for the writer.
 pub(super) enum Pending {
     /// A change.
-    Record(Box<Encoded>, oneshot::Sender<Result<()>>),
+    Record(Box<EncodedChange>, oneshot::Sender<Result<()>>),
     /// Delete what has expired by this time.
     Sweep(u64, oneshot::Sender<Result<()>>),
 }
 
 /// The last write failed.
-struct Failing {
+struct FailedWrite {
     why: String,
     /// The size of the longest such write: a successful shorter one proves nothing about it.
     bytes: usize,
@@ -46,7 +46,7 @@ struct Failing {
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
     state: Mutex<State>,
-    failing: Mutex<Option<Failing>>,
+    failing: Mutex<Option<FailedWrite>>,
     /// Bytes of all segments.
     bytes: Arc<AtomicU64>,
     damaged: u64,
@@ -88,7 +88,7 @@ impl Shared {
         let error = Error::io(format!("{message} in {}", self.folder.display()), error);
         let mut failing = locked(&self.failing);
         let bytes = failing.as_ref().map_or(bytes, |failing| failing.bytes.max(bytes));
-        *failing = Some(Failing { why: error.to_string(), bytes });
+        *failing = Some(FailedWrite { why: error.to_string(), bytes });
         error
     }
 
@@ -142,7 +142,7 @@ impl penstock_log::Writer for Writer {
 
 impl Writer {
     /// Write changes together, and answer their callers.
-    fn commit(&mut self, records: Vec<Encoded>, waiting: Vec<oneshot::Sender<Result<()>>>) {
+    fn commit(&mut self, records: Vec<EncodedChange>, waiting: Vec<oneshot::Sender<Result<()>>>) {
         let result = self.append(records, true);
         for done in waiting {
             let _ = done.send(result.clone());
@@ -150,17 +150,17 @@ impl Writer {
     }
 
     /// Append records durably, then apply them. Chunks that `are_new` stay in memory.
-    fn append(&mut self, records: Vec<Encoded>, are_new: bool) -> Result<()> {
+    fn append(&mut self, records: Vec<EncodedChange>, are_new: bool) -> Result<()> {
         if records.is_empty() {
             return Ok(());
         }
-        let bytes = records.iter().map(Encoded::length).sum();
+        let bytes = records.iter().map(EncodedChange::length).sum();
         let appended = self.log.append(&records).map_err(|error| self.shared.failed(bytes, error))?;
         self.shared.taken(bytes);
         let mut state = self.shared.state();
         state.add_segment(appended.segment, &appended.file);
         for (record, offset) in records.into_iter().zip(appended.offsets) {
-            let Encoded { update, envelopes, .. } = record;
+            let EncodedChange { update, envelopes, .. } = record;
             state.apply(appended.segment, offset, update, if are_new { envelopes } else { Vec::new() });
         }
         Ok(())

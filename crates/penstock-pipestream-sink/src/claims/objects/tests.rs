@@ -17,14 +17,14 @@ fn session(byte: u8) -> SessionId {
 }
 
 /// Return a prefix in a store in memory, and one in a store that keeps files.
-fn places() -> (Vec<Place>, tempfile::TempDir) {
+fn places() -> (Vec<ObjectPrefix>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] =
         [Arc::new(InMemory::new()), Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap())];
-    (stores.into_iter().map(|store| Place::of(store, "sink")).collect(), folder)
+    (stores.into_iter().map(|store| ObjectPrefix::of(store, "sink")).collect(), folder)
 }
 
-fn server(place: &Place) -> Arc<Claims> {
+fn server(place: &ObjectPrefix) -> Arc<Claims> {
     Claims::in_store(place, ClaimLimits::default()).unwrap()
 }
 
@@ -103,7 +103,7 @@ fn two_servers_of_a_sink_redeem_a_claim_check_once_between_them() {
 
 #[test]
 fn what_one_server_settles_without_a_session_no_other_gives_away() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let (one, other) = (server(&place), server(&place));
     let id = issue(&one, 1);
     block_on(other.settle_here(id, Status::Complete)).unwrap().unwrap();
@@ -113,11 +113,11 @@ fn what_one_server_settles_without_a_session_no_other_gives_away() {
 
 #[test]
 fn a_redemption_counts_though_its_server_was_killed_before_it_had_written_so() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let claims = server(&place);
     let id = issue(&claims, 1);
     end(claims);
-    block_on(Sharing::new(place.clone()).unwrap().redeem(id, session(7))).unwrap().unwrap().unwrap();
+    block_on(SharedClaims::new(place.clone()).unwrap().redeem(id, session(7))).unwrap().unwrap().unwrap();
     assert_eq!(read_claims_in(&place).unwrap()[0].check.status, Status::Processing);
     let running = server(&place);
     assert_eq!((redeem(&running, id, 8), redeem(&server(&place), id, 8)), (REFUSED, REFUSED));
@@ -133,7 +133,7 @@ fn line(entity: u32, id: u64) -> String {
     )
 }
 
-fn put(place: &Place, name: &str, text: String) {
+fn put(place: &ObjectPrefix, name: &str, text: String) {
     block_on(async { place.store().put(&place.path(name), PutPayload::from(text.into_bytes())).await })
         .unwrap()
         .unwrap();
@@ -141,7 +141,7 @@ fn put(place: &Place, name: &str, text: String) {
 
 #[test]
 fn what_the_list_of_the_session_says_that_redeemed_stands() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let claims = server(&place);
     let ids: Vec<u64> = (1..=3).map(|entity| issue(&claims, entity)).collect();
     for (id, by) in ids.iter().zip([5, 5, 6]) {
@@ -160,7 +160,7 @@ fn what_the_list_of_the_session_says_that_redeemed_stands() {
 
 #[test]
 fn what_a_session_says_whose_id_was_used_before_stands_as_well() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let claims = server(&place);
     let ids: Vec<u64> = (1..=4).map(|entity| issue(&claims, entity)).collect();
     for (id, by) in ids.iter().zip([5, 5, 6, 7]) {
@@ -206,12 +206,12 @@ fn batches_are_put_together_and_go_when_they_are_old() {
 
 #[test]
 fn nothing_is_issued_that_the_store_did_not_take_and_nothing_redeemed() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let claims = server(&place);
     let id = issue(&claims, 1);
     let store = LocalFileSystem::new_with_prefix("/proc/self").unwrap();
     let broken = Arc::new(Claims::of(
-        crate::claims::Home::Objects(Sharing::new(Place::of(Arc::new(store), "sink")).unwrap()),
+        crate::claims::Home::Objects(SharedClaims::new(ObjectPrefix::of(Arc::new(store), "sink")).unwrap()),
         ClaimLimits::default(),
     ));
     let terms = ClaimTerms { session: session(1), scope: 2, entity: 1, life: None, validation: None };

@@ -24,8 +24,8 @@ fn sink(sessions: &[&str]) -> tempfile::TempDir {
     dir
 }
 
-fn records(dir: &Path) -> Records {
-    Records::new(dir, Faults::default())
+fn records(dir: &Path) -> TransactionLog {
+    TransactionLog::new(dir, Faults::default())
 }
 
 fn last_line(dir: &Path, session: &str) -> String {
@@ -41,7 +41,7 @@ fn mine(key: &str) -> Transaction {
 }
 
 /// A transaction that is committed, with a session that has no list.
-fn commit(records: &Records, of: &Transaction) {
+fn commit(records: &TransactionLog, of: &Transaction) {
     records.prepare(of, PAST).unwrap();
     records.commit(of, &names(&[PAST]), false).unwrap();
 }
@@ -63,7 +63,7 @@ fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
     let dir = sink(&[ONE, TWO, LATE]);
     let (records, of) = (records(dir.path()), mine("k"));
     for session in [ONE, TWO] {
-        assert_eq!(records.prepare(&of, session).unwrap(), Standing::Prepared);
+        assert_eq!(records.prepare(&of, session).unwrap(), PrepareOutcome::Prepared);
         assert_eq!(last_line(dir.path(), session), OPEN);
     }
     records.commit(&of, &names(&[ONE]), false).unwrap();
@@ -74,7 +74,7 @@ fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
         assert_eq!(code(records.commit(&of, &names(others), false)), COMMITTED, "{others:?}");
     }
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
-    assert_eq!(records.prepare(&of, LATE).unwrap(), Standing::TooLate);
+    assert_eq!(records.prepare(&of, LATE).unwrap(), PrepareOutcome::TooLate);
     records.abort(&of, None).unwrap();
     assert_eq!(fs::read_to_string(dir.path().join(ONE).join(LOG)).unwrap(), format!("{OPEN}\n{READABLE}\n"));
 }
@@ -107,8 +107,8 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
 fn interrupted(
     dir: &Path,
     at: impl Fn(Step, &Path) -> bool + Send + Sync + 'static,
-    then: impl Fn(&Records) + Send + Sync + 'static,
-) -> Records {
+    then: impl Fn(&TransactionLog) + Send + Sync + 'static,
+) -> TransactionLog {
     let (other, done) = (records(dir), std::sync::atomic::AtomicBool::new(false));
     let fault = move |step, path: &Path| {
         if at(step, path) && !done.swap(true, Ordering::SeqCst) {
@@ -116,7 +116,7 @@ fn interrupted(
         }
         Ok(())
     };
-    Records::new(dir, Faults::new(fault))
+    TransactionLog::new(dir, Faults::new(fault))
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_say
         records.prepare(&of, session).unwrap();
     }
     // It looks for markers, then the abort runs, then its record exists.
-    let abort = |records: &Records| records.abort(&mine("k"), Some(&names(&[ONE]))).unwrap();
+    let abort = |records: &TransactionLog| records.abort(&mine("k"), Some(&names(&[ONE]))).unwrap();
     let committing = interrupted(dir.path(), |step, path| step == Step::Rename && path.ends_with(RECORD), abort);
     for _ in 0..2 {
         assert_eq!(code(committing.commit(&of, &names(&[ONE, TWO]), false)), COMMITTED);
@@ -145,7 +145,7 @@ fn a_commit_waits_for_the_abort_that_closes_one_of_its_sessions() {
     for session in [ONE, TWO] {
         records.prepare(&of, session).unwrap();
     }
-    let commit = |records: &Records| {
+    let commit = |records: &TransactionLog| {
         let (of, both) = (mine("k"), names(&[ONE, TWO]));
         assert!(records.write_record(&records.folder(&of), &Record::new(&of, both.clone())).unwrap());
         let refused = records.commit(&of, &both, false);
@@ -166,7 +166,7 @@ fn an_abort_that_sees_the_record_of_a_commit_leaves_it_its_sessions() {
         records.prepare(&of, session).unwrap();
     }
     let folder = records.folder(&of);
-    let commit = |records: &Records| {
+    let commit = |records: &TransactionLog| {
         let (of, both) = (mine("k"), names(&[ONE, TWO]));
         assert!(records.write_record(&records.folder(&of), &Record::new(&of, both.clone())).unwrap());
         assert!(matches!(records.commit(&of, &both, false), Err(Refusal::StillOpen(_))));
@@ -261,7 +261,7 @@ fn followed(journal: &Journal) -> Vec<String> {
 fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them() {
     let dir = sink(&[ONE, TWO, LATE]);
     let closes = AtomicUsize::new(0);
-    let dying = Records::new(
+    let dying = TransactionLog::new(
         dir.path(),
         Faults::new(move |step, _| {
             let dies = step == Step::Append && closes.fetch_add(1, Ordering::SeqCst) > 0;
@@ -298,7 +298,7 @@ fn a_last_line_that_could_not_be_made_durable_is_written_again_by_the_next_order
         let hit = step == Step::Sync && path.ends_with(LOG) && now.load(Ordering::SeqCst) > 0;
         if hit { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     });
-    let records = Records::new(dir.path(), faults);
+    let records = TransactionLog::new(dir.path(), faults);
     records.prepare(&mine("k"), ONE).unwrap();
     broken.store(1, Ordering::SeqCst);
     assert!(records.commit(&mine("k"), &names(&[ONE]), false).is_err());
@@ -410,7 +410,7 @@ fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
         commit(&records(dir.path()), &mine(&old));
         commit(&records(dir.path()), &mine(&format!("spark/{QUERY}/500")));
         let taken = AtomicUsize::new(0);
-        let dying = Records::new(
+        let dying = TransactionLog::new(
             dir.path(),
             Faults::new(move |_, _| {
                 if taken.fetch_add(1, Ordering::SeqCst) >= last { Err(io::Error::other("dead")) } else { Ok(()) }
@@ -450,7 +450,7 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     let dir = sink(&[ONE, TWO, LATE]);
     let taken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&taken);
-    let dying = Records::new(
+    let dying = TransactionLog::new(
         dir.path(),
         Faults::new(move |step, path| {
             let taken = count.fetch_add(1, Ordering::SeqCst);

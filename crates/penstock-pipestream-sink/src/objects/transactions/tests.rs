@@ -17,22 +17,22 @@ fn of(key: &str, owner: Owner) -> Transaction {
 }
 
 /// Prepare sessions that have ended, for a commit.
-async fn prepare_all(place: &Place, of: &Transaction, sessions: &[&str]) {
+async fn prepare_all(place: &ObjectPrefix, of: &Transaction, sessions: &[&str]) {
     for session in sessions {
         prepare(place, of, session).await.unwrap();
     }
 }
 
-fn order(of: &Transaction, sessions: &[&str], exclusive: bool) -> Order {
+fn order(of: &Transaction, sessions: &[&str], exclusive: bool) -> TransactionCommand {
     let sessions = sessions.iter().map(|session| (*session).to_owned()).collect();
-    Order { of: of.clone(), act: Act::Commit { sessions, exclusive } }
+    TransactionCommand { of: of.clone(), act: TransactionAction::Commit { sessions, exclusive } }
 }
 
-async fn code(place: &Place, order: &Order) -> Option<ErrorCode> {
+async fn code(place: &ObjectPrefix, order: &TransactionCommand) -> Option<ErrorCode> {
     carry_out(place, order).await.err().map(|refusal| refusal.reason("k").code)
 }
 
-async fn commit_all(place: &Place, keys: &[String]) {
+async fn commit_all(place: &ObjectPrefix, keys: &[String]) {
     for key in keys {
         let of = of(key, Owner::Anyone);
         prepare_all(place, &of, &[OTHER]).await;
@@ -41,7 +41,7 @@ async fn commit_all(place: &Place, keys: &[String]) {
 }
 
 /// Return which of these transactions have a record.
-async fn kept<'a>(place: &Place, keys: &'a [String]) -> Vec<&'a str> {
+async fn kept<'a>(place: &ObjectPrefix, keys: &'a [String]) -> Vec<&'a str> {
     let mut kept = Vec::new();
     for key in keys {
         if !committed(place, key).await.unwrap().is_empty() {
@@ -53,7 +53,7 @@ async fn kept<'a>(place: &Place, keys: &'a [String]) -> Vec<&'a str> {
 
 #[test]
 fn records_of_micro_batches_that_cannot_run_again_go_with_later_commits() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let batch = |number: u64| format!("spark/{QUERY}/{number}");
     let keys = [batch(3), batch(4), batch(5), batch(6), "spark/daily/3".into(), "job".into()];
     penstock_io::runtime::block_on(async {
@@ -69,7 +69,7 @@ fn records_of_micro_batches_that_cannot_run_again_go_with_later_commits() {
 
 #[test]
 fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let keys = [format!("spark/{}", "ab".repeat(16)), format!("spark/{QUERY}/0"), "spark/nightly".into()];
     penstock_io::runtime::block_on(async {
         commit_all(&place, &keys).await;
@@ -86,7 +86,7 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
 
 #[test]
 fn transactions_of_different_owners_do_not_touch_one_another() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let (mine, theirs, anyones) =
         (of("k", Owner::Token([1; 32])), of("k", Owner::Certificate([1; 32])), of("k", Owner::Anyone));
     penstock_io::runtime::block_on(async {
@@ -94,10 +94,15 @@ fn transactions_of_different_owners_do_not_touch_one_another() {
         for other in [&theirs, &anyones] {
             assert_eq!(code(&place, &order(other, &[], false)).await, Some(ErrorCode::Other(0x44)));
             assert_eq!(code(&place, &order(other, &[SESSION], false)).await, Some(ErrorCode::Other(0x44)));
-            let named = Order { of: other.clone(), act: Act::Abort(Some(vec![SESSION.to_owned()])) };
+            let named =
+                TransactionCommand { of: other.clone(), act: TransactionAction::Abort(Some(vec![SESSION.to_owned()])) };
             assert_eq!(code(&place, &named).await, Some(ErrorCode::Other(0x44)));
         }
-        assert_eq!(code(&place, &Order { of: theirs.clone(), act: Act::Abort(None) }).await, None, "its own");
+        assert_eq!(
+            code(&place, &TransactionCommand { of: theirs.clone(), act: TransactionAction::Abort(None) }).await,
+            None,
+            "its own"
+        );
         prepare_all(&place, &theirs, &[OTHER]).await;
         assert_eq!(code(&place, &order(&theirs, &[OTHER], false)).await, None);
         assert_eq!(prepared(&place, "k").await.unwrap(), [SESSION]);
@@ -115,7 +120,7 @@ fn transactions_of_different_owners_do_not_touch_one_another() {
 
 #[test]
 fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let old = format!("{{\"transaction\":\"k\",\"sessions\":[\"{OTHER}\"]}}");
     penstock_io::runtime::block_on(async {
         let path = place.path(&format!("{}/{RECORD}", name_folder("k")));
@@ -130,7 +135,7 @@ fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
 }
 
 /// Return the code with which a session's list was closed; `None` while it is in pieces.
-async fn end(place: &Place, session: &str) -> Option<u64> {
+async fn end(place: &ObjectPrefix, session: &str) -> Option<u64> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(list) => encode::code_of(&list.bytes().await.unwrap()),
         Err(Error::NotFound { .. }) => None,
@@ -139,7 +144,7 @@ async fn end(place: &Place, session: &str) -> Option<u64> {
 }
 
 /// Prepare sessions that have ended, with their lists in pieces.
-async fn prepare_with_lists(place: &Place, of: &Transaction) {
+async fn prepare_with_lists(place: &ObjectPrefix, of: &Transaction) {
     for session in [SESSION, OTHER] {
         let piece = place.path(&format!("{}/{session}/0000000000-0000000000.jsonl", list::OPEN));
         place.store().put(&piece, PutPayload::default()).await.unwrap();
@@ -147,9 +152,9 @@ async fn prepare_with_lists(place: &Place, of: &Transaction) {
     prepare_all(place, of, &[SESSION, OTHER]).await;
 }
 
-fn abort(of: &Transaction, sessions: &[&str]) -> Order {
+fn abort(of: &Transaction, sessions: &[&str]) -> TransactionCommand {
     let sessions = sessions.iter().map(|session| (*session).to_owned()).collect();
-    Order { of: of.clone(), act: Act::Abort(Some(sessions)) }
+    TransactionCommand { of: of.clone(), act: TransactionAction::Abort(Some(sessions)) }
 }
 
 #[test]
@@ -157,7 +162,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
     let of = of("k", Owner::Token([1; 32]));
     let commit = order(&of, &[SESSION, OTHER], false);
     penstock_io::runtime::block_on(async {
-        let place = Place::of(Arc::new(InMemory::new()), "sink");
+        let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
         prepare_with_lists(&place, &of).await;
         // An abort whose server was killed immediately after its decision.
         let own = place.path(&folder(&of));
@@ -174,7 +179,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
         assert_eq!(code(&place, &order(&of, &[OTHER], false)).await, None);
         assert_eq!(end(&place, OTHER).await, Some(0));
 
-        let place = Place::of(Arc::new(InMemory::new()), "sink");
+        let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
         prepare_with_lists(&place, &of).await;
         // A commit whose server was killed there.
         let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
@@ -188,7 +193,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
 }
 
 /// Return a server's view of a store: each request takes some time, different for each server.
-fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> Place {
+fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> ObjectPrefix {
     let mut wait = || Duration::from_micros(random.u64(0..2_000));
     let config = ThrottleConfig {
         wait_delete_per_call: wait(),
@@ -197,7 +202,7 @@ fn server(store: &Arc<InMemory>, random: &mut fastrand::Rng) -> Place {
         wait_put_per_call: wait(),
         ..ThrottleConfig::default()
     };
-    Place::of(Arc::new(ThrottledStore::new(Arc::clone(store), config)), "sink")
+    ObjectPrefix::of(Arc::new(ThrottledStore::new(Arc::clone(store), config)), "sink")
 }
 
 #[test]
@@ -207,7 +212,7 @@ fn however_aborts_and_commits_of_many_servers_cross_a_commit_has_all_of_its_sess
         order(&of, &[SESSION, OTHER], false),
         abort(&of, &[SESSION]),
         abort(&of, &[OTHER]),
-        Order { of: of.clone(), act: Act::Abort(None) },
+        TransactionCommand { of: of.clone(), act: TransactionAction::Abort(None) },
         order(&of, &[SESSION, OTHER], false),
     ];
     let mut outcomes = [0, 0];
@@ -216,7 +221,7 @@ fn however_aborts_and_commits_of_many_servers_cross_a_commit_has_all_of_its_sess
         let store = Arc::new(InMemory::new());
         let servers: Vec<_> = orders.iter().map(|_| server(&store, &mut random)).collect();
         penstock_io::runtime::block_on(async {
-            let place = Place::of(store, "sink");
+            let place = ObjectPrefix::of(store, "sink");
             prepare_with_lists(&place, &of).await;
             let all = servers.iter().zip(&orders).map(|(server, order)| code(server, order));
             let codes = futures_util::future::join_all(all).await;
@@ -238,7 +243,7 @@ fn however_aborts_and_commits_of_many_servers_cross_a_commit_has_all_of_its_sess
 
 #[test]
 fn old_decisions_of_transactions_that_were_only_aborted_go() {
-    let place = Place::of(Arc::new(InMemory::new()), "sink");
+    let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
     let of = of("nightly", Owner::Token([1; 32]));
     penstock_io::runtime::block_on(async {
         prepare_with_lists(&place, &of).await;
@@ -263,7 +268,7 @@ fn old_decisions_of_transactions_that_were_only_aborted_go() {
 
 #[test]
 fn a_session_that_is_open_under_an_id_that_was_used_before_has_not_ended_yet() {
-    let (place, of) = (Place::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
+    let (place, of) = (ObjectPrefix::of(Arc::new(InMemory::new()), "sink"), of("k", Owner::Token([1; 32])));
     penstock_io::runtime::block_on(async {
         let list = place.path(&format!("{SESSION}/entities.jsonl"));
         place.store().put(&list, PutPayload::from(encode::closed(ErrorCode::NoError))).await.unwrap();

@@ -20,33 +20,33 @@ use super::state::Shared;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";
-/// Bytes after which a new segment begins.
+/// Length of a segment at which a new one begins.
 const SEGMENT: u64 = 16 << 20;
 
-/// The log of a journal whose segments end after so many bytes. Formats 1 to 3 had segments of their own.
+/// Return the format of a journal's log with segments of this length. Formats 1 to 3 had segments of their own.
 const fn format(segment: u64) -> Format {
     Format { kind: *b"quicx  4", suffix: ".journal", what: "a Quicx journal", segment }
 }
 
-/// A folder that this process writes.
+/// The journal's folder, which this process writes.
 pub(super) struct Folder {
     disk: Arc<dyn Disk>,
     log: Log,
-    /// Segments that are to go, oldest first. None goes before the one in front of it: it may say that the tasks of that are over.
+    /// Segments to be removed, oldest first. Each may say that tasks of the one before it are over, so it goes after that one.
     gone: VecDeque<u64>,
-    /// Held as long as the journal is written.
+    /// Held while the journal is written.
     _guard: FolderLock,
 }
 
 impl Folder {
-    /// Take the folder, which is made if need be, and bring back the tasks that it holds.
+    /// Lock the folder, which is made if it is missing, and restore its tasks.
     ///
-    /// Fails where another process has it, it holds something else, or its tasks do not fit into the pool.
+    /// Fails if another process has the folder, if it has other contents, or if its tasks do not fit into the pool.
     pub(super) fn open(disk: Arc<dyn Disk>, path: &Path, now: Instant, config: &QueueConfig) -> Result<(Self, Queue)> {
         Self::with_segments(disk, path, now, config, SEGMENT)
     }
 
-    /// The same, with segments that end after so many bytes.
+    /// Open a folder like [`open`](Self::open), with segments of this length.
     fn with_segments(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -59,7 +59,7 @@ impl Folder {
             FolderLock::take(path, LOCK, "another daemon has this journal").map_err(penstock_io::Error::from)?;
         let mut found = Found::default();
         let log = Log::open(Arc::clone(&disk), path, format(most), &mut found).map_err(penstock_io::Error::from)?;
-        // One that was just begun holds nothing, and goes where the first write to it fails.
+        // A segment that was just begun has no record, and is removed if the first write to it fails.
         let segments = log.segments().filter(|(number, _)| log.open_segment() != Some(*number));
         let mut queue = found.restore(now, config, Journal::new(most, segments))?;
         queue.count_damage(log.damaged());
@@ -73,17 +73,17 @@ impl Folder {
     fn append(&mut self, group: &Group) -> io::Result<u64> {
         let records: Vec<_> = group.records().map(|(label, body)| Written { label, body }).collect();
         let segment = self.log.append(&records)?.segment;
-        // So a start can tell what breaks of them from a write that was cut, although this process be killed now. They are on the
-        // disk without it, too.
+        // With the mark a start can tell damage of these records from a torn write, even if this process is killed now. They are
+        // durable without it.
         let _ = self.log.seal_unsynced();
         Ok(segment)
     }
 
-    /// Remove the oldest segment, after those before it that the disk did not remove.
+    /// Remove the oldest segment, after earlier ones that the disk did not remove.
     fn remove(&mut self, segment: u64) {
         self.gone.push_back(segment);
         while let Some(oldest) = self.gone.front() {
-            // The one before must not come back after this one has gone.
+            // The segment before must not come back once this one is removed.
             let removed = self.disk.sync_folder(self.log.folder()).and_then(|()| self.log.remove_one(*oldest));
             if let Err(error) = removed {
                 tracing::warn!(segment = *oldest, %error, "an old segment of the journal cannot be removed yet");
@@ -93,21 +93,21 @@ impl Folder {
         }
     }
 
-    /// Start the thread that writes what the queue has to write, until it is closed. A thread of its own: with the disk's time
-    /// counted in tens of microseconds, to hand each write to a pool of threads would take as long again.
+    /// Start the thread that writes the queue's records until it is closed. The journal has a thread of its own because a write
+    /// takes tens of microseconds, and passing it to a thread pool would take as long again.
     pub(super) fn start(self, shared: &Arc<Shared>) -> Result<()> {
         let writer = Writer { folder: self, shared: Arc::clone(shared) };
         let commit = GroupCommit::start("penstock-journal", writer);
         let commit = commit.map_err(|error| Error::io("cannot start the journal's thread", error))?;
-        // A start has something to write where tasks are dead now.
+        // Tasks that became dead at the start are to be written.
         let _ = commit.push(());
-        // There is one journal.
+        // It is not set yet: there is one journal.
         let _ = shared.journal.set(commit);
         Ok(())
     }
 }
 
-/// A record that is written.
+/// A record to be written.
 struct Written<'a> {
     label: Label,
     body: &'a [u8],
@@ -123,7 +123,7 @@ impl Record for Written<'_> {
     }
 }
 
-/// The thread's. Records gather in the queue, so all that it is handed is that there are some.
+/// The writer on the journal's thread. The queue collects the records; an item only says that there are some.
 struct Writer {
     folder: Folder,
     shared: Arc<Shared>,
@@ -152,7 +152,7 @@ impl penstock_log::Writer for Writer {
 }
 
 impl Writer {
-    /// Append, and tell the queue; return what it has to write then.
+    /// Append a group, and tell the queue; return the queue's next write.
     fn commit(&mut self, group: &Group) -> Option<Write> {
         let began = Instant::now();
         let written = self.folder.append(group);
@@ -172,7 +172,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Then a start finds nothing to do. It does the same where this fails.
+        // A start then has nothing to repair. If this fails, the start does it.
         let _ = self.folder.log.seal();
     }
 }

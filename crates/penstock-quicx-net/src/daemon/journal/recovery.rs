@@ -1,4 +1,4 @@
-//! A start: what the log holds of tasks.
+//! The start of a daemon: the tasks in the log.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use penstock_quicx::{Journal, Queue, QueueConfig, Record, Recovery};
 use super::earlier;
 use crate::{Error, Result};
 
-/// What is heard of the log, oldest first.
+/// The contents of the log, oldest first.
 #[derive(Default)]
 pub(super) struct Found {
     recovery: Recovery,
@@ -41,7 +41,7 @@ impl Replay for Found {
                     self.recovery.apply(hole.segment, offset + body.len() as u64, &record);
                 }
             }
-            // A body of this format does not say whose it is.
+            // A body of this format does not have the task's ID.
             (Some(_) | None, Some(_) | None) => {}
         }
     }
@@ -62,7 +62,7 @@ impl Replay for Found {
 impl Found {
     /// Return a queue with the tasks that were found.
     ///
-    /// Fails where they do not fit into the pool, before any is read.
+    /// Fails if they do not fit into the pool, before any of them is read.
     pub(super) fn restore(self, now: Instant, config: &QueueConfig, journal: Journal) -> Result<Queue> {
         let Self { recovery, files } = self;
         recovery.check(&config.pool)?;

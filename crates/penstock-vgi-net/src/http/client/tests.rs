@@ -48,7 +48,7 @@ fn client(base: &str, prefix: Option<&str>, retry: Option<Retry>) -> HttpClient 
     client
 }
 
-fn call(client: &HttpClient) -> Result<Answered> {
+fn call(client: &HttpClient) -> Result<ResponseContent> {
     let nothing = Batch::new(SchemaRef::new(Schema::empty()), Vec::new(), 1);
     client.call("add", nothing, Metadata::new(), &mut || Ok(()))
 }

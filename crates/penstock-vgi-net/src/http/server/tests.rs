@@ -34,8 +34,8 @@ fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
     let pending = || {
         let (method, path) = ("GET".to_owned(), "/".to_owned());
         match service.begin(core::Request { method, path, headers: Headers::default(), body: Vec::new() }) {
-            Begun::Call(pending) => pending,
-            Begun::Done(response) => panic!("answered with {}", response.status),
+            RequestStart::Call(pending) => pending,
+            RequestStart::Done(response) => panic!("answered with {}", response.status),
         }
     };
     let ask = async {

@@ -263,13 +263,13 @@ impl Drop for StoreWriter {
 
 /// The end of the records of all sessions of a folder.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct JournalWriter {
     book: Arc<Mutex<Book>>,
     commit: GroupCommit<Pending>,
     pub(crate) counters: Arc<JournalCounters>,
 }
 
-impl Keeper {
+impl JournalWriter {
     /// Starts the thread. The folder is this process's until the keeper is dropped.
     pub(super) fn start(store: Store, lock: Option<FolderLock>) -> Result<Arc<Self>> {
         let (book, counters) = (Arc::clone(&store.book), Arc::new(JournalCounters::default()));

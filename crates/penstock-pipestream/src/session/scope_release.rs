@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Session;
 use super::binding::Clues;
+use super::counters::Limit;
 use super::inbound::Payload;
-use super::seen::Limit;
 use super::types::{EntityKey, Event, Layer2Event, Reason, ScopeKey};
 use crate::error::{Error, ErrorCode, Result, Violation};
 use crate::manifest::{EntryKey, Resolution, ResolutionState};

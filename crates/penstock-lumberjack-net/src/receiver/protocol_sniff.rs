@@ -15,7 +15,7 @@ const HTTP: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", 
 
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Speaks {
+pub(super) enum DetectedProtocol {
     /// What belongs on this port, or nothing that can be told.
     Ours,
     /// HTTP.
@@ -28,7 +28,7 @@ pub(super) enum Speaks {
     Plain,
 }
 
-impl Speaks {
+impl DetectedProtocol {
     /// Its name in the metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -60,13 +60,13 @@ impl Speaks {
 }
 
 /// Looks at the first bytes, which stay in the socket; None if the client went away before it sent any.
-pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<Speaks>> {
+pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<DetectedProtocol>> {
     let mut bytes = [0_u8; 8];
     let mut read = stream.peek(&mut bytes).await?;
     let first = bytes.first().copied().filter(|_| read > 0);
     let Some(first) = first else { return Ok(None) };
     if tls && first == 0x16 {
-        return Ok(Some(Speaks::Ours));
+        return Ok(Some(DetectedProtocol::Ours));
     }
     let version = !tls && matches!(first, b'1' | b'2');
     if read < 4 && !version {
@@ -105,23 +105,23 @@ pub(super) async fn answer_http(mut stream: TcpStream) {
     let _ = timeout(ANSWERING, answering).await;
 }
 
-fn name(bytes: &[u8], tls: bool) -> Speaks {
+fn name(bytes: &[u8], tls: bool) -> DetectedProtocol {
     match bytes {
-        [0x16, 0x03, ..] if !tls => Speaks::Tls,
-        [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => Speaks::PlainLumberjack,
-        bytes if HTTP.iter().any(|method| bytes.starts_with(method)) => Speaks::Http,
-        _ if tls => Speaks::Plain,
+        [0x16, 0x03, ..] if !tls => DetectedProtocol::Tls,
+        [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => DetectedProtocol::PlainLumberjack,
+        bytes if HTTP.iter().any(|method| bytes.starts_with(method)) => DetectedProtocol::Http,
+        _ if tls => DetectedProtocol::Plain,
         // Text where the high bytes of a size, a length or a count are would be half a billion.
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', rest @ ..] => {
             if rest.len() >= 6 && rest.iter().all(is_text) {
-                Speaks::Plain
+                DetectedProtocol::Plain
             } else {
-                Speaks::Ours
+                DetectedProtocol::Ours
             }
         }
         // No frame has four bytes of text at its beginning.
-        [first @ .., _] if bytes.len() >= 4 && first.iter().all(is_text) => Speaks::Plain,
-        _ => Speaks::Ours,
+        [first @ .., _] if bytes.len() >= 4 && first.iter().all(is_text) => DetectedProtocol::Plain,
+        _ => DetectedProtocol::Ours,
     }
 }
 
@@ -136,24 +136,24 @@ mod tests {
     #[test]
     fn other_protocols_are_named() {
         for (bytes, tls, speaks) in [
-            (&b"GET / HTTP/1.1"[..], false, Speaks::Http),
-            (b"POST /_bulk", true, Speaks::Http),
-            (b"PRI * HT", false, Speaks::Http),
-            (&[0x16, 0x03, 0x01, 0x02], false, Speaks::Tls),
-            (b"2W\0\0\0\x01", true, Speaks::PlainLumberjack),
-            (b"<13>Oct 1", true, Speaks::Plain),
-            (b"<13>Oct 1", false, Speaks::Plain),
-            (b"HELO\r\n", false, Speaks::Plain),
-            (b"3W\0\0\0\x01", false, Speaks::Ours),
-            (b"<1", false, Speaks::Ours),
-            (b"12345 he", false, Speaks::Plain),
-            (b"2 hello", false, Speaks::Plain),
-            (b"1Day aft", false, Speaks::Plain),
-            (b"2", false, Speaks::Ours),
-            (b"1Day", false, Speaks::Ours),
-            (b"2W\0\0\0\x01", false, Speaks::Ours),
-            (b"2J    \0\0", false, Speaks::Ours),
-            (b"1A\0\0\0\x01", false, Speaks::Ours),
+            (&b"GET / HTTP/1.1"[..], false, DetectedProtocol::Http),
+            (b"POST /_bulk", true, DetectedProtocol::Http),
+            (b"PRI * HT", false, DetectedProtocol::Http),
+            (&[0x16, 0x03, 0x01, 0x02], false, DetectedProtocol::Tls),
+            (b"2W\0\0\0\x01", true, DetectedProtocol::PlainLumberjack),
+            (b"<13>Oct 1", true, DetectedProtocol::Plain),
+            (b"<13>Oct 1", false, DetectedProtocol::Plain),
+            (b"HELO\r\n", false, DetectedProtocol::Plain),
+            (b"3W\0\0\0\x01", false, DetectedProtocol::Ours),
+            (b"<1", false, DetectedProtocol::Ours),
+            (b"12345 he", false, DetectedProtocol::Plain),
+            (b"2 hello", false, DetectedProtocol::Plain),
+            (b"1Day aft", false, DetectedProtocol::Plain),
+            (b"2", false, DetectedProtocol::Ours),
+            (b"1Day", false, DetectedProtocol::Ours),
+            (b"2W\0\0\0\x01", false, DetectedProtocol::Ours),
+            (b"2J    \0\0", false, DetectedProtocol::Ours),
+            (b"1A\0\0\0\x01", false, DetectedProtocol::Ours),
         ] {
             assert_eq!(name(bytes, tls), speaks, "{bytes:?}");
         }

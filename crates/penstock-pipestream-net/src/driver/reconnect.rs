@@ -13,7 +13,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::Result;
 use crate::congestion;
-use crate::dial::{Dialer, Dialled};
+use crate::dial::{DialedConnection, Dialer};
 use crate::driver::control::Control;
 use crate::journal::{ServerState, Waiting};
 use crate::outcomes::lock;
@@ -24,7 +24,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// A connection whose client continues a session that another driver has.
 #[derive(Debug)]
-pub(crate) struct Returning {
+pub(crate) struct ReturningClient {
     /// The session that the connection began with.
     pub(super) fresh: Session,
     pub(super) control: Control,
@@ -33,8 +33,8 @@ pub(crate) struct Returning {
 
 /// The sessions of a server that another connection may continue.
 #[derive(Debug, Default)]
-pub(crate) struct Returns {
-    live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<Returning>>>,
+pub(crate) struct ResumableSessions {
+    live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<ReturningClient>>>,
     /// Sessions of an earlier process.
     waiting: Mutex<HashMap<SessionId, Earlier>>,
     /// Their state on disk.
@@ -57,41 +57,41 @@ enum Earlier {
 
 /// How a session gets another connection.
 #[derive(Default)]
-pub(crate) enum Road {
+pub(crate) enum Reconnect {
     /// It gets none.
     #[default]
     Ends,
     /// A client dials.
-    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<Dialling> },
+    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<DialFuture> },
     /// A server waits.
     Waits {
-        returns: Arc<Returns>,
+        returns: Arc<ResumableSessions>,
         within: Duration,
-        calls: Option<mpsc::UnboundedReceiver<Returning>>,
+        calls: Option<mpsc::UnboundedReceiver<ReturningClient>>,
         until: Option<Instant>,
     },
 }
 
-type Dialling = Pin<Box<dyn Future<Output = Result<Dialled>> + Send>>;
+type DialFuture = Pin<Box<dyn Future<Output = Result<DialedConnection>> + Send>>;
 
 /// Result of waiting.
-pub(super) enum Met {
+pub(super) enum ReconnectOutcome {
     /// A client has got through.
-    Dialled(Box<Dialled>),
+    Dialled(Box<DialedConnection>),
     /// A server's client has returned.
-    Returned(Box<Returning>),
+    Returned(Box<ReturningClient>),
     /// No connection was established in time, with the reason.
     Nobody(String),
 }
 
-impl Road {
+impl Reconnect {
     /// Wait for another connection. Safe to cancel.
-    pub(super) async fn next(&mut self) -> Met {
+    pub(super) async fn next(&mut self) -> ReconnectOutcome {
         match self {
             Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
             Self::Dials { dialling: Some(dialling), .. } => match dialling.await {
-                Ok(dialled) => Met::Dialled(Box::new(dialled)),
-                Err(error) => Met::Nobody(error.to_string()),
+                Ok(dialled) => ReconnectOutcome::Dialled(Box::new(dialled)),
+                Err(error) => ReconnectOutcome::Nobody(error.to_string()),
             },
             Self::Waits { calls: Some(calls), until, within, .. } => {
                 let late = async {
@@ -101,8 +101,8 @@ impl Road {
                     }
                 };
                 tokio::select! {
-                    Some(returning) = calls.recv() => Met::Returned(Box::new(returning)),
-                    () = late => Met::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
+                    Some(returning) = calls.recv() => ReconnectOutcome::Returned(Box::new(returning)),
+                    () = late => ReconnectOutcome::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
                 }
             }
         }
@@ -144,7 +144,7 @@ pub(super) fn refuse(connection: &Connection) {
 }
 
 /// Dial until a connection is established, or the time is over.
-async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
+async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<DialedConnection> {
     let late = Instant::now().checked_add(within);
     let mut pause = PAUSE.0;
     loop {
@@ -161,7 +161,7 @@ async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<Dialled> {
     }
 }
 
-impl Returns {
+impl ResumableSessions {
     /// Create the set of sessions that clients may return to, with sessions on disk or in memory.
     pub(crate) fn new(state: Option<ServerState>) -> Self {
         Self { live: Mutex::default(), waiting: Mutex::default(), state }
@@ -211,7 +211,7 @@ impl Returns {
 
     /// Register a session under its name. Return the receiver of its connections; `None` if another session has that
     /// name.
-    pub(super) fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<Returning>> {
+    pub(super) fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<ReturningClient>> {
         let mut sessions = lock(&self.live);
         sessions.retain(|_, calls| !calls.is_closed());
         if sessions.contains_key(&name) {
@@ -222,7 +222,7 @@ impl Returns {
         Some(called)
     }
 
-    pub(super) fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<Returning>> {
+    pub(super) fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<ReturningClient>> {
         lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
     }
 }

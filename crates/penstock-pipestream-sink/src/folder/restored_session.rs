@@ -13,7 +13,7 @@ use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Status};
 
 use crate::entries::StoredEntity;
 use crate::folder::lists::lock;
-use crate::format::encode::{self, Placed};
+use crate::format::encode::{self, PayloadProperties};
 use crate::format::line::Line;
 use crate::format::{LOG, OWNER};
 use crate::transactions::Membership;
@@ -188,7 +188,7 @@ impl Found {
         match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
             (true, Some((bytes, sha256))) => {
                 let file = line.file.as_ref().map(|text| text.as_ref().to_owned());
-                let placed = Placed { file, bytes, sha256, reference: None };
+                let placed = PayloadProperties { file, bytes, sha256, reference: None };
                 let failures = line.attempts.map_or(0, |attempts| attempts.saturating_sub(1));
                 let found = StoredEntity { key, header: Arc::new(header), placed, failures };
                 self.entities.insert(key, found);
@@ -216,7 +216,7 @@ mod tests {
 
     fn complete(entity: u32, bytes: u64) -> Vec<u8> {
         let file = Some(format!("{ID}/0/{entity}"));
-        let placed = Placed { file, bytes, sha256: [7; 32], reference: None };
+        let placed = PayloadProperties { file, bytes, sha256: [7; 32], reference: None };
         encode::complete(key(entity), 0, &EntityHeader::default(), &placed)
     }
 

@@ -45,7 +45,7 @@ enum State {
 
 /// The last that was taken of one connection, and where the spool has it.
 #[derive(Debug, Default)]
-struct Past {
+struct ConnectionHistory {
     state: State,
     /// Of its events that may be sent again.
     hashes: VecDeque<u64>,
@@ -53,14 +53,14 @@ struct Past {
     ends: VecDeque<(u64, Position)>,
     count: u64,
     used: u64,
-    again: Again,
+    again: Replay,
     /// Connections of which it has sent again everything. A spool still has their records, so its end is theirs too.
     finished: Vec<u64>,
 }
 
 /// Whether a connection sends again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Again {
+enum Replay {
     /// Nothing has come.
     #[default]
     Unknown,
@@ -72,7 +72,7 @@ enum Again {
 
 /// The events of a batch that were taken before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Duplicates {
     /// So many at its beginning.
     pub(super) events: usize,
     /// Where the spool has the last of them.
@@ -82,7 +82,7 @@ pub(super) struct Seen {
 /// What was taken lately.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    senders: HashMap<Arc<str>, HashMap<u64, Past>>,
+    senders: HashMap<Arc<str>, HashMap<u64, ConnectionHistory>>,
     /// Which connection was used when, the least recently used first.
     order: BTreeMap<u64, (Arc<str>, u64)>,
     total: usize,
@@ -91,33 +91,33 @@ pub(super) struct Recent {
 
 impl Recent {
     /// How many events at the beginning of a batch were taken before; `begins`: it is the first of its connection.
-    pub(super) fn seen(&mut self, sent: &Sent, begins: bool) -> Option<Seen> {
+    pub(super) fn seen(&mut self, sent: &Sent, begins: bool) -> Option<Duplicates> {
         let hashes = sent.hashes.as_slice();
         let pasts = self.senders.entry(Arc::clone(&sent.sender)).or_default();
         let again =
-            if begins { Again::Unknown } else { pasts.get(&sent.connection).map_or(Again::Over, |past| past.again) };
+            if begins { Replay::Unknown } else { pasts.get(&sent.connection).map_or(Replay::Over, |past| past.again) };
         let found = match again {
-            Again::Over => None,
-            Again::From { connection: other, at } => pasts.get_mut(&other).and_then(|past| {
+            Replay::Over => None,
+            Replay::From { connection: other, at } => pasts.get_mut(&other).and_then(|past| {
                 // Unless it goes on, it was another sender's after all, who may still come back.
                 past.state = State::Broken;
                 let run = past.run(at, hashes);
                 let goes_on = run == hashes.len() || at + run as u64 == past.count;
                 (run > 0 && goes_on).then_some((other, at, run))
             }),
-            Again::Unknown => overlap_with_any(pasts, hashes),
+            Replay::Unknown => overlap_with_any(pasts, hashes),
         };
-        let (mut seen, mut again, mut finished) = (None, Again::Over, None);
+        let (mut seen, mut again, mut finished) = (None, Replay::Over, None);
         if let Some((other, at, run)) = found
             && let Some(past) = pasts.get_mut(&other)
         {
             let to = at + run as u64;
-            seen = past.end_of(to).map(|end| Seen { events: run, end });
+            seen = past.end_of(to).map(|end| Duplicates { events: run, end });
             if to == past.count {
                 finished = Some(other);
             } else if run == hashes.len() {
                 past.state = State::Resent;
-                again = Again::From { connection: other, at: to };
+                again = Replay::From { connection: other, at: to };
             }
         }
         let finished = finished.and_then(|other| {
@@ -151,7 +151,7 @@ impl Recent {
     }
 
     /// What is known of a connection, which is used now.
-    fn past(&mut self, sender: &Arc<str>, connection: u64) -> &mut Past {
+    fn past(&mut self, sender: &Arc<str>, connection: u64) -> &mut ConnectionHistory {
         self.clock += 1;
         let past = self.senders.entry(Arc::clone(sender)).or_default().entry(connection).or_default();
         self.order.remove(&past.used);
@@ -174,7 +174,7 @@ impl Recent {
     /// A connection has ended, and all its acknowledgements have reached its sender.
     pub(super) fn ended(&mut self, sender: &Arc<str>, connection: u64) {
         let past = self.forget(sender, connection);
-        if let Some(Again::From { connection: other, at }) = past.map(|past| past.again) {
+        if let Some(Replay::From { connection: other, at }) = past.map(|past| past.again) {
             // What it did not come to may still be sent again.
             let pasts = self.senders.get_mut(sender);
             if let Some(other) = pasts.and_then(|pasts| pasts.get_mut(&other)) {
@@ -191,7 +191,7 @@ impl Recent {
         let Some(pasts) = self.senders.get_mut(sender) else { return };
         let Some(past) = pasts.get_mut(&connection) else { return };
         past.state = State::Broken;
-        if let Again::From { connection: other, .. } = std::mem::replace(&mut past.again, Again::Over)
+        if let Replay::From { connection: other, .. } = std::mem::replace(&mut past.again, Replay::Over)
             && let Some(other) = pasts.get_mut(&other)
         {
             // All that it brought is in what the other one brought.
@@ -229,7 +229,7 @@ impl Recent {
         }
     }
 
-    fn forget(&mut self, sender: &Arc<str>, connection: u64) -> Option<Past> {
+    fn forget(&mut self, sender: &Arc<str>, connection: u64) -> Option<ConnectionHistory> {
         let pasts = self.senders.get_mut(sender)?;
         let past = pasts.remove(&connection)?;
         if pasts.is_empty() {
@@ -281,7 +281,7 @@ impl Recent {
 }
 
 /// The longest run that these events begin with in a broken connection: which one, where, and how long.
-fn overlap_with_any(pasts: &HashMap<u64, Past>, hashes: &[u64]) -> Option<(u64, u64, usize)> {
+fn overlap_with_any(pasts: &HashMap<u64, ConnectionHistory>, hashes: &[u64]) -> Option<(u64, u64, usize)> {
     let mut broken = pasts.iter().filter(|(_, past)| past.state == State::Broken).peekable();
     broken.peek()?;
     let table = failures(hashes);
@@ -343,7 +343,7 @@ fn overlap<T: PartialEq>(
     whole
 }
 
-impl Past {
+impl ConnectionHistory {
     /// The number of the first event that is remembered.
     fn first(&self) -> u64 {
         self.count - self.hashes.len() as u64

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::link::{Socket, WeakSocket, gone};
-use crate::delivery::{Destination, Ended};
+use crate::delivery::{ConnectionEnd, Destination};
 
 /// How long a new connection waits for earlier ones. What is sent again while they end may be stored twice then.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -27,10 +27,10 @@ struct Open {
 
 /// Stands for a connection as long as it lives, and tells the destination how it has ended.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct ConnectionGuard {
     all: Arc<Standings>,
     destination: Arc<dyn Destination>,
-    ended: Ended,
+    ended: ConnectionEnd,
     _open: watch::Sender<()>,
 }
 
@@ -41,14 +41,14 @@ impl Standings {
         connection: u64,
         socket: &Socket,
         destination: &Arc<dyn Destination>,
-    ) -> Standing {
+    ) -> ConnectionGuard {
         let (open, ended) = watch::channel(());
         let known = Open { socket: socket.downgrade(), ended };
         self.lock().entry(Arc::clone(sender)).or_default().insert(connection, known);
-        Standing {
+        ConnectionGuard {
             all: Arc::clone(self),
             destination: Arc::clone(destination),
-            ended: Ended { sender: Arc::clone(sender), connection, clean: false },
+            ended: ConnectionEnd { sender: Arc::clone(sender), connection, clean: false },
             _open: open,
         }
     }
@@ -74,7 +74,7 @@ impl Standings {
     }
 }
 
-impl Standing {
+impl ConnectionGuard {
     /// Waits until the earlier connections of the same sender that were on their end have ended.
     pub(super) async fn wait_for_earlier(&self) {
         let ending = self.all.ending(&self.ended.sender, self.ended.connection);
@@ -95,7 +95,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.destination.ended(self.ended.clone());
         let mut all = self.all.lock();

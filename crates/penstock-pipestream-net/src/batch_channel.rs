@@ -10,19 +10,19 @@ use std::task::Poll;
 use crate::outcomes::{Waiters, lock, wake};
 
 /// Return the two ends of a handover; its user is responsible for its capacity.
-pub(crate) fn handover<T>() -> (Giver<T>, Taker<T>) {
+pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {
     let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), over: false };
     let shared = Arc::new(Mutex::new(state));
-    (Giver(Arc::clone(&shared)), Taker(shared))
+    (BatchSender(Arc::clone(&shared)), BatchReceiver(shared))
 }
 
 /// The IO thread's end.
 #[derive(Debug)]
-pub(crate) struct Giver<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct BatchSender<T>(Arc<Mutex<State<T>>>);
 
 /// The caller's end; several may take.
 #[derive(Debug)]
-pub(crate) struct Taker<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct BatchReceiver<T>(Arc<Mutex<State<T>>>);
 
 #[derive(Debug)]
 struct State<T> {
@@ -32,7 +32,7 @@ struct State<T> {
     over: bool,
 }
 
-impl<T> Giver<T> {
+impl<T> BatchSender<T> {
     /// Hand values over, in order. Return them if the other end has stopped taking.
     pub(crate) fn give(&self, values: Vec<T>) -> Result<(), Vec<T>> {
         let wakers = {
@@ -48,7 +48,7 @@ impl<T> Giver<T> {
     }
 }
 
-impl<T> Drop for Giver<T> {
+impl<T> Drop for BatchSender<T> {
     fn drop(&mut self) {
         let wakers = {
             let mut state = lock(&self.0);
@@ -59,7 +59,7 @@ impl<T> Drop for Giver<T> {
     }
 }
 
-impl<T> Taker<T> {
+impl<T> BatchReceiver<T> {
     /// Wait until there are values and take at most `max`, at least one; none when the other end is gone and all are
     /// taken. Safe to cancel.
     pub(crate) async fn take(&self, max: usize) -> Vec<T> {
@@ -76,7 +76,7 @@ impl<T> Taker<T> {
     }
 }
 
-impl<T> Drop for Taker<T> {
+impl<T> Drop for BatchReceiver<T> {
     fn drop(&mut self) {
         let left = {
             let mut state = lock(&self.0);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_is_given_together_is_taken_in_order_and_in_parts() {
-        let (giver, taker) = handover();
+        let (giver, taker) = batch_channel();
         giver.give(vec![1, 2, 3]).unwrap();
         giver.give(vec![4]).unwrap();
         assert_eq!(block_on(taker.take(2)).unwrap(), [1, 2]);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_is_woken_by_values_and_by_the_end() {
-        let (giver, taker) = handover();
+        let (giver, taker) = batch_channel();
         let taking = spawn(async move { (taker.take(9).await, taker.take(9).await) }).unwrap();
         giver.give(vec!['a', 'b']).unwrap();
         drop(giver);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_comes_back() {
-        let (giver, taker) = handover();
+        let (giver, taker) = batch_channel();
         let held = Arc::new(());
         giver.give(vec![Arc::clone(&held)]).unwrap();
         drop(taker);

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 /// How long the peer and the user may be silent.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct IdleLimits {
     /// Time in which the peer must say what it offers, for the message: `Stage` has the deadline.
     pub(super) handshake: Duration,
     /// After so long a silence the session ends, if nothing is open.
@@ -11,7 +11,7 @@ pub(super) struct Silence {
     since: Instant,
 }
 
-impl Silence {
+impl IdleLimits {
     pub(super) fn new(handshake: Duration, limit: Option<Duration>) -> Self {
         Self { handshake, limit, since: Instant::now() }
     }

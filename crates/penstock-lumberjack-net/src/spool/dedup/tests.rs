@@ -45,7 +45,7 @@ impl Memory {
 
     fn check(&self) {
         let pasts = || self.0.senders.values().flat_map(HashMap::values);
-        assert_eq!(pasts().map(Past::size).sum::<usize>(), self.0.total);
+        assert_eq!(pasts().map(ConnectionHistory::size).sum::<usize>(), self.0.total);
         assert_eq!(pasts().count(), self.0.order.len());
         assert!(self.0.total <= AT_ALL && self.0.order.len() <= CONNECTIONS);
         for past in pasts() {

@@ -19,7 +19,7 @@ const PIECES: usize = 4;
 
 /// An entity stream whose header has arrived, with the bytes that arrived with it.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PartialEntity {
     pub(super) stream: RecvStream,
     pub(super) header: EntityHeader,
     pub(super) rest: Bytes,
@@ -29,20 +29,20 @@ pub(super) struct Begun {
 
 /// Result of reading a header.
 #[derive(Debug)]
-pub(super) enum Arrived {
+pub(super) enum ReadOutcome {
     /// Its payload is small and complete.
     Whole(EntityHeader, Bytes),
     /// Its payload is long, arrives in chunks, or has not arrived completely.
-    Begun(Begun),
+    Begun(PartialEntity),
 }
 
 /// A stream whose header is awaited.
-pub(super) struct Arriving {
+pub(super) struct HeaderReader {
     stream: RecvStream,
     decoder: HeaderDecoder,
 }
 
-impl Arriving {
+impl HeaderReader {
     pub(super) fn new(stream: RecvStream, max_header: u32) -> Self {
         Self { stream, decoder: HeaderDecoder::with_limit(max_header) }
     }
@@ -81,7 +81,7 @@ impl Arriving {
     }
 
     /// Take the bytes of a small payload that have already arrived, without waiting for more.
-    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> Arrived {
+    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> ReadOutcome {
         let mut end = None;
         let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
         while collected && came.len() <= header.payload_length {
@@ -91,14 +91,14 @@ impl Arriving {
                 Some(Ok(Some(count))) => {
                     pieces.into_iter().take(count).for_each(|piece| came.push(piece));
                 }
-                Some(Ok(None)) => return Arrived::Whole(header, slab.copy(&came)),
+                Some(Ok(None)) => return ReadOutcome::Whole(header, slab.copy(&came)),
                 Some(Err(error)) => {
                     end = Some(error.into());
                     break;
                 }
             }
         }
-        Arrived::Begun(Begun { stream: self.stream, header, rest: came.joined(), end })
+        ReadOutcome::Begun(PartialEntity { stream: self.stream, header, rest: came.joined(), end })
     }
 }
 

@@ -3,30 +3,30 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_vgi::Batch;
-use penstock_vgi::road::{Chooser, End, Road};
+use penstock_vgi::transport::{End, Transport, TransportSelector};
 
 use super::segment::Segment;
 use crate::error::Result;
 
 /// A shared segment next to a connection, and its measurements.
-pub(super) struct Beside {
+pub(super) struct SharedMemoryLink {
     segment: Arc<Segment>,
-    chooser: Chooser,
+    chooser: TransportSelector,
     since: Instant,
     /// The most bytes of a batch that are copied out of the segment.
     limit: u64,
 }
 
-impl fmt::Debug for Beside {
+impl fmt::Debug for SharedMemoryLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Beside").field("segment", &self.segment).finish_non_exhaustive()
     }
 }
 
-impl Beside {
+impl SharedMemoryLink {
     /// Start without measurements.
     pub(super) fn new(segment: Arc<Segment>, end: End, limit: u64) -> Self {
-        Self { segment, chooser: Chooser::new(end), since: Instant::now(), limit }
+        Self { segment, chooser: TransportSelector::new(end), since: Instant::now(), limit }
     }
 
     pub(super) const fn segment(&self) -> &Arc<Segment> {
@@ -36,7 +36,7 @@ impl Beside {
     /// Return a pointer to the batch if that is faster and there is room, otherwise the batch. Call this only in this
     /// end's turn.
     pub(super) fn share(&mut self, batch: Batch) -> Result<Batch> {
-        if batch.rows == 0 || self.chooser.choose(batch.memory() as u64, self.since.elapsed()) == Road::Pipe {
+        if batch.rows == 0 || self.chooser.choose(batch.memory() as u64, self.since.elapsed()) == Transport::Pipe {
             return Ok(batch);
         }
         match self.segment.share(&batch)? {

@@ -18,7 +18,7 @@ const CLASSES: usize = 64;
 
 /// A way to send a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Road {
+pub enum Transport {
     /// The batch itself through the pipe.
     Pipe,
     /// A pointer to it, with the batch in shared memory.
@@ -41,7 +41,7 @@ pub enum End {
 /// trial: the roads in turn, 4 times each ──▶ the better one, up to batch 1,024 ──▶ trial …      for each class of sizes
 /// ```
 #[derive(Debug)]
-pub struct Chooser {
+pub struct TransportSelector {
     end: End,
     classes: [Class; CLASSES],
     /// The batch that was sent last and is not answered yet.
@@ -59,24 +59,24 @@ struct Class {
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     bytes: u64,
-    road: Road,
+    road: Transport,
     at: Duration,
 }
 
-impl Chooser {
+impl TransportSelector {
     /// Make a choice without measurements.
     pub const fn new(end: End) -> Self {
         Self { end, classes: [Class { count: 0, pipe: None, memory: None }; CLASSES], sent: None }
     }
 
     /// Choose the way for a batch that is sent now. Call [`answered`](Self::answered) once the peer has answered it.
-    pub fn choose(&mut self, bytes: u64, now: Duration) -> Road {
+    pub fn choose(&mut self, bytes: u64, now: Duration) -> Transport {
         self.sent = None;
         if bytes < LEAST {
-            return Road::Pipe;
+            return Transport::Pipe;
         }
         let end = self.end;
-        let road = self.class(bytes).map_or(Road::Memory, |class| class.next(end));
+        let road = self.class(bytes).map_or(Transport::Memory, |class| class.next(end));
         self.sent = Some(Sent { bytes, road, at: now });
         road
     }
@@ -92,8 +92,8 @@ impl Chooser {
         let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(bytes.max(1));
         let Some(class) = self.class(bytes) else { return };
         let best = match road {
-            Road::Pipe => &mut class.pipe,
-            Road::Memory => &mut class.memory,
+            Transport::Pipe => &mut class.pipe,
+            Transport::Memory => &mut class.memory,
         };
         *best = Some(best.map_or(cost, |best| best.min(cost)));
     }
@@ -104,7 +104,7 @@ impl Chooser {
 }
 
 impl Class {
-    fn next(&mut self, end: End) -> Road {
+    fn next(&mut self, end: End) -> Transport {
         if self.count >= PERIOD {
             *self = Self::default();
         }
@@ -119,7 +119,7 @@ impl Class {
             // Without measurements memory is chosen, because it saves the copies.
             self.pipe.is_some_and(|pipe| self.memory.is_none_or(|memory| pipe < memory))
         };
-        if by_pipe { Road::Pipe } else { Road::Memory }
+        if by_pipe { Transport::Pipe } else { Transport::Memory }
     }
 }
 
@@ -130,7 +130,12 @@ mod tests {
     use super::*;
 
     /// Send consecutive batches that take the times of `cost`, and return their ways.
-    fn roads(chooser: &mut Chooser, bytes: u64, count: usize, cost: impl Fn(Road) -> u64) -> Vec<Road> {
+    fn roads(
+        chooser: &mut TransportSelector,
+        bytes: u64,
+        count: usize,
+        cost: impl Fn(Transport) -> u64,
+    ) -> Vec<Transport> {
         let mut now = Duration::ZERO;
         let step = |_| {
             let road = chooser.choose(bytes, now);
@@ -141,34 +146,34 @@ mod tests {
         (0..count).map(step).collect()
     }
 
-    fn cost(pipe: u64, memory: u64) -> impl Fn(Road) -> u64 {
-        move |road| if road == Road::Pipe { pipe } else { memory }
+    fn cost(pipe: u64, memory: u64) -> impl Fn(Transport) -> u64 {
+        move |road| if road == Transport::Pipe { pipe } else { memory }
     }
 
     #[test]
     fn both_are_tried_and_the_faster_one_is_taken() {
         for (end, pipe, memory, taken) in [
-            (End::Client, 100, 90, Road::Memory),
-            (End::Client, 90, 100, Road::Pipe),
-            (End::Server, 100, 90, Road::Memory),
-            (End::Server, 90, 100, Road::Pipe),
-            (End::Server, 90, 90, Road::Memory),
+            (End::Client, 100, 90, Transport::Memory),
+            (End::Client, 90, 100, Transport::Pipe),
+            (End::Server, 100, 90, Transport::Memory),
+            (End::Server, 90, 100, Transport::Pipe),
+            (End::Server, 90, 90, Transport::Memory),
         ] {
-            let mut chooser = Chooser::new(end);
+            let mut chooser = TransportSelector::new(end);
             let all = roads(&mut chooser, 1 << 20, 100, cost(pipe * 1_000, memory * 1_000));
             let (trial, rest) = all.split_at(8);
-            assert_eq!(trial.iter().filter(|road| **road == Road::Pipe).count(), 4);
+            assert_eq!(trial.iter().filter(|road| **road == Transport::Pipe).count(), 4);
             assert!(rest.iter().all(|road| *road == taken), "{end:?}: {pipe} against {memory}");
         }
     }
 
     #[test]
     fn the_two_ends_try_every_pair_of_roads_as_often() {
-        let (mut client, mut server) = (Chooser::new(End::Client), Chooser::new(End::Server));
+        let (mut client, mut server) = (TransportSelector::new(End::Client), TransportSelector::new(End::Server));
         let mine = roads(&mut client, LEAST, 8, |_| 1);
         let theirs = roads(&mut server, LEAST, 8, |_| 1);
         for pair in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let is = |road: Road, number| (road == Road::Pipe) == (number == 1);
+            let is = |road: Transport, number| (road == Transport::Pipe) == (number == 1);
             let met = mine.iter().zip(&theirs).filter(|(a, b)| is(**a, pair.0) && is(**b, pair.1));
             assert_eq!(met.count(), 2, "{pair:?}");
         }
@@ -176,48 +181,48 @@ mod tests {
 
     #[test]
     fn sizes_are_measured_apart_and_small_ones_not_at_all() {
-        let mut chooser = Chooser::new(End::Client);
-        assert!(roads(&mut chooser, LEAST - 1, 20, cost(9, 1)).iter().all(|road| *road == Road::Pipe));
+        let mut chooser = TransportSelector::new(End::Client);
+        assert!(roads(&mut chooser, LEAST - 1, 20, cost(9, 1)).iter().all(|road| *road == Transport::Pipe));
         let small = roads(&mut chooser, 8 << 10, 20, cost(8_000, 9_000));
         let large = roads(&mut chooser, 8 << 20, 20, cost(9_000_000, 8_000_000));
-        assert_eq!((small.last(), large.last()), (Some(&Road::Pipe), Some(&Road::Memory)));
-        assert_eq!(roads(&mut chooser, (8 << 10) + 1, 1, cost(1, 1)), [Road::Pipe], "of the same class");
+        assert_eq!((small.last(), large.last()), (Some(&Transport::Pipe), Some(&Transport::Memory)));
+        assert_eq!(roads(&mut chooser, (8 << 10) + 1, 1, cost(1, 1)), [Transport::Pipe], "of the same class");
     }
 
     #[test]
     fn it_is_measured_anew_when_the_machine_has_changed() {
-        let mut chooser = Chooser::new(End::Server);
+        let mut chooser = TransportSelector::new(End::Server);
         roads(&mut chooser, 1 << 20, PERIOD as usize, cost(50_000, 60_000));
         let later = roads(&mut chooser, 1 << 20, 20, cost(70_000, 60_000));
-        assert_eq!(later.last(), Some(&Road::Memory));
+        assert_eq!(later.last(), Some(&Transport::Memory));
     }
 
     #[test]
     fn one_slow_answer_decides_nothing_and_no_answer_neither() {
-        let mut chooser = Chooser::new(End::Client);
+        let mut chooser = TransportSelector::new(End::Client);
         let mut now = Duration::ZERO;
         for step in 0..8 {
             let road = chooser.choose(1 << 20, now);
             now += Duration::from_micros(if step == 2 { 9_000 } else { cost(60, 50)(road) });
             chooser.answered(now);
         }
-        assert_eq!(chooser.choose(1 << 20, now), Road::Memory);
-        let mut unanswered = Chooser::new(End::Client);
+        assert_eq!(chooser.choose(1 << 20, now), Transport::Memory);
+        let mut unanswered = TransportSelector::new(End::Client);
         for _ in 0..20 {
             unanswered.choose(1 << 20, now);
             unanswered.forget();
             unanswered.answered(now);
         }
-        assert_eq!(unanswered.choose(1 << 20, now), Road::Memory);
+        assert_eq!(unanswered.choose(1 << 20, now), Transport::Memory);
     }
 
     proptest! {
         #[test]
         fn whatever_comes_it_chooses(steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..200)) {
-            let mut chooser = Chooser::new(End::Server);
+            let mut chooser = TransportSelector::new(End::Server);
             for (bytes, now, answered) in steps {
                 let road = chooser.choose(bytes, Duration::from_nanos(now));
-                prop_assert!(bytes >= LEAST || road == Road::Pipe);
+                prop_assert!(bytes >= LEAST || road == Transport::Pipe);
                 if answered {
                     chooser.answered(Duration::from_nanos(now / 2));
                 }

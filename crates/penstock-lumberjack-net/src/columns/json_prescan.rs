@@ -25,12 +25,12 @@ pub(super) enum Charset {
 
 /// What these bytes are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
 pub(super) fn object(bytes: &[u8]) -> Option<Charset> {
-    let mut look = Look { bytes, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
+    let mut look = JsonScanner { bytes, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
     look.object()?;
     Some(if look.beyond { Charset::Utf8Unchecked } else { Charset::Ascii })
 }
 
-struct Look<'a> {
+struct JsonScanner<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The byte that `specials` begins with; none is known before the first string.
@@ -41,7 +41,7 @@ struct Look<'a> {
     beyond: bool,
 }
 
-impl Look<'_> {
+impl JsonScanner<'_> {
     #[inline(always)]
     fn object(&mut self) -> Option<()> {
         // The containers that are open, the innermost in the lowest bit: 1 is an object, 0 an array.
@@ -263,7 +263,7 @@ mod avx2 {
     use pulp::x86::V3;
     use pulp::{NullaryFnOnce, cast};
 
-    use crate::columns::look::{AHEAD, BLOCK, each};
+    use crate::columns::json_prescan::{AHEAD, BLOCK, each};
 
     pub(super) struct Search<'a> {
         pub(super) simd: V3,
