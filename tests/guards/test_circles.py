@@ -14,8 +14,8 @@ ALLOWED = [
     (
         "lumberjack-net",
         (
-            "spool/claim spool/earlier spool/folder spool/index spool/mod spool/objects spool/reading "
-            "spool/recent spool/recovery spool/writer"
+            "spool/claim spool/dedup spool/earlier spool/folder spool/index spool/mod spool/objects spool/reading "
+            "spool/recovery spool/writer"
         ),
     ),
     ("quicx-net", "daemon/listening daemon/mod"),
