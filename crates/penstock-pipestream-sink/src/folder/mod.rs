@@ -64,7 +64,7 @@ use crate::folder::committer::Committer;
 use crate::folder::disk::Faults;
 use crate::folder::lists::uses;
 pub(crate) use crate::folder::lists::uses as sessions_of;
-use crate::folder::restored_session::Found;
+use crate::folder::restored_session::RestoredSession;
 use crate::folder::session::{FolderSession, Guard};
 use crate::folder::session_folder::SessionFolder;
 use crate::folder::shared::{Message, Shared};
@@ -136,7 +136,7 @@ impl FolderSink {
 fn open(
     shared: &Arc<Shared>,
     session: NewSession,
-    found: Option<Found>,
+    found: Option<RestoredSession>,
 ) -> Result<(FolderSession, oneshot::Receiver<()>)> {
     let NewSession { id, control, defer, certificate } = session;
     let (done, ended) = oneshot::channel();
@@ -157,7 +157,7 @@ fn open(
 fn open_apart(
     shared: Result<Arc<Shared>>,
     session: NewSession,
-    found: Option<Found>,
+    found: Option<RestoredSession>,
 ) -> BoxFuture<'static, Result<OpenSession>> {
     async move {
         let shared = shared?;
@@ -209,7 +209,7 @@ impl SessionRecovery for FolderSink {
             Some(folder) => folder.to_owned(),
             None => uses(&shared.dir, id)?.pop().unwrap_or_else(|| id.to_owned()),
         };
-        let found = Found::read(&shared.dir, folder, keys)?;
+        let found = RestoredSession::read(&shared.dir, folder, keys)?;
         Ok(Box::new(Recovered { shared, found }))
     }
 }
@@ -218,7 +218,7 @@ impl SessionRecovery for FolderSink {
 #[derive(Debug)]
 struct Recovered {
     shared: Arc<Shared>,
-    found: Found,
+    found: RestoredSession,
 }
 
 impl RecoveredSession for Recovered {

@@ -23,7 +23,7 @@ const NEW: &str = ".tmp-list";
 
 /// The stored part of a session that was found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RestoredSession {
     /// The name of its folder.
     pub(super) folder: String,
     entities: HashMap<EntityKey, StoredEntity>,
@@ -37,7 +37,7 @@ pub(super) struct Found {
     void: Vec<Range<u64>>,
 }
 
-impl Found {
+impl RestoredSession {
     /// Return whether an entity is stored, and has its line.
     pub(super) fn has(&self, key: EntityKey) -> bool {
         self.entities.contains_key(&key)
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_a_list_says_is_there_is_looked_for() {
         let (dir, keys) = left();
-        let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
+        let found = RestoredSession::read(dir.path(), ID.to_owned(), &keys).unwrap();
         assert_eq!((1..=5).filter(|entity| found.has(key(*entity))).collect::<Vec<_>>(), [1]);
         // Reading changes nothing.
         assert!(list(dir.path()).ends_with("\"ent"));
@@ -274,7 +274,7 @@ mod tests {
     fn lines_of_what_comes_again_go_before_the_session_goes_on() {
         let (dir, keys) = left();
         let sink = FolderSink::open(dir.path(), None).unwrap();
-        let found = Found::read(dir.path(), ID.to_owned(), &keys).unwrap();
+        let found = RestoredSession::read(dir.path(), ID.to_owned(), &keys).unwrap();
         let new = NewSession { id: ID.into(), control: Arc::new(Told::default()), defer: None, certificate: None };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
@@ -291,7 +291,7 @@ mod tests {
     fn a_list_that_is_closed_is_never_changed() {
         let lines = [complete(2, 6), failed(1), encode::closed(ErrorCode::NoError)];
         let dir = sink(&[], &lines);
-        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1), key(2)].into()).unwrap();
+        let mut found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1), key(2)].into()).unwrap();
         assert!(!found.has(key(2)) && found.is_closed());
         let list_file = OpenOptions::new().read(true).append(true).open(dir.path().join(ID).join(LOG)).unwrap();
         found.mend(dir.path(), list_file).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_list_is_mended_before_its_last_line() {
         let dir = sink(&[1], &[failed(1), complete(1, 6), b"{\"sc".to_vec()]);
-        let mut found = Found::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
+        let mut found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
         found.close(dir.path()).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(1, 6), encode::closed(ErrorCode::NoError)]));
         assert_eq!(found.length, list(dir.path()).len() as u64);

@@ -12,7 +12,7 @@ use crate::entries::{Entries, Verified};
 use crate::folder::disk::{Disk, Faults, Step};
 use crate::folder::lists::lock;
 use crate::folder::recover::remove_hidden;
-use crate::folder::restored_session::Found;
+use crate::folder::restored_session::RestoredSession;
 use crate::folder::stored::Stored;
 use crate::format::LOG;
 use crate::format::encode::{self, PayloadProperties};
@@ -85,7 +85,7 @@ impl SessionFolder {
         sink: &Path,
         faults: &Faults,
         id: &Arc<str>,
-        mut found: Found,
+        mut found: RestoredSession,
         mut entries: Entries<Stored>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {

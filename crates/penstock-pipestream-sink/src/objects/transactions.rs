@@ -71,11 +71,11 @@ struct Decisions {
 
 impl Decisions {
     async fn read(place: &ObjectPrefix, own: &Path) -> Result<Self> {
-        Self::among(place, own, &Found::below(place, own).await?).await
+        Self::among(place, own, &TransactionObjects::below(place, own).await?).await
     }
 
     /// Read those that are in a transaction's own folder.
-    async fn among(place: &ObjectPrefix, own: &Path, found: &Found) -> Result<Self> {
+    async fn among(place: &ObjectPrefix, own: &Path, found: &TransactionObjects) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
             decisions.next = decisions.next.max(path.filename().and_then(number_of).map_or(0, |number| number + 1));
@@ -139,7 +139,7 @@ pub(super) async fn prepare(place: &ObjectPrefix, of: &Transaction, session: &st
 
 /// Return the sessions that a transaction was committed with, by each of its owners that has committed.
 pub(super) async fn committed(place: &ObjectPrefix, key: &str) -> Result<Vec<Vec<String>>> {
-    let found = Found::list(place, key).await?;
+    let found = TransactionObjects::list(place, key).await?;
     let read = found.decisions().map(|path| read(place, path));
     let commits = try_join_all(read).await?.into_iter().filter_map(|decision| match decision? {
         Decision::Committed(record) => Some(record.sessions),
@@ -150,7 +150,7 @@ pub(super) async fn committed(place: &ObjectPrefix, key: &str) -> Result<Vec<Vec
 
 /// Return the sessions of a transaction that are prepared and not closed yet, of all owners.
 pub(super) async fn prepared(place: &ObjectPrefix, key: &str) -> Result<Vec<String>> {
-    Ok(Found::list(place, key).await?.sessions(|_| true))
+    Ok(TransactionObjects::list(place, key).await?.sessions(|_| true))
 }
 
 /// Make the sessions of a commit readable, all or none, and those of an abort unreadable forever.
@@ -178,7 +178,7 @@ async fn decided(
     own: &Path,
     act: &TransactionAction,
 ) -> std::result::Result<bool, Refusal> {
-    let found = Found::list(place, &of.key).await.map_err(refusal)?;
+    let found = TransactionObjects::list(place, &of.key).await.map_err(refusal)?;
     let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
     let decision = match (act, &decisions.record) {
         (TransactionAction::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => {
@@ -218,7 +218,7 @@ async fn forget_earlier(place: &ObjectPrefix, of: &Transaction) -> Result<()> {
 
 /// Remove the decisions of a transaction, unless there are sessions that have to be closed first.
 async fn forget(place: &ObjectPrefix, own: &Path) -> Result<()> {
-    let found = Found::below(place, own).await?;
+    let found = TransactionObjects::below(place, own).await?;
     if !found.sessions(|path| is_in(own, path)).is_empty() {
         return Ok(());
     }
@@ -230,9 +230,9 @@ async fn forget(place: &ObjectPrefix, own: &Path) -> Result<()> {
 }
 
 /// All objects of a transaction's name, of all owners.
-struct Found(Vec<ObjectMeta>);
+struct TransactionObjects(Vec<ObjectMeta>);
 
-impl Found {
+impl TransactionObjects {
     async fn list(place: &ObjectPrefix, key: &str) -> Result<Self> {
         Self::below(place, &place.path(&name_folder(key))).await
     }
@@ -258,7 +258,7 @@ impl Found {
 /// Return the folders of the sessions that a commit names, if it may have them.
 async fn to_commit(
     place: &ObjectPrefix,
-    found: &Found,
+    found: &TransactionObjects,
     own: &Path,
     sessions: &[String],
     exclusive: bool,
@@ -277,7 +277,7 @@ async fn to_commit(
 }
 
 /// Return why a commit cannot have a session.
-async fn why_missing(place: &ObjectPrefix, found: &Found, own: &Path, missing: String) -> Refusal {
+async fn why_missing(place: &ObjectPrefix, found: &TransactionObjects, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
     }
@@ -289,7 +289,11 @@ async fn why_missing(place: &ObjectPrefix, found: &Found, own: &Path, missing: S
 }
 
 /// Return the folders of the prepared sessions that an abort names, or of all of the owner's.
-fn to_give_up(found: &Found, own: &Path, sessions: Option<&[String]>) -> std::result::Result<Vec<String>, Refusal> {
+fn to_give_up(
+    found: &TransactionObjects,
+    own: &Path,
+    sessions: Option<&[String]>,
+) -> std::result::Result<Vec<String>, Refusal> {
     let prepared = found.sessions(|path| is_in(own, path));
     let Some(sessions) = sessions else { return Ok(prepared) };
     let others = found.sessions(|path| !is_in(own, path));
@@ -337,7 +341,7 @@ pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
 /// Write the whole lists of the prepared sessions for which there is a decision.
 async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
     // One listing has both: a session that is prepared after it finds a commit by itself.
-    let found = Found::below(place, own).await?;
+    let found = TransactionObjects::below(place, own).await?;
     let decisions = Decisions::among(place, own, &found).await?;
     let code = decisions.codes();
     for session in found.sessions(|path| is_in(own, path)) {

@@ -249,7 +249,7 @@ fn old_decisions_of_transactions_that_were_only_aborted_go() {
         prepare_with_lists(&place, &of).await;
         assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None);
         assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None, "said again");
-        let decisions = async || Found::list(&place, "nightly").await.unwrap().decisions().count();
+        let decisions = async || TransactionObjects::list(&place, "nightly").await.unwrap().decisions().count();
         assert_eq!(decisions().await, 1);
         for later in [FINISHED / 2, FINISHED * 2] {
             for _ in 0..100 {
