@@ -83,7 +83,7 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
             let [(of, bounds, label, loses)] = heard.holes.as_slice() else { panic!("bit {bit}: {:?}", heard.holes) };
             assert!(*of == segment && bounds.contains(&at), "bit {bit}: {bounds:?}");
             assert_eq!((*label, *loses), (hit, hit.is_some()), "bit {bit} of segment {segment}");
-            if bit % 64 == 0 {
+            if bit.is_multiple_of(64) {
                 assert_eq!(image.read(&kept(segment)).unwrap(), broken);
                 let (mut log, again) = open(&image).unwrap();
                 assert_eq!(again, heard, "it is told again");

@@ -80,7 +80,7 @@ impl Image {
         assert_eq!(fs::read(&self.copies("damaged")[0]).unwrap(), changed);
         assert!(self.copies("torn").is_empty());
         assert_eq!(spool.counters().unwrap().damaged, 1);
-        if at % 97 == 0 && bit == 3 {
+        if at.is_multiple_of(97) && bit == 3 {
             self.go_on(spool, &store, found.len(), lost.is_empty());
         }
     }
