@@ -68,5 +68,5 @@ pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;
 pub use log::{Appended, Format, Log, Record};
 pub use recovery::{Earlier, Replay, look};
-pub use replace::{keep_aside, make_folder, replace};
+pub use replace::{keep_aside, make_folder, parent, replace};
 pub use scan::{Entry, Hole};

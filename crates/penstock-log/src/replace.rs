@@ -9,7 +9,8 @@ use crate::{Disk, read};
 const NEW: &str = ".tmp";
 
 /// Return the folder of a path.
-fn parent(path: &Path) -> PathBuf {
+#[must_use]
+pub fn parent(path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(path);
     // A relative path of one component has an empty parent.
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }

@@ -1,10 +1,10 @@
 //! Files of lines that several processes may append to, one at a time.
 
 use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{Disk, DiskFile, read_range};
+use penstock_log::{Disk, DiskFile, parent, read_range};
 
 /// A file of lines, which are durable once they were appended.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ impl LineFile {
             opened => opened?,
         };
         // The process that has made it may have died before its name was durable.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        disk.sync_folder(&folder.map_or_else(|| PathBuf::from("."), Path::to_owned))?;
+        disk.sync_folder(&parent(path))?;
         Ok(Self(file))
     }
 
