@@ -45,7 +45,7 @@ pub struct ObjectPrefix {
 
 impl fmt::Debug for ObjectPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.uri).finish()
+        f.debug_tuple("ObjectPrefix").field(&self.uri).finish()
     }
 }
 

@@ -37,7 +37,7 @@ impl SegmentedSocket {
 
 impl fmt::Debug for SegmentedSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segmented").field("segments", &self.segments).finish_non_exhaustive()
+        f.debug_struct("SegmentedSocket").field("segments", &self.segments).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct SharedMemoryLink {
 
 impl fmt::Debug for SharedMemoryLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Beside").field("segment", &self.segment).finish_non_exhaustive()
+        f.debug_struct("SharedMemoryLink").field("segment", &self.segment).finish_non_exhaustive()
     }
 }
 

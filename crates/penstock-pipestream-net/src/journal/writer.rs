@@ -46,6 +46,13 @@ pub(super) struct Store {
     owed: Vec<SessionId>,
 }
 
+/// The order in which segments are removed.
+#[derive(Debug, Clone, Copy)]
+enum Removal {
+    OldestFirst,
+    NewestFirst,
+}
+
 impl Store {
     /// Reads what is in a folder that this process has locked.
     pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, keeps_one: bool) -> Result<Self> {
@@ -92,21 +99,23 @@ impl Store {
     fn end_only(&mut self) -> io::Result<()> {
         let several = self.log.segments().nth(1).is_some();
         let mut gone: Vec<_> = self.book().sessions().into_iter().map(Entry::gone).collect();
-        if several && self.append(&mut gone).is_ok() { self.remove_all(false) } else { self.remove_all(true) }
+        let says_gone = several && self.append(&mut gone).is_ok();
+        self.remove_all(if says_gone { Removal::OldestFirst } else { Removal::NewestFirst })
     }
 
     /// Remove all segments; nothing in them counts.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.remove_all(true)
+        self.remove_all(Removal::NewestFirst)
     }
 
     /// Remove all segments, and none where the one before it could not be removed.
-    fn remove_all(&mut self, newest_first: bool) -> io::Result<()> {
+    fn remove_all(&mut self, order: Removal) -> io::Result<()> {
         // First, so that no place of a segment that has gone is looked up, whatever fails below.
         self.book().clear();
         let mut numbers: Vec<_> = self.log.segments().map(|(number, _)| number).collect();
-        if newest_first {
-            numbers.reverse();
+        match order {
+            Removal::OldestFirst => {}
+            Removal::NewestFirst => numbers.reverse(),
         }
         for number in numbers {
             self.log.remove_one(number)?;
