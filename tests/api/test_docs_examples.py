@@ -301,9 +301,8 @@ def test_the_examples_in_docstrings() -> None:
         "spark.session",
         "spark._peer",
         "spark.pipestream",
-        "spark.pipestream.options",
     ]
-    names += ["spark.pipestream.options", "lumberjack._spool", "spark.lumberjack", "spark.lumberjack.checkpoint"]
+    names += ["spark._options", "lumberjack._spool", "spark.lumberjack", "spark.lumberjack.checkpoint"]
     tried = 0
     for name in names:
         results = doctest.testmod(importlib.import_module(f"penstock.{name}"))

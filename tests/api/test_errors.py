@@ -2,6 +2,8 @@
 
 import pickle
 
+import pytest
+
 import penstock
 from penstock import DocumentsError, Error, PipeStreamError, SparkError
 
@@ -36,3 +38,29 @@ def test_importing_penstock_loads_neither_the_core_nor_spark(run_python):
     )
     assert loaded.strip() == "[]"
     assert penstock.__version__
+
+
+@pytest.mark.parametrize(
+    ("module", "others"),
+    [
+        ("penstock.spark", ("penstock._core", "penstock.pipestream", "penstock.lumberjack", "rich", "pyspark")),
+        ("penstock.spark.pipestream", ("penstock.lumberjack", "penstock.quicx", "penstock.documents", "rich")),
+        ("penstock.spark.lumberjack", ("penstock.pipestream", "penstock.quicx", "penstock.documents", "rich")),
+        ("penstock.spark.pimp", ("penstock.pipestream", "penstock.lumberjack", "penstock.documents", "rich")),
+        ("penstock.spark.quicx", ("penstock.pipestream", "penstock.lumberjack", "penstock.documents", "rich")),
+    ],
+)
+def test_a_data_source_loads_no_other_protocol(run_python, module, others):
+    """Spark starts a Python process for each step of a query, and each imports the module of the source."""
+    loaded = run_python(f"import sys, {module}; print([m for m in {others!r} if m in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_every_name_of_penstock_spark_is_found_when_it_is_used(run_python):
+    found = run_python(
+        "import penstock.spark as s, penstock.spark._changes, inspect; "
+        "print([n for n in s.__all__ if inspect.ismodule(getattr(s, n))], set(s.__all__) - set(dir(s)))"
+    )
+    assert found.strip() == "[] set()"
+    with pytest.raises(ImportError, match="nothing_of_the_kind"):
+        from penstock.spark import nothing_of_the_kind  # noqa: F401

@@ -53,6 +53,7 @@ from penstock.spark import (
     rehydrate,
     vgi_map,
 )
+from penstock.spark._options import Options
 from penstock.spark._peer import Peer
 from penstock.spark.documents_source import DocumentsPartition, DocumentsReader
 from penstock.spark.lumberjack import listen as lj_listen
@@ -65,7 +66,6 @@ from penstock.spark.pimp import reader as pimp_reader
 from penstock.spark.pimp import stream_writer as pimp_stream
 from penstock.spark.pimp import writer as pimp_writer
 from penstock.spark.pipestream.listen import Listen
-from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.owner import Ownership
 from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.rows import RowSink, Written

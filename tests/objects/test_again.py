@@ -11,7 +11,7 @@ from penstock import receipts
 from penstock._previous import EarlierReceipts
 from penstock.pipestream import Server
 from penstock.spark import dehydrate
-from penstock.spark.changes import _Changes, _Folder
+from penstock.spark._changes import _Changes, _Folder
 
 TEXTS = [(f"{number:02}.txt", f"{number} ".encode() * 900) for number in range(30)]
 

@@ -17,9 +17,10 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 from penstock.errors import SparkError
 from penstock.pipestream import Server, Session, SinkReader
 from penstock.spark import PART_SCHEMA, dehydrate
+from penstock.spark._options import Options
 from penstock.spark.pipestream import PipeStreamDataSource
-from penstock.spark.pipestream.options import Options, read_peer
 from penstock.spark.pipestream.owner import of_job, of_stream
+from penstock.spark.pipestream.peer import read_peer
 from penstock.spark.pipestream.rows import COMMIT, Written
 from penstock.spark.pipestream.writer import PipeStreamWriter
 

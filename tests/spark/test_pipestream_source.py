@@ -19,8 +19,8 @@ import pytest
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Limits, Server, Session, Status
 from penstock.spark import PipeStreamDataSource
+from penstock.spark._options import Options
 from penstock.spark.pipestream.listen import Listen
-from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import ROW_COLUMNS
 from penstock.tls import write_certificates
 

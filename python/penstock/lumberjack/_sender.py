@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import _core
 from penstock.errors import LumberjackError
@@ -253,6 +252,8 @@ def bytes_of(part: list[object]) -> list[bytes]:
 
 def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Give the column of JSON alone, none of it too large; where it is null, there is an object that says so."""
+    import pyarrow.compute as pc  # it takes longer than all else here, and most senders have no batches
+
     column = batch.column("event")
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.large_string())

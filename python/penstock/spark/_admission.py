@@ -3,7 +3,7 @@
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from penstock.errors import SparkError
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["budget", "default_limit", "read_limits"]
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.documents import Composite, Part
 from penstock.documents import rehydrate as rehydrate_parts
@@ -139,6 +138,8 @@ def _wanted(columns: list[str], batch: pa.RecordBatch) -> list[str]:
 
 def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: str) -> Iterator[pa.RecordBatch]:
     """Sort the rows of a group. Indices are sorted, not the rows: texts may have more bytes than one column can."""
+    import pyarrow.compute as pc  # it takes long, and rows are seldom sorted
+
     rows = list(batches)
     if not rows:
         return

@@ -13,14 +13,17 @@ Example:
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.spark.lumberjack.reader import LumberjackReader
 from penstock.spark.lumberjack.source import EVENT_COLUMNS
-from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
-from penstock.spark.lumberjack.writer import LumberjackStreamWriter, LumberjackWriter
+
+if TYPE_CHECKING:
+    from penstock.spark.lumberjack.reader import LumberjackReader
+    from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
+    from penstock.spark.lumberjack.writer import LumberjackStreamWriter, LumberjackWriter
 
 __all__ = ["LumberjackDataSource"]
 
@@ -79,18 +82,26 @@ class LumberjackDataSource(DataSource):
         """The columns of events as they came."""
         return EVENT_COLUMNS
 
-    def reader(self, schema: StructType) -> LumberjackReader:
+    def reader(self, schema: StructType) -> "LumberjackReader":
         """Read a spool."""
+        from penstock.spark.lumberjack.reader import LumberjackReader
+
         return LumberjackReader.of(dict(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> LumberjackStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> "LumberjackStreamReader":  # noqa: N802 - Spark's name
         """Follow a spool."""
+        from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
+
         return LumberjackStreamReader.of(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> LumberjackWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "LumberjackWriter":
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.lumberjack.writer import LumberjackWriter
+
         return LumberjackWriter.of(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> LumberjackStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "LumberjackStreamWriter":  # noqa: N802 - Spark's
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.lumberjack.writer import LumberjackStreamWriter
+
         return LumberjackStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

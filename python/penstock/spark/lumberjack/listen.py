@@ -8,7 +8,7 @@ from typing import Literal, cast
 from penstock._addresses import check_address
 from penstock._places import is_uri
 from penstock.lumberjack import Receiver, Spool, SpoolReader
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["Listen"]
 

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Position, SpoolReader
+from penstock.spark._options import Options
 from penstock.spark.lumberjack.source import SPOOL_OPTIONS, Columns, LumberjackPartition, Shares, read_spool
-from penstock.spark.pipestream.options import Options
 
 __all__ = ["LumberjackReader"]
 

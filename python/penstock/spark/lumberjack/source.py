@@ -16,8 +16,8 @@ from penstock._places import is_uri
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import EVENT_SCHEMA, Position, SpoolPiece, SpoolReader
 from penstock.spark._batches import resize
+from penstock.spark._options import STORAGE, Options
 from penstock.spark._paths import from_option
-from penstock.spark.pipestream.options import STORAGE, Options
 
 __all__ = ["EVENT_COLUMNS", "SPOOL_OPTIONS", "Columns", "LumberjackPartition", "Shares", "read_spool"]
 

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Position, Spool, SpoolReader
 from penstock.spark._admission import budget, default_limit, read_limits
+from penstock.spark._options import Options
 from penstock.spark.lumberjack.checkpoint import committed_offsets
 from penstock.spark.lumberjack.listen import Listen
 from penstock.spark.lumberjack.source import SPOOL_OPTIONS, Columns, LumberjackPartition, Shares, read_spool
-from penstock.spark.pipestream.options import Options
 
 __all__ = ["LumberjackStreamReader", "SpoolOffset"]
 

@@ -16,7 +16,7 @@ from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Sender
 from penstock.lumberjack._event import json_text, rows_of
 from penstock.lumberjack._options import SendOptions
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["LumberjackStreamWriter", "LumberjackWriter", "Shipped", "Shipping"]
 

@@ -12,14 +12,17 @@ Example:
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.spark.pimp.reader import PimpReader
-from penstock.spark.pimp.stream_writer import PimpStreamWriter
 from penstock.spark.pimp.watch import stop_when_cancelled
-from penstock.spark.pimp.writer import PimpWriter
+
+if TYPE_CHECKING:
+    from penstock.spark.pimp.reader import PimpReader
+    from penstock.spark.pimp.stream_writer import PimpStreamWriter
+    from penstock.spark.pimp.writer import PimpWriter
 
 __all__ = ["PimpDataSource", "stop_when_cancelled"]
 
@@ -56,16 +59,24 @@ class PimpDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Ask the job what it is."""
+        from penstock.spark.pimp.reader import PimpReader
+
         return PimpReader.schema_of(dict(self.options))
 
-    def reader(self, schema: StructType) -> PimpReader:
+    def reader(self, schema: StructType) -> "PimpReader":
         """Read the options; the job is read on the executors."""
+        from penstock.spark.pimp.reader import PimpReader
+
         return PimpReader.of(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> PimpWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "PimpWriter":
         """Check the options; nothing is asked yet."""
+        from penstock.spark.pimp.writer import PimpWriter
+
         return PimpWriter.of(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PimpStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "PimpStreamWriter":  # noqa: N802 - Spark's
         """Check the options; nothing is asked yet."""
+        from penstock.spark.pimp.stream_writer import PimpStreamWriter
+
         return PimpStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

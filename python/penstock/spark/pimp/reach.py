@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from penstock._addresses import fingerprint_digits
 from penstock.errors import PimpError, SparkError
 from penstock.pimp import Job
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["LISTS", "Target", "own_job", "read_job", "take_over_job"]
 

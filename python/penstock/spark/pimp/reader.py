@@ -13,9 +13,9 @@ from penstock.errors import PimpError, SparkError
 from penstock.pimp import Consumer, Job
 from penstock.pimp._consumer import Metadata
 from penstock.spark._batches import resize
+from penstock.spark._options import Options
 from penstock.spark.pimp import json_rows
 from penstock.spark.pimp.reach import LISTS, read_job
-from penstock.spark.pipestream.options import Options
 
 __all__ = ["PimpPartition", "PimpReader"]
 

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from penstock.errors import PimpError, SparkError
 from penstock.pimp._job import key_of
 from penstock.spark._micro_batch import micro_batch
+from penstock.spark._options import Options
 from penstock.spark.pimp.reach import Target
 from penstock.spark.pimp.writer import Written, begin, index_of, partition_id, rows_of, write_partition, written
-from penstock.spark.pipestream.options import Options
 
 __all__ = ["PimpStreamWriter"]
 

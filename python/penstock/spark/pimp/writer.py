@@ -21,9 +21,9 @@ from penstock.errors import PimpError, SparkError
 from penstock.pimp import Job
 from penstock.pimp._job import key_of
 from penstock.pimp._pieces import TYPES, json_lines
+from penstock.spark._options import Options
 from penstock.spark.pimp.reach import LISTS, Target, own_job, take_over_job
 from penstock.spark.pimp.watch import Watch
-from penstock.spark.pipestream.options import Options
 
 __all__ = [
     "PimpWriter",

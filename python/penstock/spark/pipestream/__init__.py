@@ -14,15 +14,18 @@ Example:
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.spark.pipestream.reader import PipeStreamReader
 from penstock.spark.pipestream.source import ROW_COLUMNS
-from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader
-from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
-from penstock.spark.pipestream.writer import PipeStreamWriter
+
+if TYPE_CHECKING:
+    from penstock.spark.pipestream.reader import PipeStreamReader
+    from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader
+    from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
+    from penstock.spark.pipestream.writer import PipeStreamWriter
 
 __all__ = ["PipeStreamDataSource"]
 
@@ -69,18 +72,26 @@ class PipeStreamDataSource(DataSource):
         """The columns of a row that is read. Any of them may be chosen by ``schema(...)``."""
         return ROW_COLUMNS
 
-    def reader(self, schema: StructType) -> PipeStreamReader:
+    def reader(self, schema: StructType) -> "PipeStreamReader":
         """Read a sink's closed sessions."""
+        from penstock.spark.pipestream.reader import PipeStreamReader
+
         return PipeStreamReader.of(dict(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> PipeStreamStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> "PipeStreamStreamReader":  # noqa: N802 - Spark's name
         """Follow a sink."""
+        from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader
+
         return PipeStreamStreamReader.of(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> PipeStreamWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "PipeStreamWriter":
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.pipestream.writer import PipeStreamWriter
+
         return PipeStreamWriter.of(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PipeStreamStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "PipeStreamStreamWriter":  # noqa: N802 - Spark's
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
+
         return PipeStreamStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

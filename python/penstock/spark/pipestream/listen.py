@@ -10,7 +10,8 @@ from penstock._header_key import header_key
 from penstock._places import is_uri
 from penstock.errors import SparkError
 from penstock.pipestream import Limits, Server, SinkReader
-from penstock.spark.pipestream.options import Options, status_interval
+from penstock.spark._options import Options
+from penstock.spark.pipestream.peer import status_interval
 
 __all__ = ["Listen"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock._state import state_dir
 from penstock.errors import SparkError
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["Ownership", "of_job", "of_stream", "read_secret"]
 

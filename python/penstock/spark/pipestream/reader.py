@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.errors import PipeStreamError, SparkError
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
 __all__ = ["PipeStreamReader"]

@@ -22,9 +22,10 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from penstock import _core
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Session, Status
+from penstock.spark._options import Options
 from penstock.spark._peer import Peer, checked_policy
-from penstock.spark.pipestream.options import Options, read_peer
 from penstock.spark.pipestream.owner import Ownership
+from penstock.spark.pipestream.peer import read_peer
 
 __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
 

@@ -17,8 +17,9 @@ from penstock._places import is_uri
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ROW_SCHEMA, ClosedSession, Piece, SinkReader
 from penstock.spark._batches import resize
+from penstock.spark._options import Options
 from penstock.spark._paths import from_option
-from penstock.spark.pipestream.options import Options, read_peer
+from penstock.spark.pipestream.peer import read_peer
 
 __all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options", "read_sink", "weight_of"]
 

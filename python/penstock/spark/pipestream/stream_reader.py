@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ClosedSession, Piece, Server, SinkReader
 from penstock.spark._admission import budget, default_limit, read_limits
+from penstock.spark._options import Options
 from penstock.spark.pipestream.listen import Listen
-from penstock.spark.pipestream.options import Options
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
 __all__ = ["PipeStreamStreamReader", "Position"]

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import SparkError
 from penstock.spark._micro_batch import micro_batch
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 from penstock.spark.pipestream.owner import of_stream, read_secret
 from penstock.spark.pipestream.rows import RowSink, Written
 

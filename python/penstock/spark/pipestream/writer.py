@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from penstock.errors import SparkError
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 from penstock.spark.pipestream.owner import of_job, read_secret
 from penstock.spark.pipestream.rows import RowSink, Written
 

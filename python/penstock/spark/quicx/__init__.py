@@ -12,13 +12,16 @@ Example:
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from penstock.spark.quicx.source import TASK_COLUMNS
-from penstock.spark.quicx.stream_reader import QuicxStreamReader
-from penstock.spark.quicx.writer import QuicxStreamWriter, QuicxWriter
+
+if TYPE_CHECKING:
+    from penstock.spark.quicx.stream_reader import QuicxStreamReader
+    from penstock.spark.quicx.writer import QuicxStreamWriter, QuicxWriter
 
 __all__ = ["QuicxDataSource"]
 
@@ -64,14 +67,20 @@ class QuicxDataSource(DataSource):
         """The columns of tasks."""
         return TASK_COLUMNS
 
-    def streamReader(self, schema: StructType) -> QuicxStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> "QuicxStreamReader":  # noqa: N802 - Spark's name
         """Be a worker."""
+        from penstock.spark.quicx.stream_reader import QuicxStreamReader
+
         return QuicxStreamReader.of(dict(self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> QuicxWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "QuicxWriter":
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.quicx.writer import QuicxWriter
+
         return QuicxWriter.of(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> QuicxStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "QuicxStreamWriter":  # noqa: N802 - Spark's
         """Check options and columns; nothing is connected yet."""
+        from penstock.spark.quicx.writer import QuicxStreamWriter
+
         return QuicxStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

@@ -7,7 +7,7 @@ from penstock._addresses import fingerprint_digits
 from penstock._places import is_uri
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx._options import DEFAULT_ADDRESS, ReachOptions
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 
 __all__ = ["again", "read_reach", "read_spool"]
 

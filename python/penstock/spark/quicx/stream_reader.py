@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import SparkError
 from penstock.spark._admission import budget, default_limit
+from penstock.spark._options import Options
 from penstock.spark.lumberjack.checkpoint import committed_offsets
-from penstock.spark.pipestream.options import Options
 from penstock.spark.quicx.held import Held, Taking
 from penstock.spark.quicx.reach import read_reach, read_spool
 from penstock.spark.quicx.source import TASK_COLUMNS, QuicxPartition, divide

@@ -25,7 +25,7 @@ from penstock.quicx import Producer
 from penstock.quicx._options import ReachOptions
 from penstock.quicx._producer import KEY
 from penstock.spark._micro_batch import micro_batch
-from penstock.spark.pipestream.options import Options
+from penstock.spark._options import Options
 from penstock.spark.quicx.reach import again, read_reach, read_spool
 
 __all__ = ["QuicxStreamWriter", "QuicxWriter", "Submitted", "Submitting"]

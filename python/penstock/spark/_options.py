@@ -1,4 +1,4 @@
-"""Options of the data source "pipestream": each is read once, and what nobody has read is refused.
+"""Options of the data sources: each is read once, and an option that no code has read is refused.
 
 All of it happens on the driver, before a task runs.
 """
@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock._addresses import check_address, fingerprint_digits
 from penstock._pipestream_limits import LIMITS, SERVER_LIMITS, Limits
-from penstock._places import check_storage, is_uri
+from penstock._places import check_storage
 from penstock._read_key import read_key
 from penstock.errors import SparkError
 from penstock.spark._paths import from_option
-from penstock.spark._peer import Peer
 
-__all__ = ["STORAGE", "Options", "read_peer", "status_interval"]
+__all__ = ["STORAGE", "Options"]
 
 _T = TypeVar("_T")
 
@@ -28,7 +26,6 @@ STORAGE = "storage.NAME"
 """How errors call the options of an object store."""
 _WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _FLAGS = {"true": True, "false": False}
-_LEAST_INTERVAL, _MOST_INTERVAL = 0.001, 10.0
 
 
 @dataclass
@@ -192,41 +189,3 @@ class Options:
         if left:
             known = ", ".join(sorted(self._known | set(others)))
             raise SparkError(f"the {self.format} {self.what} has no option {', '.join(left)}; there are {known}")
-
-
-def status_interval(text: str) -> float:
-    """Read the seconds between two writes to stream 0; ``ValueError`` says what is wrong with them."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _LEAST_INTERVAL <= seconds <= _MOST_INTERVAL:
-        raise ValueError(f"must be from {_LEAST_INTERVAL} to {_MOST_INTERVAL:g} seconds, not {text!r}")
-    return seconds
-
-
-def read_peer(options: Options) -> Peer:
-    """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
-    address = options.target()
-    if is_uri(address):
-        return Peer(address, storage=options.storage(address))
-    try:
-        check_address(address)
-    except ValueError as error:
-        raise SparkError(f"the address of the pipestream {options.what} {error}") from None
-    peer = Peer(
-        address,
-        fingerprint=options.checked("fingerprint", fingerprint_digits),
-        ca=options.file("ca"),
-        system_ca=options.flag("system_ca"),
-        cert=options.file("cert"),
-        key=options.file("key"),
-        mtu=options.within("mtu", 1_200, 9_000),
-        header_key_file=options.file("header_key_file"),
-        status_interval=options.checked("status_interval", status_interval),
-    )
-    if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
-        trust = "exactly one of the options fingerprint, ca and system_ca"
-        raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
-    options.check_together("cert", "key")
-    return peer
