@@ -17,7 +17,6 @@ ALLOWED = [
             "spool/recovery spool/writer"
         ),
     ),
-    ("quicx-net", "daemon/listening daemon/mod"),
 ]
 
 
