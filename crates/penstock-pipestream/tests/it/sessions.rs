@@ -1,15 +1,11 @@
 //! Many sessions driven by chosen and random bytes: the bodies of the fuzz targets, in the stable tests too.
 
-#[path = "fuzzing/session.rs"]
-#[allow(unreachable_pub)]
-mod session;
-
 use std::time::Instant;
 
 use penstock_pipestream::Now;
 use proptest::prelude::*;
 
-use crate::session::{dialogue, hostile};
+use crate::fuzzing::session::{dialogue, hostile};
 
 fn start() -> Now {
     Now { instant: Instant::now(), unix_micros: 0 }

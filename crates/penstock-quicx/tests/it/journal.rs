@@ -1,19 +1,13 @@
 //! What a log holds after any history, and wherever the last write was cut.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
-#[path = "fuzzing/bytes.rs"]
-#[allow(unreachable_pub)]
-mod fuzzing;
-#[path = "log/mod.rs"]
-mod log;
-
 use std::collections::BTreeMap;
 
 use penstock_pool::PoolConfig;
 use penstock_quicx::{Journal, Limit, Record, TaskId, Write};
 use proptest::prelude::*;
 
-use crate::fuzzing::{quicx_frames, quicx_journal};
+use crate::fuzzing::bytes::{quicx_frames, quicx_journal};
 use crate::log::ModelLog;
 
 /// A task as the model knows it: order, attempts, reason if it is dead, and content.

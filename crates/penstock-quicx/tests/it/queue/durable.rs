@@ -3,7 +3,7 @@
 use penstock_quicx::{Event, Frame, Policy, QueueConfig, TaskId};
 
 use crate::log::ModelLog;
-use crate::support::{Dialogue, done, failed, observe, once, submit};
+use crate::queue::support::{Dialogue, done, failed, observe, once, submit};
 
 fn none() -> Vec<String> {
     Vec::new()

@@ -1,13 +1,15 @@
 //! What the fuzz target of the queue does, on stable, with scripts that are made up and with some that are known to be hard.
 
 #[allow(unreachable_pub)]
+pub(crate) mod bytes;
+#[allow(unreachable_pub)]
 mod queue;
 
 use std::time::Instant;
 
 use proptest::prelude::*;
 
-use crate::queue::quicx_queue;
+use crate::fuzzing::queue::quicx_queue;
 
 /// An operation: what, which peer, how often, and one more byte.
 fn operation() -> impl Strategy<Value = [u8; 4]> {

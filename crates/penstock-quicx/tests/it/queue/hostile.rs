@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use penstock_quicx::{ConnectionId, Frame, Policy, PoolConfig, Prefetch, Queue, QueueConfig, TaskId};
 use proptest::prelude::*;
 
-use crate::support::{Dialogue, done, failed, observe, submit, subscribe};
+use crate::queue::support::{Dialogue, done, failed, observe, submit, subscribe};
 
 #[test]
 fn whoever_does_not_read_is_not_read_from_and_gets_no_more_tasks() {

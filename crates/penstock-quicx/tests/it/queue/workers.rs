@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_quicx::{Frame, Prefetch, QueueConfig};
 
-use crate::support::{Dialogue, done, failed, submit, subscribe};
+use crate::queue::support::{Dialogue, done, failed, submit, subscribe};
 
 fn none() -> Vec<String> {
     Vec::new()

@@ -4,8 +4,6 @@
 
 mod durable;
 mod hostile;
-#[path = "../log/mod.rs"]
-mod log;
 mod support;
 mod tasks;
 mod workers;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use crate::bodies::{pimp_batch, pimp_consumer};
+use crate::fuzzing::bodies::{pimp_batch, pimp_consumer};
 
 const JOB: &str = "01010101-0101-4101-8101-010101010101";
 const METADATA: [&str; 4] = [

@@ -1,9 +1,5 @@
 //! Properties of all frames and headers: encoding and decoding are inverse, and no input makes a decoder panic.
 
-#[path = "fuzzing/bytes.rs"]
-#[allow(unreachable_pub)]
-mod fuzzing;
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -14,6 +10,8 @@ use penstock_pipestream::{
 };
 use penstock_testkit::vectors::{Golden, load};
 use proptest::prelude::*;
+
+use crate::fuzzing;
 
 fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..=most).prop_map(Bytes::from)
@@ -159,8 +157,8 @@ proptest! {
 
     #[test]
     fn random_bytes_never_make_a_decoder_panic(input in bytes(300)) {
-        fuzzing::frames(&input);
-        fuzzing::headers(&input);
+        fuzzing::bytes::frames(&input);
+        fuzzing::bytes::headers(&input);
     }
 
     #[test]
@@ -170,9 +168,9 @@ proptest! {
         rest in bytes(100),
         length in 0_u8..100,
     ) {
-        fuzzing::frames(&[&[cut, frame_type], &rest[..]].concat());
-        fuzzing::frames(&[&[cut, frame_type, 0, 0, 0, length], &rest[..]].concat());
-        fuzzing::headers(&[&[cut, 0, 0, 0, length], &rest[..]].concat());
+        fuzzing::bytes::frames(&[&[cut, frame_type], &rest[..]].concat());
+        fuzzing::bytes::frames(&[&[cut, frame_type, 0, 0, 0, length], &rest[..]].concat());
+        fuzzing::bytes::headers(&[&[cut, 0, 0, 0, length], &rest[..]].concat());
     }
 
     #[test]
@@ -188,8 +186,8 @@ proptest! {
             let length = input.len();
             input[place.index(length)] = byte;
             input.insert(0, cut);
-            fuzzing::frames(&input);
-            fuzzing::headers(&input);
+            fuzzing::bytes::frames(&input);
+            fuzzing::bytes::headers(&input);
         }
     }
 }

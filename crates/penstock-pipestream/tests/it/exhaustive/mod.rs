@@ -5,7 +5,7 @@
 //! nothing may be open, nothing may have been delivered twice, and the session must close.
 //!
 //! Equal states are explored once. The observed statuses make the diagram in `docs/protocols/pipestream.md`. `cargo
-//! test -p penstock-pipestream --test exhaustive -- --ignored --nocapture` explores larger worlds.
+//! test -p penstock-pipestream --test it -- exhaustive --ignored --nocapture` explores larger worlds.
 // An end that does what an honest one never does fails the test that drives it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::wildcard_enum_match_arm)]
 // Runs that take minutes print their progress.
@@ -23,7 +23,7 @@ use std::time::Instant;
 use penstock_pipestream::Status;
 use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAction};
 
-use crate::run::{Run, Seen, Step, World};
+use crate::exhaustive::run::{Run, Seen, Step, World};
 
 /// Reports where a run was when it failed.
 struct Where(Vec<Step>);
@@ -166,7 +166,7 @@ fn diagram(seen: &Seen) -> String {
 
 /// The page shows what was observed.
 fn compare(diagram: &str) {
-    let page = include_str!("../../../../docs/protocols/pipestream.md");
+    let page = include_str!("../../../../../docs/protocols/pipestream.md");
     let shown = page.split("```mermaid\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap_or_default();
     assert_eq!(shown, diagram, "docs/protocols/pipestream.md should show:\n{diagram}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_pimp::{Code, Conflict, SenderEvent, Stalled, Transmit, Trouble};
 
-use crate::Pair;
+use crate::sender::Pair;
 
 const HAD: &str = r#"{"written":0,"duplicates":1}"#;
 

@@ -14,7 +14,7 @@ use penstock_vgi::shm_layout::{HEADER, Table};
 use penstock_vgi::{Batch, key, write_request};
 use proptest::prelude::*;
 
-use crate::bodies::{vgi_connection, vgi_external, vgi_http, vgi_ipc, vgi_shm_header, vgi_token};
+use crate::fuzzing::bodies::{vgi_connection, vgi_external, vgi_http, vgi_ipc, vgi_shm_header, vgi_token};
 
 fn request(name: &str) -> Vec<u8> {
     let schema = Schema::new(vec![Field::new("a", DataType::Float64, false), Field::new("s", DataType::Utf8, true)]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_quicx::{Event, Frame, Policy, PoolConfig, QueueConfig, TaskId};
 
-use crate::support::{Dialogue, done, failed, observe, once, submit};
+use crate::queue::support::{Dialogue, done, failed, observe, once, submit};
 
 fn config(policy: Policy) -> QueueConfig {
     QueueConfig { policies: [("a".to_owned(), policy)].into(), ..QueueConfig::default() }

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use proptest::prelude::*;
 
-use crate::bodies::{lumberjack_frames, lumberjack_server};
+use crate::fuzzing::bodies::{lumberjack_frames, lumberjack_server};
 
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0_u32..8, 1 => 60_u32..70, 1 => any::<u32>()]

@@ -1,4 +1,5 @@
 //! A log as its users know it: what was appended is there, what failed may be there until a later append has succeeded.
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::BTreeMap;
 
