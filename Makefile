@@ -55,7 +55,7 @@ drill-pipestream: develop ## a PipeStream server and its sender killed at random
 .PHONY: miri
 miri: ## the pool under miri, where nightly has it
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
-	    cargo +nightly miri test --locked -p penstock-pool --lib --test pool --test shared; \
+	    cargo +nightly miri test --locked -p penstock-pool --lib --test it; \
 	else \
 	    echo "SKIPPED: nothing ran. rustup +nightly component add miri" >&2; \
 	fi

@@ -2,17 +2,17 @@
 
 #[path = "../../crates/penstock-documents/tests/dehydrate/fuzzing.rs"]
 pub mod documents;
-#[path = "../../crates/penstock-lumberjack/tests/fuzzing/bodies.rs"]
+#[path = "../../crates/penstock-lumberjack/tests/it/fuzzing/bodies.rs"]
 pub mod lumberjack;
-#[path = "../../crates/penstock-pimp/tests/fuzzing/bodies.rs"]
+#[path = "../../crates/penstock-pimp/tests/it/fuzzing/bodies.rs"]
 pub mod pimp;
-#[path = "../../crates/penstock-pipestream/tests/fuzzing/bytes.rs"]
+#[path = "../../crates/penstock-pipestream/tests/it/fuzzing/bytes.rs"]
 pub mod pipestream;
-#[path = "../../crates/penstock-pipestream/tests/fuzzing/session.rs"]
+#[path = "../../crates/penstock-pipestream/tests/it/fuzzing/session/mod.rs"]
 pub mod pipestream_session;
-#[path = "../../crates/penstock-quicx/tests/fuzzing/bytes.rs"]
+#[path = "../../crates/penstock-quicx/tests/it/fuzzing/bytes.rs"]
 pub mod quicx;
-#[path = "../../crates/penstock-quicx/tests/fuzzing/queue.rs"]
+#[path = "../../crates/penstock-quicx/tests/it/fuzzing/queue.rs"]
 pub mod quicx_queue;
-#[path = "../../crates/penstock-vgi/tests/fuzzing/bodies.rs"]
+#[path = "../../crates/penstock-vgi/tests/it/fuzzing/bodies.rs"]
 pub mod vgi;

@@ -6,8 +6,6 @@ These are no arrows: `mod x;`, a `pub use` of a name that the file does not use 
 and the call of a method, which has no path. So a parent may declare its children and re-export from them while they
 name its types; where the parent names types of theirs, too, it is a circle like any other. Tests are left out: files
 and folders of that name, and each item behind `#[cfg(test)]`.
-
-`python tests/guards/rust_graph.py` prints the circles of every crate as `test_circles.py` lists them.
 """
 
 import re
@@ -188,14 +186,3 @@ def crates(repository: Path) -> Iterator[tuple[str, Path, dict[Path, dict[Path, 
     """Each of our crates that has a library: its name without the prefix, its sources, and its graph."""
     for top in sorted(repository.glob("crates/*/src/lib.rs")):
         yield top.parents[1].name.removeprefix("penstock-"), top.parent, arrows(top)
-
-
-def _print(repository: Path) -> None:
-    for crate, sources, graph in crates(repository):
-        for circle in circles(graph):
-            files = " ".join(str(file.relative_to(sources).with_suffix("")) for file in circle)
-            print(f'    ("{crate}", "{files}"),')
-
-
-if __name__ == "__main__":
-    _print(Path(__file__).resolve().parents[2])

@@ -42,7 +42,8 @@ def test_every_option_of_the_pipestream_data_source_is_in_its_table(repository, 
     read = re.compile(r"options\.[a-z_]+\(\s*\"(\w+)\"")
     names = 0
     for file, sides in (
-        ("options.py", ("sink",)),
+        ("../_options.py", ("sink",)),
+        ("peer.py", ("sink",)),
         ("rows.py", ("sink",)),
         ("listen.py", ("source",)),
         ("source.py", ("source",)),

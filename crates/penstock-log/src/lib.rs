@@ -59,6 +59,7 @@ mod log;
 mod recovery;
 mod replace;
 mod scan;
+mod segment;
 
 pub use commit::{GROUP, GroupCommit, Writer};
 pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk, is_full, read, read_range};
@@ -66,7 +67,8 @@ pub use error::{Error, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;
-pub use log::{Appended, Format, Log, Record};
+pub use log::{Appended, Log, Record};
 pub use recovery::{Earlier, Replay, look};
 pub use replace::{keep_aside, make_folder, parent, replace};
 pub use scan::{Entry, Hole};
+pub use segment::Format;

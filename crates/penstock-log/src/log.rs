@@ -13,25 +13,13 @@ use crate::disk::is_full;
 use crate::frame::{Frame, HEAD, Head, LONGEST, Label, Length, TAIL, hash};
 use crate::header::Header;
 use crate::recovery::{self, Contents, Replay};
+use crate::segment::{self, Format, Segment};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
 /// A shorter part of a body is copied next to its neighbours, which is cheaper than a slice of its own in a system call.
 const SMALL: usize = 1_024;
 /// Maximum number of bytes of a group's memory that are kept for the next group.
 const SCRATCH: usize = 1 << 20;
-
-/// The engine of a log, with its names and bounds.
-#[derive(Debug, Clone, Copy)]
-pub struct Format {
-    /// The engine and the version of its records, as in headers.
-    pub kind: [u8; 8],
-    /// The suffix of a segment's name behind its number, with the dot.
-    pub suffix: &'static str,
-    /// The log's name in messages, such as "a PIMP store".
-    pub what: &'static str,
-    /// Bytes after which a new segment begins, at most 2^32 - 1.
-    pub segment: u64,
-}
 
 /// A record that is appended.
 pub trait Record {
@@ -40,19 +28,6 @@ pub trait Record {
 
     /// Push the parts of its body, which are written without a copy.
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>);
-}
-
-/// A segment of an open log. It keeps no file, because a log may have more segments than the process has descriptors.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    /// Bytes that are synced.
-    pub(crate) length: u64,
-    /// Bytes of a seal behind them that may be in the system's memory only.
-    pub(crate) unsynced: u64,
-    /// Whether a record is behind the last seal.
-    pub(crate) is_unsealed: bool,
-    /// The framing for its records; none if an earlier version began it.
-    pub(crate) frame: Option<Frame>,
 }
 
 /// The segment that is appended to.
@@ -133,7 +108,7 @@ impl Log {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        recovery::path(&self.folder, number, self.format.suffix)
+        segment::path(&self.folder, number, self.format.suffix)
     }
 
     /// Return the folder.

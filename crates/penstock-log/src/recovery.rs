@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::disk::{is_full, read, read_start};
 use crate::frame::{Frame, Framing, Head, Length};
 use crate::header::{Header, is_begun};
-use crate::log::{Format, Segment};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
+use crate::segment::{Format, Segment};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
 /// Number of digits of a segment's number in its name.
@@ -122,11 +122,6 @@ impl Start {
             Self::Mended(_) | Self::Unknown => true,
         }
     }
-}
-
-/// Return the path of a segment.
-pub(crate) fn path(folder: &Path, number: u64, suffix: &str) -> PathBuf {
-    folder.join(format!("{number:020}{suffix}"))
 }
 
 /// Give an engine what a folder holds, and change nothing in it: another process may have it. Return how many places are damaged.

@@ -15,6 +15,7 @@ mod error;
 mod receiver;
 mod sender;
 pub mod spool;
+mod sync;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
 pub use self::delivery::{ConnectionEnd, Delivery, Destination, Origin, Safe};

@@ -1,5 +1,7 @@
 //! `SharedPool` under loom, which tries every order in which threads can take turns. This test compiles the source a
 //! second time, with loom's lock in place of the standard library's.
+//!
+//! A binary of its own: the copy finds `sync` at the root of its crate, and miri runs the other tests and cannot run loom.
 
 #![allow(clippy::panic)]
 

@@ -1,14 +1,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use penstock_io::admission::{self, Admission};
 use penstock_io::metrics::{Histogram, Page};
 use penstock_lumberjack::ErrorKind;
 
-use super::budget::Budget;
-use super::protocol_sniff::DetectedProtocol;
+use crate::receiver::budget::Budget;
+use crate::receiver::protocol_sniff::DetectedProtocol;
+use crate::sync::lock;
 
 /// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
 const PEERS: usize = 256;
@@ -80,10 +81,6 @@ pub struct ReceiverCounters {
     pub foreign: Vec<(&'static str, u64)>,
     /// Events and bytes by peer: certificate or address. The first 256, then "other".
     pub peers: Vec<(String, u64, u64)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read(counter: &AtomicU64) -> u64 {

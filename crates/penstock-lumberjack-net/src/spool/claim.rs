@@ -10,17 +10,13 @@
 //! once more before anything in the segment is acknowledged: if the claim is there then, whoever takes over finds the
 //! segment.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::stream::TryStreamExt as _;
-use object_store::{Error as StoreError, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
-
-use super::objects::{failed, get};
-use crate::{Error, Result};
 use penstock_io::DriverError as _;
-use penstock_io::runtime::block_on;
 use penstock_io::storage::ObjectPrefix;
+
+use crate::spool::requests::{create, get, list, remove};
+use crate::{Error, Result};
 
 const PREFIX: &str = "writer-";
 /// Others that may be faster, one after another, before it is given up.
@@ -45,35 +41,12 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 /// The numbers of all claims, in their order.
-fn list(place: &ObjectPrefix) -> Result<Vec<u64>> {
-    let (store, offset) = (Arc::clone(place.store()), place.path(PREFIX));
-    let listed: object_store::Result<Vec<_>> =
-        block_on(async { store.list_with_offset(Some(&place.path("")), &offset).try_collect().await })?;
-    let found = listed.map_err(|error| failed(place, "list", "", &error))?;
+fn numbers(place: &ObjectPrefix) -> Result<Vec<u64>> {
+    let found = list(place, PREFIX)?;
     let mut numbers: Vec<u64> =
         found.iter().filter_map(|object| object.location.filename().and_then(number_of)).collect();
     numbers.sort_unstable();
     Ok(numbers)
-}
-
-/// Puts a claim; false where there is one of that number.
-fn put(place: &ObjectPrefix, name: &str, content: &str) -> Result<bool> {
-    let (store, path) = (Arc::clone(place.store()), place.path(name));
-    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    let payload = PutPayload::from(content.as_bytes().to_vec());
-    match block_on(async { store.put_opts(&path, payload, options).await })? {
-        Ok(_) => Ok(true),
-        Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(false),
-        Err(error) => Err(failed(place, "write", name, &error)),
-    }
-}
-
-fn remove(place: &ObjectPrefix, name: &str) -> Result<()> {
-    let (store, path) = (Arc::clone(place.store()), place.path(name));
-    match block_on(async { store.delete(&path).await })? {
-        Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(failed(place, "remove", name, &error)),
-    }
 }
 
 impl Claim {
@@ -81,13 +54,13 @@ impl Claim {
     pub(super) fn take(place: &ObjectPrefix) -> Result<Self> {
         let content = format!("{:032x}", fastrand::u128(..));
         for _ in 0..TRIES {
-            let number = list(place)?.last().map_or(1, |last| last + 1);
+            let number = numbers(place)?.last().map_or(1, |last| last + 1);
             let name = name_of(number);
-            if !put(place, &name, &content)? {
+            if !create(place, &name, content.as_bytes().to_vec())? {
                 continue;
             }
             // Whoever was slow may have put a claim under a number below one that is there already: the highest one counts.
-            let claims = list(place)?;
+            let claims = numbers(place)?;
             if claims.last().is_some_and(|last| *last > number) {
                 remove(place, &name)?;
                 continue;

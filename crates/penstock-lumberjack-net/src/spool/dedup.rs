@@ -15,10 +15,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::Position;
-use super::format::{Record, Sent, read_record, verify};
-use super::reading::Store;
 use crate::Result;
+use crate::spool::format::{Record, Sent, read_record, verify};
+use crate::spool::store::{Position, Store};
 
 /// Events that may be remembered of a connection: two of the largest windows, as no writer has more under way.
 const OF_CONNECTION: usize = 2 * 65_536;

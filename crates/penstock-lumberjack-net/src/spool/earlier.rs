@@ -18,11 +18,12 @@ use penstock_io::DriverError as _;
 use penstock_log::{Disk, DiskFile, read, replace};
 use penstock_wire::Reader;
 
-use super::format::{
+use crate::spool::copies::keep_copy;
+use crate::spool::format::{
     Entry, HeadSeed, Header, MAX_RECORD, Sent, footer, header_with, record_with, u32_le, u64_le, verify,
 };
-use super::index::Segment;
-use super::recovery::{by_footer, keep_copy};
+use crate::spool::index::Segment;
+use crate::spool::scan::by_footer;
 use crate::{Error, Result};
 
 const RECORD: &[u8; 4] = b"RECD";

@@ -9,37 +9,22 @@ use std::sync::{Arc, Mutex};
 use penstock_io::{DriverError as _, hex};
 use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
-use super::dedup::Recent;
-use super::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
-use super::index::{Backing, Index, Segment, next_number, read_readers};
-use super::reading::{SegmentInfo, Store};
-use super::recovery::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, recover, scan};
-use super::writer::{Durable, Target, TargetState};
-use super::{Ack, Counters, Position, Shared, lock};
+use crate::spool::dedup::Recent;
+use crate::spool::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
+use crate::spool::index::{Backing, Index, Segment, next_number, read_readers};
+use crate::spool::names::{ID, READERS, parse_id, path_of, segment_number};
+use crate::spool::options::Ack;
+use crate::spool::recovery::recover;
+use crate::spool::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
+use crate::spool::shared::{Counters, Shared};
+use crate::spool::store::{Position, SegmentInfo, Store};
+use crate::spool::target::{Durable, Target, TargetState};
+use crate::sync::lock;
 use crate::{Error, Result};
 
-const ID: &str = "spool";
-const READERS: &str = "readers.json";
 const LOCK: &str = ".lock";
-const SUFFIX: &str = ".segment";
 /// Bytes that wait for the next sync at most.
 const UNSYNCED: usize = 64 << 10;
-
-pub(super) fn segment_name(number: u64) -> String {
-    format!("{number:020}{SUFFIX}")
-}
-
-pub(super) fn segment_number(name: &str) -> Option<u64> {
-    name.strip_suffix(SUFFIX).filter(|digits| digits.len() == 20)?.parse().ok()
-}
-
-pub(super) fn path_of(folder: &Path, number: u64) -> PathBuf {
-    folder.join(segment_name(number))
-}
-
-pub(super) fn parse_id(text: &str) -> Option<SpoolId> {
-    hex::decode(text.trim())
-}
 
 /// Opens a folder to be written.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<TargetState> {
@@ -66,7 +51,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Targe
     };
     let next = next_number(numbers.last().copied(), &readers);
     let index = Index::new(spool, (segments, next), readers, Box::new(folder.clone()));
-    let shared = Arc::new(Shared { index, counters, ack, parked: Mutex::new(BTreeMap::new()) });
+    let shared = Shared::new(index, counters, ack);
     let store = Arc::new(LiveStore { folder: folder.clone(), shared: Arc::clone(&shared) });
     let recent = Recent::of(&*store, numbers.into_iter())?;
     let target = FolderTarget { folder, open: None, unsynced: Vec::new(), is_forgotten: false, _guard: guard };

@@ -6,8 +6,9 @@ use std::sync::{Condvar, Mutex};
 
 use penstock_io::DriverError as _;
 
-use super::format::{Entry, SpoolId};
-use super::{Position, lock};
+use crate::spool::format::{Entry, SpoolId};
+use crate::spool::store::Position;
+use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.

@@ -13,159 +13,51 @@
 //! segment is removed when every named reader has committed a position behind it; without readers none is.
 
 mod claim;
+mod copies;
 mod dedup;
 mod earlier;
 mod folder;
 mod format;
 mod index;
+mod names;
 mod objects;
+mod options;
 mod reading;
 mod recovery;
 mod remote;
+mod requests;
+mod scan;
 mod service;
+mod shared;
+mod store;
+mod target;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
-use penstock_io::storage::ObjectPrefix;
 use penstock_log::{GroupCommit, SystemDisk};
 use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
 
 pub use self::folder::FolderStore;
-use self::index::Index;
 pub use self::objects::ObjectStore;
-pub use self::reading::{Plan, PlanLimits, Reader, RowRange, Store, plan};
+pub use self::options::{Ack, Keep, SpoolOptions};
+pub use self::reading::{Plan, PlanLimits, Reader, RowRange, plan};
 pub use self::remote::RemoteStore;
 pub use self::service::Service;
-use self::writer::{Message, TargetState, Writer};
-use super::columns::Layout;
-use super::delivery::{ConnectionEnd, Delivery, Destination, Safe};
+use self::shared::Shared;
+pub use self::shared::SpoolCounters;
+pub use self::store::{Position, Store};
+use self::target::TargetState;
+use self::writer::{Message, Writer};
+use crate::columns::Layout;
+use crate::delivery::{ConnectionEnd, Delivery, Destination, Safe};
+use crate::sync::lock;
 use crate::{Error, Result};
-
-/// A place between two rows: the next row.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    /// The number of the segment.
-    pub segment: u64,
-    /// The row in it.
-    pub row: u64,
-}
-
-/// Where segments are kept.
-#[derive(Debug, Clone)]
-pub enum Keep {
-    /// In a local folder.
-    Folder(PathBuf),
-    /// In an object store: a segment is an object, and written at once.
-    Objects(ObjectPrefix),
-}
-
-/// When events are safe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ack {
-    /// On disk.
-    Spool,
-    /// Committed by every reader.
-    Commit,
-}
-
-/// How a spool behaves.
-#[derive(Debug, Clone)]
-pub struct SpoolOptions {
-    /// Where it is.
-    pub keep: Keep,
-    /// Bytes of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
-    pub max_bytes: u64,
-    /// A segment is full with so many bytes, or with a quarter of all. Default: 64 MiB.
-    pub segment_bytes: u64,
-    /// And after so long. Default: 60 s.
-    pub segment_age: Duration,
-    /// How long an object waits for more events. Default: 500 ms.
-    pub linger: Duration,
-    /// When events are acknowledged.
-    pub ack: Ack,
-    /// Whether what is sent again after a reconnect is left out (decision 12).
-    pub dedup: bool,
-}
-
-impl SpoolOptions {
-    /// The defaults.
-    pub fn new(keep: Keep) -> Self {
-        Self {
-            keep,
-            max_bytes: 10 << 30,
-            segment_bytes: 64 << 20,
-            segment_age: Duration::from_secs(60),
-            linger: Duration::from_millis(500),
-            ack: Ack::Spool,
-            dedup: true,
-        }
-    }
-}
-
-/// What a spool has seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SpoolCounters {
-    /// Events that were made durable.
-    pub events: u64,
-    /// Events that were sent again and left out.
-    pub duplicates: u64,
-    /// Times that the disk was asked to be sure, or objects that were written.
-    pub syncs: u64,
-    /// Batches that were refused, because disk or store failed.
-    pub refused: u64,
-    /// Records that were found damaged when the spool was opened, and whose rows are lost.
-    pub damaged: u64,
-    /// Bytes that are kept.
-    pub bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    events: AtomicU64,
-    duplicates: AtomicU64,
-    syncs: AtomicU64,
-    refused: AtomicU64,
-    damaged: AtomicU64,
-}
-
-impl Counters {
-    fn add(counter: &AtomicU64, more: u64) {
-        counter.fetch_add(more, Ordering::Relaxed);
-    }
-}
-
-/// What the writer, the readers and the service share.
-#[derive(Debug)]
-struct Shared {
-    index: Index,
-    counters: Counters,
-    ack: Ack,
-    parked: Mutex<BTreeMap<Position, Vec<oneshot::Sender<Result<()>>>>>,
-}
-
-impl Shared {
-    /// Everything before a position was committed by a reader: what is acknowledged then, and what may be removed.
-    fn commit(&self, reader: &str, position: Position) -> Result<()> {
-        let oldest = self.index.commit(reader, position)?;
-        let mut parked = lock(&self.parked);
-        let later = parked.split_off(&Position { row: oldest.row.saturating_add(1), ..oldest });
-        for waiting in std::mem::replace(&mut *parked, later).into_values().flatten() {
-            // Whoever is gone has no connection any more.
-            let _ = waiting.send(Ok(()));
-        }
-        Ok(())
-    }
-}
 
 /// A spool that is written.
 pub struct Spool {
@@ -222,17 +114,7 @@ impl Spool {
 
     /// What it has seen.
     pub fn counters(&self) -> Result<SpoolCounters> {
-        let shared = &self.inner.get()?.shared;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { events, duplicates, syncs, refused, damaged } = &shared.counters;
-        Ok(SpoolCounters {
-            events: read(events),
-            duplicates: read(duplicates),
-            syncs: read(syncs),
-            refused: read(refused),
-            damaged: read(damaged),
-            bytes: shared.index.bytes(),
-        })
+        Ok(self.inner.get()?.shared.read_counters())
     }
 
     /// Takes no more, and waits until what was taken is on disk. What waits for readers is not acknowledged.
@@ -302,10 +184,6 @@ impl Destination for Spool {
         page.gauge("penstock_lumberjack_spool_bytes", "Bytes kept.", counters.bytes)?;
         page.gauge("penstock_lumberjack_spool_limit_bytes", "Bytes kept at most.", self.max_bytes)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,45 +6,28 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStoreExt as _, PutMode};
 use penstock_io::runtime::block_on;
-use penstock_io::storage::{ObjectPrefix, plain};
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::{DriverError as _, hex};
 
-use super::claim::Claim;
-use super::dedup::Recent;
-use super::folder::{parse_id, segment_name, segment_number};
-use super::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header};
-use super::index::{Backing, Index, Segment, next_number, read_readers};
-use super::reading::{SegmentInfo, Store};
-use super::writer::{Durable, Target, TargetState};
-use super::{Ack, Counters, Position, Shared, lock};
+use crate::spool::claim::Claim;
+use crate::spool::dedup::Recent;
+use crate::spool::format::{
+    FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header,
+};
+use crate::spool::index::{Backing, Index, Segment, next_number, read_readers};
+use crate::spool::names::{ID, READERS, parse_id, segment_name, segment_number};
+use crate::spool::options::Ack;
+use crate::spool::requests::{failed, get, list, put, remove};
+use crate::spool::shared::{Counters, Shared};
+use crate::spool::store::{Position, SegmentInfo, Store};
+use crate::spool::target::{Durable, Target, TargetState};
+use crate::sync::lock;
 use crate::{Error, Result};
 
-const ID: &str = "spool";
-const READERS: &str = "readers.json";
 /// Requests that are on their way at once.
 const CONCURRENT: usize = 32;
-
-pub(super) fn failed(place: &ObjectPrefix, doing: &str, name: &str, error: &object_store::Error) -> Error {
-    Error::io(format!("cannot {doing} {}/{name}", place.uri()), plain(error))
-}
-
-pub(super) fn get(place: &ObjectPrefix, name: &str) -> Result<Option<Vec<u8>>> {
-    let (store, path) = (Arc::clone(place.store()), place.path(name));
-    match block_on(async { store.get(&path).await?.bytes().await })? {
-        Ok(bytes) => Ok(Some(bytes.into())),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(failed(place, "read", name, &error)),
-    }
-}
-
-fn put(place: &ObjectPrefix, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<()> {
-    let (store, path) = (Arc::clone(place.store()), place.path(name));
-    let options = PutOptions { mode, ..PutOptions::default() };
-    let written = block_on(async { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
-    written.map(|_| ()).map_err(|error| failed(place, "write", name, &error))
-}
 
 fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
     let Some(bytes) = get(place, ID)? else { return Ok(None) };
@@ -53,13 +36,9 @@ fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
 }
 
 /// Segments from a number on, with their bytes.
-fn list(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> {
-    let store = Arc::clone(place.store());
+fn list_segments(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> {
     // Everything else that lies there sorts behind the digits.
-    let offset = place.path(&segment_name(from.saturating_sub(1)));
-    let listed: object_store::Result<Vec<_>> =
-        block_on(async { store.list_with_offset(Some(&place.path("")), &offset).try_collect().await })?;
-    let found = listed.map_err(|error| failed(place, "list", "", &error))?;
+    let found = list(place, &segment_name(from.saturating_sub(1)))?;
     let numbers = found.into_iter().filter_map(|object| {
         let number = object.location.filename().and_then(segment_number)?;
         (number >= from).then_some((number, object.size))
@@ -85,7 +64,7 @@ pub(super) fn open(place: &ObjectPrefix, ack: Ack) -> Result<TargetState> {
             read_readers(&bytes).map_err(|error| Error::io(format!("{}/{READERS}", place.uri()), error.to_string()))?
         }
     };
-    let sizes = list(place, 0)?;
+    let sizes = list_segments(place, 0)?;
     let segments = sizes
         .iter()
         .map(|(number, bytes)| (*number, Segment { bytes: *bytes, sealed: true, ..Segment::default() }))
@@ -95,7 +74,7 @@ pub(super) fn open(place: &ObjectPrefix, ack: Ack) -> Result<TargetState> {
     let recent = Recent::of(&store, sizes.into_keys())?;
     let backing = Box::new(ObjectBacking { place: place.clone(), claim: Arc::clone(&claim) });
     let index = Index::new(spool, (segments, next), readers, backing);
-    let shared = Arc::new(Shared { index, counters: Counters::default(), ack, parked: Mutex::new(BTreeMap::new()) });
+    let shared = Shared::new(index, Counters::default(), ack);
     let live = Arc::new(LiveStore { store, shared: Arc::clone(&shared) });
     let target = Box::new(ObjectTarget { place: place.clone(), claim });
     Ok(TargetState { target, shared, store: live, recent, next })
@@ -138,12 +117,7 @@ impl Backing for ObjectBacking {
 
     fn remove(&self, segment: u64) -> Result<()> {
         self.claim.check()?;
-        let (store, name) = (Arc::clone(self.place.store()), segment_name(segment));
-        let path = self.place.path(&name);
-        match block_on(async { store.delete(&path).await })? {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(failed(&self.place, "remove", &name, &error)),
-        }
+        remove(&self.place, &segment_name(segment))
     }
 }
 
@@ -199,7 +173,7 @@ impl Store for ObjectStore {
     }
 
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>> {
-        let sizes = list(&self.place, from)?;
+        let sizes = list_segments(&self.place, from)?;
         let wanted: Vec<(u64, u64)> = sizes.into_iter().take(max).collect();
         let unknown: Vec<(u64, u64)> = {
             let seen = lock(&self.seen);

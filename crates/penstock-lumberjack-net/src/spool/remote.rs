@@ -10,9 +10,8 @@ use penstock_io::tls::ClientTls;
 use reqwest::{Client, Method, StatusCode};
 use serde::Deserialize;
 
-use super::Position;
-use super::reading::{SegmentInfo, Store};
-use super::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
+use crate::spool::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
+use crate::spool::store::{Position, SegmentInfo, Store};
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);

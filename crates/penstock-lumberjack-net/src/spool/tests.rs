@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use object_store::memory::InMemory;
 use penstock_io::ReadKey;
 use penstock_io::runtime::{block_on, wait};
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_testkit::disk::{Fault, MemoryDisk};
 use twox_hash::XxHash3_64;

@@ -8,10 +8,14 @@ use penstock_io::DriverError as _;
 use penstock_log::GROUP;
 use tokio::sync::oneshot;
 
-use super::dedup::Recent;
-use super::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
-use super::{Ack, Counters, Position, Shared, SpoolOptions, Store, lock};
 use crate::delivery::{ConnectionEnd, Delivery};
+use crate::spool::dedup::Recent;
+use crate::spool::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
+use crate::spool::options::{Ack, SpoolOptions};
+use crate::spool::shared::{Counters, Shared};
+use crate::spool::store::Position;
+use crate::spool::target::{Durable, Target, TargetState};
+use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Messages of a group: what comes behind them is in the next one.
@@ -23,40 +27,6 @@ pub(super) enum Message {
     Batch { delivery: Delivery, safe: oneshot::Sender<Result<()>> },
     /// A connection has no more.
     Ended(ConnectionEnd),
-}
-
-/// Where bytes become durable.
-pub(super) trait Target: std::fmt::Debug + Send {
-    /// Writes bytes at a place in a segment, which begins at 0, and makes them durable, unless that may be done
-    /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
-    fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()>;
-
-    /// Ends a segment, durably: what lies in it from a place on goes, as a failed call may have left it there, and its
-    /// footer takes that place. Where nothing is before that, the segment goes.
-    fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()>;
-
-    /// Whether a segment is written at once, and never added to.
-    fn is_whole(&self) -> bool;
-}
-
-/// Whether bytes must be on disk before a call returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Durable {
-    /// Now, and so many of them, which are the segment's header, before the others: a segment that a crash has left without
-    /// one has nothing else either.
-    Header(usize),
-    Now,
-    /// With what follows. A process may die meanwhile, but not the machine.
-    Later,
-}
-
-/// What a target had when it was opened.
-pub(super) struct TargetState {
-    pub(super) target: Box<dyn Target>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) recent: Recent,
-    pub(super) next: u64,
 }
 
 pub(super) struct Writer {

@@ -9,10 +9,10 @@ use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Acceptor, Offer};
 use penstock_io::unix::SocketFile;
 
-use super::DaemonOptions;
-use super::serve::Connection;
-use super::state::{Shared, thrown};
 use crate::Result;
+use crate::daemon::options::DaemonOptions;
+use crate::daemon::serve::Connection;
+use crate::daemon::state::{Shared, thrown};
 
 /// Sockets that listen. Nothing is left of them when this is dropped.
 pub(super) struct Listeners {

@@ -3,6 +3,7 @@
 mod journal;
 mod listening;
 mod metrics;
+mod options;
 mod serve;
 mod state;
 #[cfg(test)]
@@ -10,21 +11,21 @@ mod tests;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT};
+use penstock_io::admission::{Admission, Config};
 use penstock_io::runtime::{self, PerProcess, Runtime, spawn_blocking};
-use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
+use penstock_io::tls::{Acceptor, Fingerprint};
 use penstock_io::{DriverError as _, metrics as endpoint};
 use penstock_log::SystemDisk;
-use penstock_quicx::{Counters, Queue, QueueConfig, StatsResponse};
+use penstock_quicx::{Counters, Queue, StatsResponse};
 use tokio::time::timeout;
 
 use self::journal::Folder;
 use self::listening::Listeners;
+pub use self::options::DaemonOptions;
 use self::state::Shared;
 use crate::{Error, Result};
 use penstock_io::unix::SocketFile;
@@ -33,46 +34,6 @@ use penstock_io::unix::SocketFile;
 const FLUSH: Duration = Duration::from_secs(10);
 /// How long connections have at the end to hear what they were told.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// How a daemon runs.
-#[derive(Debug, Clone)]
-pub struct DaemonOptions {
-    /// Where it listens in plain text; port 0 picks a free one. Default: nowhere.
-    pub listen: Option<SocketAddr>,
-    /// Where it listens with TLS, and its certificate. Default: nowhere.
-    pub tls: Option<(SocketAddr, ServerTls)>,
-    /// A Unix socket. Default: none.
-    pub socket: Option<PathBuf>,
-    /// The journal's folder. Default: none, tasks are lost with the process.
-    pub journal: Option<PathBuf>,
-    /// The queue.
-    pub queue: QueueConfig,
-    /// Connections beyond this are closed at once. Default: 16,384.
-    pub max_connections: usize,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
-    /// eighths of all, or 64 where that is more.
-    pub max_connections_per_address: Option<u64>,
-    /// Silence after which a connection ends that has neither submitted nor taken anything. Default: 15 minutes.
-    pub idle_timeout: Option<Duration>,
-    /// Where metrics and `/healthz` are served by HTTP. Default: nowhere.
-    pub metrics: Option<SocketAddr>,
-}
-
-impl Default for DaemonOptions {
-    fn default() -> Self {
-        Self {
-            listen: None,
-            tls: None,
-            socket: None,
-            journal: None,
-            queue: QueueConfig::default(),
-            max_connections: 16_384,
-            max_connections_per_address: None,
-            idle_timeout: Some(IDLE_TIMEOUT),
-            metrics: None,
-        }
-    }
-}
 
 /// A daemon that serves as long as it lives.
 pub struct Daemon(PerProcess<Running>);

@@ -1,5 +1,7 @@
 //! Two receivers on one spool in an object store.
 
+use std::sync::Mutex;
+
 use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -8,8 +10,8 @@ use object_store::{
 };
 
 use super::{
-    ALL, Arc, Delivery, Destination as _, Duration, InMemory, Keep, Mutex, ObjectPrefix, Position, Spool, SpoolOptions,
-    all, block_on, delivery, fmt, numbers_of, plan,
+    ALL, Arc, Delivery, Destination as _, Duration, InMemory, Keep, ObjectPrefix, Position, Spool, SpoolOptions, all,
+    block_on, delivery, fmt, numbers_of, plan,
 };
 use crate::Error;
 

@@ -1,0 +1,36 @@
+//! The segments of a log: their engine and names, and the state of each.
+
+use std::path::{Path, PathBuf};
+
+use crate::frame::Frame;
+
+/// The engine of a log, with its names and bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// The engine and the version of its records, as in headers.
+    pub kind: [u8; 8],
+    /// The suffix of a segment's name behind its number, with the dot.
+    pub suffix: &'static str,
+    /// The log's name in messages, such as "a PIMP store".
+    pub what: &'static str,
+    /// Bytes after which a new segment begins, at most 2^32 - 1.
+    pub segment: u64,
+}
+
+/// A segment of an open log. It keeps no file, because a log may have more segments than the process has descriptors.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Bytes that are synced.
+    pub(crate) length: u64,
+    /// Bytes of a seal behind them that may be in the system's memory only.
+    pub(crate) unsynced: u64,
+    /// Whether a record is behind the last seal.
+    pub(crate) is_unsealed: bool,
+    /// The framing for its records; none if an earlier version began it.
+    pub(crate) frame: Option<Frame>,
+}
+
+/// Return the path of a segment.
+pub(crate) fn path(folder: &Path, number: u64, suffix: &str) -> PathBuf {
+    folder.join(format!("{number:020}{suffix}"))
+}

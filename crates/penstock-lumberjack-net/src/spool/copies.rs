@@ -1,0 +1,34 @@
+//! Copies of segments as they were found, for those who examine the damage.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use penstock_io::DriverError as _;
+use penstock_log::{Disk, keep_aside, read};
+
+use crate::{Error, Result};
+
+/// Keeps a segment's file as it was found, durably, under a name that no other has. Where an earlier start has kept it, that is its
+/// name.
+pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<PathBuf> {
+    let name =
+        |number: u32| path.with_extension(if number == 0 { suffix.to_owned() } else { format!("{suffix}.{number}") });
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let keeping = || -> io::Result<PathBuf> {
+        let (file, names) = (disk.open(path)?, disk.list(folder)?);
+        file.sync()?;
+        let found = read(&*file)?;
+        let is_taken =
+            |kept: &Path| names.iter().any(|name| kept.file_name().is_some_and(|kept| kept == name.as_str()));
+        let is_kept =
+            |kept: &Path| disk.open_to_read(kept).and_then(|kept| read(&*kept)).is_ok_and(|kept| kept == found);
+        let kept = (0..).map(name).find(|kept| !is_taken(kept) || is_kept(kept)).unwrap_or_else(|| name(0));
+        keep_aside(disk, path, &kept)?;
+        disk.sync_folder(folder)?;
+        Ok(kept)
+    };
+    keeping().map_err(|error| Error::file(UNCHANGED, path, error))
+}
+
+/// How it is said that a segment could not be written again.
+pub(super) const UNCHANGED: &str = "cannot copy, so nothing is changed,";

@@ -1,0 +1,58 @@
+//! The options of a spool.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use penstock_io::storage::ObjectPrefix;
+
+/// Where segments are kept.
+#[derive(Debug, Clone)]
+pub enum Keep {
+    /// In a local folder.
+    Folder(PathBuf),
+    /// In an object store: a segment is an object, and written at once.
+    Objects(ObjectPrefix),
+}
+
+/// When events are safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ack {
+    /// On disk.
+    Spool,
+    /// Committed by every reader.
+    Commit,
+}
+
+/// How a spool behaves.
+#[derive(Debug, Clone)]
+pub struct SpoolOptions {
+    /// Where it is.
+    pub keep: Keep,
+    /// Bytes of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
+    pub max_bytes: u64,
+    /// A segment is full with so many bytes, or with a quarter of all. Default: 64 MiB.
+    pub segment_bytes: u64,
+    /// And after so long. Default: 60 s.
+    pub segment_age: Duration,
+    /// How long an object waits for more events. Default: 500 ms.
+    pub linger: Duration,
+    /// When events are acknowledged.
+    pub ack: Ack,
+    /// Whether what is sent again after a reconnect is left out (decision 12).
+    pub dedup: bool,
+}
+
+impl SpoolOptions {
+    /// The defaults.
+    pub fn new(keep: Keep) -> Self {
+        Self {
+            keep,
+            max_bytes: 10 << 30,
+            segment_bytes: 64 << 20,
+            segment_age: Duration::from_secs(60),
+            linger: Duration::from_millis(500),
+            ack: Ack::Spool,
+            dedup: true,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What the bytes of a segment are: records, damage, a torn end, a footer. Nothing is changed here.
+
+use std::io;
+use std::path::Path;
+
+use penstock_io::DriverError as _;
+use penstock_log::{DiskFile, read, read_range};
+
+use crate::spool::format::{
+    Encoder, Entry, FOOTER_TAIL, HeadSeed, Header, RECORD_HEAD, SpoolId, begins_as_footer, footer, footer_length,
+    read_first_header, read_footer, read_head, repair_head, verify,
+};
+use crate::{Error, Result};
+
+/// Records begin at multiples of this.
+const STEP: usize = 8;
+
+/// What is known of a segment, from a byte on.
+#[derive(Debug)]
+pub(super) struct SegmentScan {
+    pub(super) entries: Vec<Entry>,
+    /// The byte behind the last record, lost ones among them.
+    pub(super) end: usize,
+    pub(super) rest: Rest,
+}
+
+/// What is behind the last record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    Nothing,
+    /// The footer, whole.
+    Footer,
+    /// The footer, whole, by which the records are known.
+    Indexed,
+    /// Something that was never acknowledged: a record or a footer that is half-written.
+    Torn,
+    /// A footer that is not what was written.
+    DamagedFooter,
+    /// A record that is not what was written, and no crash explains it.
+    Damaged(Entry),
+}
+
+/// Looks through records, each with its hash, of which the first has the row `row`. `last`: they are those of the last segment,
+/// so their end may be torn.
+pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> SegmentScan {
+    let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
+    let rest = loop {
+        let left = bytes.get(at..).unwrap_or_default();
+        if left.is_empty() {
+            break Rest::Nothing;
+        }
+        // A head in which one bit has changed tells how many rows are lost.
+        let known = read_head(seed, left).or_else(|| repair_head(seed, left)).filter(|(_, first)| *first == row);
+        let next = || next_head(left, STEP, seed, row);
+        if let Some((entry, _)) = known {
+            let size = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
+            let whole = left.get(..size);
+            let verified = whole.is_some_and(verify);
+            if !verified && next().is_none() {
+                // Nothing follows it that was written later.
+                let torn = last && whole.is_none_or(is_torn);
+                break if torn { Rest::Torn } else { Rest::Damaged(to_the_end(left, entry.rows)) };
+            }
+            if whole.is_some() {
+                entries.push(Entry { lost: !verified, ..entry });
+                (at, row) = (at + size, row + u64::from(entry.rows));
+                continue;
+            }
+        }
+        let Some((behind, first)) = next() else { break headless_rest(left, &entries, last) };
+        let rows = u32::try_from(first.saturating_sub(row)).unwrap_or(u32::MAX);
+        entries.push(Entry { bytes: u32::try_from(behind).unwrap_or(u32::MAX), rows, lost: true });
+        (at, row) = (at + behind, first);
+    };
+    SegmentScan { entries, end: at, rest }
+}
+
+/// A lost record that takes all that is left of a segment: whatever is behind it, the footer comes behind that.
+fn to_the_end(left: &[u8], rows: u32) -> Entry {
+    Entry { bytes: u32::try_from(left.len()).unwrap_or(u32::MAX), rows, lost: true }
+}
+
+/// The next head that is what was written, from a byte on, with its first row. Linear: a head is known by its own hash.
+fn next_head(bytes: &[u8], from: usize, seed: HeadSeed, row: u64) -> Option<(usize, u64)> {
+    (from..bytes.len()).step_by(STEP).find_map(|at| {
+        let (_, first) = read_head(seed, bytes.get(at..)?)?;
+        (first >= row).then_some((at, first))
+    })
+}
+
+/// What the end of a segment is that begins with no head of a record.
+fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
+    let expected = footer(entries);
+    if read_footer(bytes).is_some() {
+        return Rest::Footer;
+    }
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let written = bytes.get(..written).unwrap_or_default();
+    // A crash leaves a part of a head or of a footer, and zeros. A failed write of the footer leaves a part of that.
+    let begun = expected.starts_with(written) && (last || !written.is_empty());
+    if begun || bytes.starts_with(&expected) || (last && written.len() < RECORD_HEAD) {
+        return Rest::Torn;
+    }
+    let same = bytes.iter().zip(&expected).filter(|(a, b)| a == b).count();
+    if bytes.len() == expected.len() && 2 * same >= bytes.len() && begins_as_footer(bytes) {
+        return Rest::DamagedFooter;
+    }
+    if last && is_torn(bytes) {
+        return Rest::Torn;
+    }
+    // How many rows it had is not known; some.
+    Rest::Damaged(to_the_end(bytes, 1))
+}
+
+/// Whether the end of a record has never reached the disk, which writes sectors: zeros are where its hash should be.
+fn is_torn(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[0; STEP])
+}
+
+/// The entries of a segment by its footer, if it has one.
+pub(super) fn by_footer(file: &dyn DiskFile, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
+    let Some(tail) = length.checked_sub(FOOTER_TAIL).filter(|tail| *tail >= header) else { return Ok(None) };
+    let Some(size) = footer_length(&read_range(file, tail..length)?) else { return Ok(None) };
+    let Some(start) = length.checked_sub(size).filter(|start| *start >= header) else { return Ok(None) };
+    let Some(entries) = read_footer(&read_range(file, start..length)?) else { return Ok(None) };
+    let records: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+    Ok((header + records == start).then_some(entries))
+}
+
+/// What a segment without a header is.
+pub(super) enum Headless {
+    /// Its first group was never durable, so nothing of it was acknowledged. Its number is taken all the same.
+    Torn { header: Vec<u8> },
+    /// Its header has changed, and this is what was written: what is behind that belongs to the segment.
+    Damaged { header: Vec<u8> },
+    /// What it had is not known.
+    Unknown(Error),
+}
+
+/// Looks at a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both; and only of the
+/// last segment. What a header says is known without it, and that it is the header of this segment is told by the records.
+pub(super) fn headless(file: &dyn DiskFile, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
+    let failed = |error: io::Error| Error::file("cannot read", path, error);
+    let (bytes, header) = (read(file).map_err(failed)?, Encoder::new()?.header(spool, number));
+    // The disk may have got its sectors in any order.
+    let expected = header.iter().copied().chain(std::iter::repeat(0));
+    if last && bytes.iter().zip(expected).all(|(byte, expected)| *byte == expected || *byte == 0) {
+        return Ok(Headless::Torn { header });
+    }
+    let indexed = by_footer(file, bytes.len() as u64, header.len() as u64).map_err(failed)?;
+    let found = next_head(&bytes, header.len(), HeadSeed::of(spool, number), 0);
+    if found.is_some() || indexed.is_some_and(|entries| entries.is_empty()) {
+        return Ok(Headless::Damaged { header });
+    }
+    let message = if read_first_header(&bytes).is_some() {
+        "it was written by an earlier build (format 1): a receiver of this one writes it again when it opens the spool"
+    } else {
+        "the segment's header is damaged, and no record of this spool was found behind it: put a copy of the file back"
+    };
+    Ok(Headless::Unknown(Error::io(path.display().to_string(), message)))
+}
+
+pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number: u64) -> Result<()> {
+    if header.spool == *spool && header.segment == number {
+        return Ok(());
+    }
+    Err(Error::content(format!("{} belongs to another spool", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_not_taken_for_a_footer_of_its_length() {
+        let entries = [Entry { bytes: 800, rows: 2, lost: false }; 3];
+        let mut bytes = footer(&entries);
+        if let Some(first) = bytes.first_mut() {
+            *first ^= 1;
+        }
+        assert_eq!(headless_rest(&bytes, &entries, true), Rest::DamagedFooter);
+        bytes.splice(..4, *b"RECD");
+        let lost = Entry { bytes: 48, rows: 1, lost: true };
+        assert_eq!(headless_rest(&bytes, &entries, true), Rest::Damaged(lost));
+    }
+}

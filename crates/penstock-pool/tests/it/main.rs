@@ -1,0 +1,4 @@
+//! The tests of the public interface, in one binary: each binary more is linked for half a minute.
+
+mod pool;
+mod shared;
