@@ -24,6 +24,8 @@ use crate::format::LOG;
 use crate::format::names::session_folders;
 
 mod lines;
+#[cfg(target_os = "linux")]
+mod small_file_system;
 pub(super) mod told;
 
 fn block<F: Future>(future: F) -> F::Output {
@@ -274,39 +276,6 @@ fn a_folder_that_cannot_be_made_refuses_the_session() {
     assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::InternalError));
     disk.set(false);
     disk.close(&disk.connect());
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
-    let dir = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(dir.path())
-        .stderr(std::process::Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        // Only root may mount; the injected faults above cover the same.
-        return;
-    }
-    let sink = FolderSink::open(&dir.path().join("sink"), None).unwrap();
-    let state = tempfile::tempdir().unwrap();
-    let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
-    let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
-    let trust = Trust::Fingerprint(server.fingerprint().unwrap());
-    let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
-    let session = block(client.connect(server.local_addr().unwrap(), "localhost", SessionOptions::default())).unwrap();
-    assert_eq!(send(&session, 500_000).0, Status::Complete);
-    assert_eq!(send(&session, 2_000_000).0, Status::Failed);
-    assert_eq!(send(&session, 100_000).0, Status::Complete);
-    block(session.close()).unwrap();
-    block(server.shutdown(Duration::ZERO)).unwrap();
-    let folder = dir.path().join("sink").join(&*session.id().unwrap());
-    let log = fs::read_to_string(folder.join(LOG)).unwrap();
-    assert_eq!((log.lines().count(), log.ends_with("{\"closed\":0}\n")), (4, true), "{log}");
-    assert!(folder.join("0/1").exists() && !folder.join("0/2").exists() && folder.join("0/3").exists());
-    let _ = std::process::Command::new("umount").arg(dir.path()).status();
 }
 
 const KEY: &str = "penstock.transaction";
