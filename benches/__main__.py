@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from benches import suites
-from benches.runner import Bench, scaling_page
+from benches.runner import Bench, against, scaling_page
 from benches.runner.builds import Builds
 from benches.runner.machine import REPOSITORY, commit, machine
 from benches.runner.page import read_all, render
@@ -45,6 +45,26 @@ def run_suite(name: str, *, quick: bool, results: Path, console: Console, builds
     ).write(results)
 
 
+def run_against(earlier: Path, suites: list[str], *, rounds: int, quick: bool, results: Path, console: Console) -> None:
+    """Run suites in another checkout and here, and write ``against.json``."""
+    where, what, before = machine(), commit(), time.monotonic()
+    records = [
+        record
+        for name in suites
+        for record in against.speeds(earlier.resolve(), name, rounds=rounds, quick=quick, console=console)
+    ]
+    SuiteResults(
+        suite=against.NAME,
+        title=against.TITLE,
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        commit=what,
+        quick=quick,
+        seconds=round(time.monotonic() - before, 1),
+        machine=where,
+        results=records,
+    ).write(results)
+
+
 def pages() -> dict[Path, str]:
     """The pages that are made from the files in benches/results, and what they say."""
     results = read_all(RESULTS)
@@ -70,6 +90,10 @@ def main(
         Path | None, typer.Option(help="Folder for the JSON files; benches/results, and for quick runs none.")
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Run nothing, write the pages from the files.")] = False,
+    earlier: Annotated[
+        Path | None, typer.Option("--against", help="Another checkout: run the suites there and here, in turn.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="With --against: how often each suite runs in each.")] = 3,
 ) -> None:
     """Measure penstock against its peers, interleaved, and write JSON and a page."""
     console = Console()
@@ -82,6 +106,11 @@ def main(
         raise typer.Exit(2)
     if quick and results is None:
         results = REPOSITORY / "target" / "bench-quick"
+    if earlier:
+        run_against(earlier, chosen or names(), rounds=rounds, quick=quick, results=results or RESULTS, console=console)
+        if results is None:
+            _write_pages()
+        return
     builds, failed = Builds(console, quick=quick), []
     for name in chosen or names():
         try:

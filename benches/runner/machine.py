@@ -38,10 +38,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
-    """What is measured, with a + where the work tree differs from it (results themselves apart)."""
-    head = _output("git", "rev-parse", "--short=12", "HEAD")
-    changed = _output("git", "status", "--porcelain", "--", ".", ":!benches/results", ":!docs/benchmarks.md")
+def commit(checkout: Path = REPOSITORY) -> str:
+    """Return what is measured, with a + where the work tree differs from it (results themselves apart)."""
+    git = ("git", "-C", str(checkout))
+    head = _output(*git, "rev-parse", "--short=12", "HEAD")
+    changed = _output(*git, "status", "--porcelain", "--", ".", ":!benches/results", ":!docs/benchmarks.md")
     return head + ("+" if changed else "")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benches.runner import Bench, at_least, at_most
+from benches.runner import Bench, Record, against, at_least, at_most
 from benches.runner.builds import Builds
 from benches.runner.page import render
 from benches.runner.results import SuiteResults
@@ -90,3 +90,13 @@ def test_a_suite_that_does_not_exist_is_refused():
     done = subprocess.run([sys.executable, "-m", "benches", "nothing"], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no such suite: nothing" in done.stdout
+
+
+def test_a_line_of_two_checkouts_is_a_speed_whatever_its_unit(bench):
+    def lines(name: str, unit: str, *medians: float) -> list[Record]:
+        return [bench.record(name, unit, [median]) for median in medians]
+
+    faster = against.compare("s", lines("calls", "calls/s", 9, 20, 8), lines("calls", "calls/s", 10, 10, 10), "before")
+    assert (faster.name, faster.ratio, faster.ratio_of, faster.met) == ("s: calls", 0.9, "ours/peer", False)
+    less = against.compare("s", lines("memory", "MiB", 5, 4, 5), lines("memory", "MiB", 10, 2, 10), "before")
+    assert (less.ratio, less.ratio_of, less.met) == (2, "peer/ours", True)
