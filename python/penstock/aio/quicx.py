@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from penstock import _core
+from penstock._backoff import pauses
 from penstock.aio._loop import futures, result, seconds_or
 from penstock.errors import QuicxError
 from penstock.quicx._daemon import DaemonCounters
@@ -38,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 _Function = Callable[[bytes], Awaitable[object]]
 _F = TypeVar("_F", bound=_Function)
-
-_BACK_OFF = (0.1, 10.0)
 
 
 def _late() -> QuicxError:
@@ -435,7 +434,6 @@ class Worker(_Reaching):
         if not self._functions:
             raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
         native = await self._connect()
-        pause = _BACK_OFF[0]
         while True:
             try:
                 await self._serve(native)
@@ -446,17 +444,15 @@ class Worker(_Reaching):
                 _log.warning("the worker's connection ended: %s", error)
             finally:
                 native.close()
-            while not self._stop.is_set():
+            for pause in pauses():
+                if self._stop.is_set():
+                    return
                 try:
                     native = await self._connect()
-                    pause = _BACK_OFF[0]
                     break
                 except QuicxError as error:
                     _log.info("the daemon cannot be reached: %s", error)
                     await asyncio.sleep(pause)
-                    pause = min(pause * 2, _BACK_OFF[1])
-            if self._stop.is_set():
-                return
 
     async def _connect(self) -> "_core.QuicxWorker":
         types = list(self._functions)

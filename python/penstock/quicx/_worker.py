@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from penstock import _core
+from penstock._backoff import pauses
 from penstock.errors import QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool, content_of
@@ -24,8 +25,6 @@ _Any = TypeVar("_Any")
 
 # How often the loop looks whether it is told to stop.
 _LOOK = 0.1
-# How long to wait before the daemon is tried again: at first, and at most.
-_BACK_OFF = (0.1, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +235,13 @@ class Worker:
 
     def _reconnect(self) -> "_core.QuicxWorker | None":
         """Try until the daemon is there again; None when it is told to stop."""
-        pause = _BACK_OFF[0]
-        while not self._stop.wait(pause):
+        for pause in pauses():
+            if self._stop.wait(pause):
+                break
             try:
                 return self._connect()
             except QuicxError as error:
                 _log.info("the daemon cannot be reached: %s", error)
-                pause = min(pause * 2, _BACK_OFF[1])
         return None
 
     def _serve(self, native: "_core.QuicxWorker", executor: Executor) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from penstock import _core
+from penstock._backoff import pauses
 from penstock.errors import PipeStreamError, SparkError
 from penstock.pipestream import ErrorCode, Session, Status
 from penstock.spark._options import Options
@@ -151,7 +152,7 @@ class RowSink:
         wanted = sessions or [uuid4().hex]
         exclusive = {"exclusive": True} if self.owner is not None and self.owner.exclusive else {}
         payload = json.dumps({"sessions": wanted, **exclusive}).encode()
-        for attempt in range(_COMMIT_ATTEMPTS):
+        for attempt, pause in zip(range(1, _COMMIT_ATTEMPTS + 1), pauses(0.5, 4.0), strict=False):
             try:
                 self._tell(transaction, COMMIT, payload)
             except _CommittedBefore as error:
@@ -166,9 +167,9 @@ class RowSink:
                     return
                 # Whether a commit was heard that lost its connection is unknown, and what is not possible now (a
                 # session that the sink still sees, a full disk) may be soon: so it is said again.
-                if attempt + 1 == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
+                if attempt == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
                     raise
-                time.sleep(min(0.5 * 2**attempt, 4.0))
+                time.sleep(pause)
             else:
                 return
 

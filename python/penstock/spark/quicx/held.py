@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from penstock import _core
+from penstock._backoff import attempts
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx import Producer, Task
 from penstock.quicx._options import ReachOptions
 from penstock.quicx._spool import Spool
-from penstock.spark.quicx.reach import again
 
 __all__ = ["Held", "Taking"]
 
@@ -72,7 +72,7 @@ class Held:
             SparkError: The daemon is gone, and does not come back in time.
         """
         problem: QuicxError | None = None
-        for _ in again(self.taking.retry):
+        for _ in attempts(self.taking.retry):
             try:
                 worker = self._open()
                 if settled:

@@ -1,17 +1,12 @@
 """How the data source reaches a daemon."""
 
-import time
-from collections.abc import Iterator
-
 from penstock._addresses import fingerprint_digits
 from penstock._places import is_uri
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx._options import DEFAULT_ADDRESS, ReachOptions
 from penstock.spark._options import Options
 
-__all__ = ["again", "read_reach", "read_spool"]
-
-_BACK_OFF = (0.1, 2.0)
+__all__ = ["read_reach", "read_spool"]
 
 
 def read_reach(options: Options) -> ReachOptions:
@@ -52,13 +47,3 @@ def read_spool(options: Options) -> tuple[str | None, dict[str, str]]:
     if spool is None or not is_uri(spool):
         return options.file("spool"), {}
     return spool, options.storage(spool)
-
-
-def again(seconds: float) -> Iterator[None]:
-    """Give turns for so long, each a little later than the one before; then end."""
-    until, pause = time.monotonic() + seconds, _BACK_OFF[0]
-    yield
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
-        pause = min(pause * 2, _BACK_OFF[1])
-        yield

@@ -20,13 +20,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from penstock._backoff import attempts
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx import Producer
 from penstock.quicx._options import ReachOptions
 from penstock.quicx._producer import KEY
 from penstock.spark._micro_batch import micro_batch
 from penstock.spark._options import Options
-from penstock.spark.quicx.reach import again, read_reach, read_spool
+from penstock.spark.quicx.reach import read_reach, read_spool
 
 __all__ = ["QuicxStreamWriter", "QuicxWriter", "Submitted", "Submitting"]
 
@@ -187,7 +188,7 @@ class _Connection:
     def _some(self, kind: str, rows: list[_Row]) -> list[_Row]:
         """Submit tasks; give those for which there was no room, fewer than before."""
         problem: QuicxError | None = None
-        for _ in again(self._options.retry):
+        for _ in attempts(self._options.retry):
             try:
                 self._open().submit_many(kind, [row.payload for row in rows], keys=[row.key for row in rows])
             except QuicxError as error:

@@ -1,0 +1,25 @@
+"""Pauses between attempts at what may be possible soon."""
+
+import time
+from collections.abc import Iterator
+
+__all__ = ["attempts", "pauses"]
+
+
+def pauses(first: float = 0.1, longest: float = 10.0) -> Iterator[float]:
+    """Give how many seconds to wait after each attempt: twice as many every time, up to the longest."""
+    while True:
+        yield first
+        first = min(first * 2, longest)
+
+
+def attempts(seconds: float, longest: float = 2.0) -> Iterator[None]:
+    """Give turns for so many seconds, with pauses up to the longest between them; the last is when they are over."""
+    until = time.monotonic() + seconds
+    yield
+    for pause in pauses(longest=longest):
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(pause, left))
+        yield
