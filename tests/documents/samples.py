@@ -10,9 +10,12 @@ import mailbox
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from email.message import EmailMessage
 from pathlib import Path
+
+import pytest
 
 __all__ = [
     "bz2_file",
@@ -22,6 +25,7 @@ __all__ = [
     "mail",
     "mbox",
     "pdf",
+    "repeated",
     "tar_file",
     "xz_file",
     "zip_bomb",
@@ -35,11 +39,16 @@ def _pairs(members: Members) -> Iterable[tuple[str, bytes]]:
     return members.items() if isinstance(members, Mapping) else members
 
 
+def repeated(names: Collection[str]) -> AbstractContextManager[object]:
+    """Expect zipfile to warn where a name is written twice, and hide no warning where none is."""
+    return pytest.warns(UserWarning, match="^Duplicate name: ") if len(set(names)) < len(names) else nullcontext()
+
+
 def zip_file(members: Members) -> bytes:
     """A zip archive; names may repeat."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in _pairs(members):
+    out, pairs = io.BytesIO(), list(_pairs(members))
+    with repeated([name for name, _ in pairs]), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in pairs:
             # A ZipInfo takes any name as it is, and its date is always the same one.
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_DEFLATED

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from samples import repeated
 
 KILLS = 50 if os.environ.get("PENSTOCK_LONG_TESTS") else 6
 
@@ -31,9 +32,9 @@ def corpus(folder: Path, chance: random.Random) -> list[Path]:
     documents = []
     for number in range(4):
         documents.append(folder / f"archive-{number}.zip")
-        with zipfile.ZipFile(documents[-1], "w") as archive:
-            for part in range(150):
-                name = f"part-{part // 2 if part % 10 == 0 else part}"
+        names = [f"part-{part // 2 if part % 10 == 0 else part}" for part in range(150)]
+        with repeated(names), zipfile.ZipFile(documents[-1], "w") as archive:
+            for name in names:
                 with archive.open(zipfile.ZipInfo(name), "w") as file:
                     file.write(chance.randbytes(chance.choice((0, 100, 5_000, 70_000))))
     return documents

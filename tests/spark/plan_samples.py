@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
+from samples import repeated
 
 from penstock import receipts as receipts_module
 from penstock._previous import EarlierReceipts
@@ -45,7 +46,7 @@ def gathered(rows, apart):
 
 def zip_file(members, *, bomb=0):
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with repeated([name for name, _ in members]), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members:
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
         if bomb:
