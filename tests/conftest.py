@@ -132,6 +132,13 @@ def _processes() -> list[str]:
     return found
 
 
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skip what starts Spark where there is no Java for it."""
+    if find_java() is None:
+        pytest.skip("NOT TESTED: Spark; there is no Java for it: `penstock doctor` says how to get one")
+
+
 @pytest.fixture
 def penstock() -> Run:
     """Run the command line in a process of its own: `penstock("doctor", "--json")`."""

@@ -366,7 +366,6 @@ def test_a_loop_that_was_closed_early_harms_no_other(tmp_path: Path) -> None:
     run(go_on(server, session))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_has_loops_of_its_own(tmp_path: Path, run_python: Callable[[str], str]) -> None:
     program = f"""
 import asyncio, os, sys

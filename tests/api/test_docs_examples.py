@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 import typer
 
-from penstock._java import find_java
 from penstock.cli import app
 from penstock.documents import Limits
 from penstock.tls import write_certificates
@@ -235,9 +234,8 @@ def test_the_page_about_results_by_polling(reader: Reader, page: Callable[[str],
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_the_task_queue_with_spark(reader: Reader, page: Callable[[str], str]) -> None:
-    if find_java() is None:
-        pytest.skip("NO JAVA: the task queue with Spark is not tried")
     reader.read(page("quicx.md").partition("## With Spark")[2].partition("## What happens to a task")[0])
     assert reader.ran >= 2
 
@@ -245,9 +243,8 @@ def test_the_task_queue_with_spark(reader: Reader, page: Callable[[str], str]) -
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_results_by_polling_with_spark(reader: Reader, page: Callable[[str], str]) -> None:
-    if find_java() is None:
-        pytest.skip("NO JAVA: results by polling with Spark are not tried")
     reader.read(page("pimp.md").partition("## With Spark")[2])
     assert reader.ran >= 1
 
@@ -255,9 +252,8 @@ def test_results_by_polling_with_spark(reader: Reader, page: Callable[[str], str
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
-    if find_java() is None:
-        pytest.skip("NO JAVA: the Spark guide is not tried")
     inbox = reader.folder / "data" / "inbox"
     inbox.mkdir(parents=True)
     (inbox / "note.txt").write_text("A line of text.\n")
@@ -269,9 +265,8 @@ def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
 def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> None:
-    if find_java() is None:
-        pytest.skip("NO JAVA: the Lumberjack guide is not tried")
     write_certificates(reader.folder / "data" / "tls")
     (reader.folder / "data" / "read.key").write_text("a secret of 16 bytes or more\n")
     with socket.socket() as free:

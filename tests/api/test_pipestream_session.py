@@ -490,7 +490,6 @@ def test_a_payload_above_the_limit_fails_alone(serve, tmp_path):
         server.accept()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 # From Python 3.12 on, a fork beside threads warns; that it goes well is what is tested.
 @pytest.mark.filterwarnings(r"ignore:This process \(pid=\d+\) is multi-threaded, use of fork\(\):DeprecationWarning")
 def test_a_forked_child_connects_anew_and_its_parent_goes_on(serve, tmp_path):

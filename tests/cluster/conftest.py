@@ -18,17 +18,14 @@ from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, reason,
 import penstock
 from penstock import __version__, receipts
 from penstock._demo.sink import SinkProcess
-from penstock._java import find_java
 from penstock.spark.session import _java_home, require_java
 
 JOBS = Path(__file__).parent / "jobs"
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def driver(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001 - it skips
     """The driver's folder, with the environment in it, unpacked and packed."""
-    if find_java() is None:
-        pytest.skip("NO JAVA: no cluster is tested; `penstock doctor` says how to get one")
     folder = tmp_path_factory.mktemp("driver")
     if wheel := os.environ.get("PENSTOCK_WHEEL"):
         cluster_environment.install(folder / "environment", str(REPOSITORY / wheel))

@@ -56,7 +56,6 @@ def killing(cluster: Cluster, number: int, marks: Path, **when: str) -> Iterator
 @pytest.fixture(scope="module")
 def remote(cluster, driver, read_key) -> Iterator[dict[str, str]]:
     """The server's URL, in the place of the page's."""
-    pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
     archive = driver / "environment.tar.gz"
     with cluster.connect_server(driver / "environment", archive, PENSTOCK_KEY=read_key) as url:
         yield {"sc://connect.example.org:15002": url}

@@ -14,6 +14,8 @@ from cluster_nodes import command_line, descendants, reason
 
 from penstock import receipts
 
+from ..long_form import LONG
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DOCUMENTS, PARTS = 40, 25
@@ -131,7 +133,7 @@ def test_both_copies_of_a_speculative_task_end_well(cluster, submit, result, arc
     check(told, plans)
 
 
-@pytest.mark.skipif(not os.environ.get("PENSTOCK_LONG_TESTS"), reason="long: PENSTOCK_LONG_TESTS=1")
+@pytest.mark.skipif(not LONG, reason="LONG FORM: executors are killed again and again with PENSTOCK_LONG_TESTS=1")
 @pytest.mark.parametrize("seed", range(3))
 def test_executors_are_killed_again_and_again(cluster, submit, result, archives, page, marks, tmp_path, check, seed):
     chance = random.Random(seed)

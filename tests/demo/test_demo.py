@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from penstock._java import find_java
 from penstock.documents import dehydrate
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,10 +42,8 @@ def documents(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(documents, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def done(java, documents, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:  # noqa: ARG001 - it skips
     """The demo's output folder after a run, and what it printed."""
-    if find_java() is None:
-        pytest.skip("NO JAVA: the demo is not tested; `penstock doctor` says how to get one")
     output = tmp_path_factory.mktemp("demo") / "out"
     run = subprocess.run(
         [sys.executable, "-m", "penstock", "demo", "--documents", str(documents), "--output", str(output)],

@@ -45,7 +45,7 @@ class SmallDisk:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("NOT TESTED: a full disk needs root on Linux, to mount a small one")
+        pytest.skip("NOT TESTED: a full disk; to mount a small one takes Linux and root")
     mount = tmp_path / "disk"
     mount.mkdir()
     mounted = subprocess.run(
@@ -55,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         check=False,
     )
     if mounted.returncode != 0:
-        pytest.skip(f"NOT TESTED: a full disk; this container may not mount: {mounted.stderr.strip()}")
+        pytest.skip(f"NOT TESTED: a full disk; a mount takes CAP_SYS_ADMIN: {mounted.stderr.strip()}")
     yield SmallDisk(mount)
     # Lazily: a server of a test that failed may still hold files.
     subprocess.run(["umount", "--lazy", str(mount)], check=True)

@@ -12,7 +12,7 @@ def go_lumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the program around Elastic's Go module; skipped loudly where there is neither Go nor the module."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("there is no Go: the peer go-lumber was not met")
+        pytest.skip("NOT TESTED: go-lumber; there is no Go: install one from https://go.dev/dl, and put it into PATH")
     program = tmp_path_factory.mktemp("go") / "go-lumber"
     built = subprocess.run(
         [go, "build", "-o", str(program), "."],
@@ -24,7 +24,7 @@ def go_lumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     if built.returncode:
         assert "dial tcp" in built.stderr or "lookup" in built.stderr or "proxy" in built.stderr, built.stderr
-        pytest.skip(f"the module go-lumber cannot be had: {built.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"NOT TESTED: go-lumber; GOPROXY does not give the module: {built.stderr.strip().splitlines()[-1]}")
     return program
 
 
@@ -33,7 +33,7 @@ def camel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Give the command that runs Apache Camel's reader; skipped loudly where there is no Java or no Maven."""
     java, maven = shutil.which("java"), shutil.which("mvn")
     if java is None or maven is None:
-        pytest.skip("there is no Java with Maven: the peer Camel was not met")
+        pytest.skip("NOT TESTED: Camel; there is no Java with Maven: `apt install default-jdk-headless maven`")
     folder, jars = Path(__file__).parent / "camel", tmp_path_factory.mktemp("camel")
     got = subprocess.run(
         [maven, "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
@@ -44,5 +44,5 @@ def camel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     )
     if got.returncode:
         assert "resolve" in got.stdout or "transfer" in got.stdout, got.stdout
-        pytest.skip(f"Camel's jars cannot be had: {got.stdout.strip().splitlines()[0]}")
+        pytest.skip(f"NOT TESTED: Camel; Maven does not get its jars: {got.stdout.strip().splitlines()[0]}")
     return [java, "-cp", f"{jars}/*", str(folder / "Peer.java")]

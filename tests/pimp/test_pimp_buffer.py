@@ -60,7 +60,7 @@ def test_a_signed_token_makes_its_job_with_the_first_write(tmp_path):
 def redis_over_tls(tmp_path):
     """A Redis that speaks TLS alone: its address, and the CA that has signed its certificate."""
     if shutil.which("redis-server") is None:
-        pytest.skip("NOT TESTED: a store in Redis over TLS; there is no redis-server")
+        pytest.skip("NOT TESTED: a store in Redis over TLS; there is no redis-server: `apt install redis-server`")
     tls = tmp_path / "tls"
     subprocess.run([sys.executable, "-m", "penstock", "cert", str(tls)], check=True, capture_output=True)
     with socket.create_server(("127.0.0.1", 0)) as free:

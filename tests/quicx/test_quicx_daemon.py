@@ -171,7 +171,7 @@ def _resident(process: int) -> int:
     return int(fields[0]) << 10
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="NOT TESTED: memory; it is read from Linux's /proc")
 def test_floods_and_half_open_sockets_cost_bounded_memory(start):
     process, address = start("--pool-bytes", str(4 << 20))
     peers = [Peer(address) for _ in range(120)]

@@ -132,7 +132,7 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
         yield met
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux says which timers a connection has")
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="NOT TESTED: keep-alive; it is seen in Linux's /proc")
 @pytest.mark.parametrize(("kind", "name"), TCP)
 def test_a_silent_client_is_closed_and_an_honest_one_is_served_meanwhile(
     silent: dict[tuple[str, str], Silent], kind: str, name: str

@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock._demo.sink import SinkProcess
-from penstock._java import find_java
 from penstock.spark import PART_SCHEMA, dehydrate, local_session
 
 StartSpark = Callable[..., AbstractContextManager[SparkSession]]
@@ -62,10 +61,8 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 
 @pytest.fixture(scope="session")
-def start_spark() -> StartSpark:
+def start_spark(java: None) -> StartSpark:  # noqa: ARG001 - it skips
     """Start Spark with the settings of a module; without Java its tests are skipped, and the summary says so."""
-    if find_java() is None:
-        pytest.skip("NO JAVA: nothing of Spark is tested; `penstock doctor` says how to get one")
     return _SPARK.start
 
 

@@ -14,7 +14,9 @@ import pytest
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="it asks /proc how much memory was used"),
+    pytest.mark.skipif(
+        not Path("/proc/self/clear_refs").exists(), reason="NOT TESTED: memory; it is read from Linux's /proc"
+    ),
 ]
 
 MIB = 1 << 20

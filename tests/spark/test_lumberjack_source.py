@@ -481,7 +481,7 @@ class Query:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc to find the source's process")
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: kills of a source; it is found in Linux's /proc")
 @pytest.mark.usefixtures("start_spark")
 def test_events_come_once_into_files_whoever_is_killed_while_they_are_sent(tmp_path):
     port, query = free_port(), Query(tmp_path)

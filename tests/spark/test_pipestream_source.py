@@ -449,7 +449,7 @@ def test_a_follower_loses_nothing_and_repeats_nothing_when_the_server_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc to find the source's process")
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: kills of a source; it is found in Linux's /proc")
 @pytest.mark.usefixtures("start_spark")
 def test_rows_come_once_into_files_whoever_is_killed_while_they_are_sent(tmp_path):
     fingerprint = write_certificates(tmp_path / "tls")

