@@ -309,7 +309,7 @@ def test_waits_end_with_their_time_out(pair):
     client, _ = pair()
     sent = client.send(b"x")
     for wait in (sent.wait, client.receive, client.wait_closed, client.close):
-        with pytest.raises(PipeStreamError, match="time-out") as caught:
+        with pytest.raises(PipeStreamError) as caught:
             wait(0.05)
         assert caught.value.kind == "deadline"
     assert (sent.status, sent.reason, next(client.events(0.01)).agreement) == (1, None, client.agreement)

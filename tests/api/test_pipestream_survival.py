@@ -122,8 +122,9 @@ def test_a_server_that_was_killed_and_started_again_does_not_know_the_session(tm
         process, _ = serve(said[1])
         entity = session.send(b"b")
         assert entity.wait(60) is Status.FAILED
-        with pytest.raises(PipeStreamError, match="CLAIM_NOT_FOUND"):
+        with pytest.raises(PipeStreamError) as caught:
             session.close()
+        assert caught.value.name == "PIPESTREAM_CLAIM_NOT_FOUND"
     finally:
         process.kill()
         process.wait()

@@ -165,7 +165,7 @@ def test_a_takeover_leaves_the_old_key_without_rights(job: Job) -> None:
 def test_who_writes_behind_another_writer_writes_the_same_or_is_told(job: Job) -> None:
     with job.sender() as sender:
         sender.send("the first payload")
-    with pytest.raises(PimpError, match="another writer") as other, job.sender() as sender:
+    with pytest.raises(PimpError) as other, job.sender() as sender:
         sender.send("the second payload")
     assert other.value.code == "CONFLICT"
     with job.sender() as sender:
