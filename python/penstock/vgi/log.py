@@ -6,6 +6,8 @@ import traceback
 from enum import Enum
 from typing import Any, ClassVar
 
+from penstock.vgi.metadata import LOG_EXTRA_KEY, LOG_LEVEL_KEY, LOG_MESSAGE_KEY
+
 __all__ = ["Level", "Message"]
 
 
@@ -63,11 +65,11 @@ class Message:
     def add_to_metadata(self, metadata: dict[str, str] | None = None) -> dict[str, str]:
         """Give metadata with this message in it; what is given stays as it is."""
         result = dict(metadata or {})
-        result["vgi_rpc.log_level"] = self.level.value
-        result["vgi_rpc.log_message"] = self.message
+        result[LOG_LEVEL_KEY.decode()] = self.level.value
+        result[LOG_MESSAGE_KEY.decode()] = self.message
         extra = self.extra_json()
         if extra is not None:
-            result["vgi_rpc.log_extra"] = extra
+            result[LOG_EXTRA_KEY.decode()] = extra
         return result
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.vgi.log import Level, Message
-from penstock.vgi.metadata import encode_metadata, merge_metadata
+from penstock.vgi.metadata import SERVER_ID_KEY, encode_metadata, merge_metadata
 from penstock.vgi.utils import empty_batch
 
 __all__ = ["AnnotatedBatch", "OutputCollector", "fit"]
@@ -113,7 +113,7 @@ class OutputCollector:
         return [self._log_batch(entry) if isinstance(entry, Message) else entry for entry in self._entries]
 
     def _log_batch(self, message: Message) -> AnnotatedBatch:
-        given = None if self._server_id is None else {"vgi_rpc.server_id": self._server_id}
+        given = None if self._server_id is None else {SERVER_ID_KEY.decode(): self._server_id}
         return AnnotatedBatch(empty_batch(self._schema), encode_metadata(message.add_to_metadata(given)))
 
     @property
