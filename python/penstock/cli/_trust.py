@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock._addresses import check_address, check_server, fingerprint_digits
+from penstock._addresses import check_server, fingerprint_digits
 
 __all__ = [
-    "AddressArgument",
     "CaOption",
     "CertOption",
     "FingerprintOption",
@@ -31,9 +30,6 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
     return callback
 
 
-AddressArgument = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The server.", callback=_checked(check_address))
-]
 ServerArgument = Annotated[
     str,
     typer.Argument(
