@@ -1,5 +1,6 @@
 """The virtual environment that travels to a cluster, packed as docs/cluster.md says."""
 
+import compileall
 import os
 import re
 import shutil
@@ -7,11 +8,12 @@ import subprocess
 import sys
 import tarfile
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import penstock
 
-_LEFT_OUT = ("/__pycache__", "/include", "/tests")
+_LEFT_OUT = ("/include", "/tests")
 _ROOTS = ("penstock", "pandas")
 
 
@@ -20,7 +22,8 @@ def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | Non
 
     penstock is the one that is being tested. PySpark is not there: a cluster has its own. With a folder for libraries,
     which all nodes see as they see the Python that `bin/python` is a link to, other packages are links to it: then the
-    archive, which each executor unpacks anew, is a fifth, and Python compiles these packages once.
+    archive, which each executor unpacks anew, is a fifth. Bytecode travels too: else each process of an executor would
+    compile a thousand modules while the others do the same.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
     (site,) = target.glob("lib/python3.*/site-packages")
@@ -37,6 +40,7 @@ def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | Non
         subprocess.run([strip, "--strip-debug", *site.glob("penstock/*.so")], check=True)
     for discovered in Path(penstock.__file__).parent.parent.glob("pyspark_*"):
         shutil.copytree(discovered, site / discovered.name, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(site / "penstock", quiet=1)
 
 
 def install(target: Path, wheel: str) -> None:
@@ -75,8 +79,14 @@ def _link(distribution: metadata.Distribution, site: Path) -> None:
         # Scripts lie outside; penstock itself is a link to the clone here, and copied.
         if not target.is_relative_to(site) or target.suffix in {".pyc", ".pth"}:
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(str(file.locate()), target)
-        except OSError:
-            shutil.copy2(str(file.locate()), target)
+        _place(Path(str(file.locate())), target)
+        if target.suffix == ".py" and (compiled := Path(cache_from_source(str(file.locate())))).exists():
+            _place(compiled, Path(cache_from_source(target)))
+
+
+def _place(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copy2(file, target)

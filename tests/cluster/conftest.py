@@ -14,6 +14,7 @@ from pathlib import Path
 import cluster_environment
 import pytest
 from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, reason, unshare_command
+from scripts import spark_classes
 
 import penstock
 from penstock import __version__, receipts
@@ -83,7 +84,8 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
             }
             environment |= {
                 "PYSPARK_PYTHON": "./environment/bin/python",
-                "JAVA_TOOL_OPTIONS": java_options(work),
+                # Executors of `local-cluster` take it from here; those of the nodes see no archive.
+                "JAVA_TOOL_OPTIONS": f"{java_options(work)} {spark_classes.OPTIONS}",
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_DIRS": str(work),
                 "SPARK_WORKER_DIR": str(work),

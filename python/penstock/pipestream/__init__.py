@@ -4,6 +4,8 @@
 `Manifest` and `merkle_root` are the parts of the protocol that are useful alone. Layers 0 to 2.
 """
 
+from typing import TYPE_CHECKING
+
 from penstock._core import EntityIdSpace
 from penstock._pipestream_limits import Limits
 from penstock.pipestream._codes import (
@@ -68,7 +70,6 @@ from penstock.pipestream._messages import (
 from penstock.pipestream._pipe_doc import OwnershipContext, PipeDoc
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._reader import (
-    ROW_SCHEMA,
     ClosedSession,
     Piece,
     SinkReader,
@@ -86,6 +87,15 @@ from penstock.pipestream._server import (
 )
 from penstock.pipestream._session import Session
 from penstock.pipestream._uri import PipeStreamURI
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    ROW_SCHEMA: pa.Schema
+    """The columns of a sink's rows, one row for each entity: ``session``, ``scope``, ``entity``, ``parent`` (null for a
+    root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null where no payload was verified),
+    ``status``, ``reason``, ``document`` and ``path`` (of the metadata ``penstock.document`` and ``penstock.path``),
+    ``metadata``, ``file`` (in the sink, null without a payload), ``content``."""
 
 __all__ = [
     "REFERENCE_TYPE",
@@ -152,3 +162,14 @@ __all__ = [
     "YieldedEvent",
     "merkle_root",
 ]
+
+
+def __getattr__(name: str) -> "pa.Schema":
+    """Make the schema when it is first used: a command that reads no rows starts without Arrow, a third of its time."""
+    if name != "ROW_SCHEMA":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from penstock._core import row_schema
+
+    found: pa.Schema = row_schema()
+    globals()[name] = found
+    return found

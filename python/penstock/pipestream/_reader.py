@@ -4,28 +4,23 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Self
 
 from penstock import _core
 from penstock._opened import Opened
 from penstock.pipestream._fields import PathLike
 from penstock.pipestream._messages import SetAside, set_aside_of
 
-__all__ = ["ROW_SCHEMA", "ClosedSession", "Piece", "SinkReader"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ClosedSession", "Piece", "SinkReader"]
 
 MAX_CONTENT = (1 << 31) - (1 << 16)
 BATCH = 4 << 20
 PIECE = 64 << 20
 ALL = (1 << 63) - 1
 ITEMS = 4096
-
-ROW_SCHEMA: pa.Schema = _core.row_schema()
-"""The columns of a sink's rows, one row for each entity: ``session``, ``scope``, ``entity``, ``parent`` (null for a
-root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null where no payload was verified),
-``status``, ``reason``, ``document`` and ``path`` (of the metadata ``penstock.document`` and ``penstock.path``),
-``metadata``, ``file`` (in the sink, null without a payload), ``content``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +212,7 @@ class SinkReader:
         content: bool = True,
         max_content: int = MAX_CONTENT,
         batch_bytes: int = BATCH,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> "Iterator[pa.RecordBatch]":
         """Give the rows of pieces, by default of all closed sessions, as record batches with `ROW_SCHEMA`.
 
         Args:

@@ -11,6 +11,7 @@ from penstock.aio.pipestream._reader import SinkReader
 from penstock.aio.pipestream._scope import Scope
 from penstock.aio.pipestream._server import Server
 from penstock.aio.pipestream._session import Session
+from penstock.pipestream import ROW_SCHEMA
 from penstock.pipestream._codes import (
     CompletionMode,
     ErrorCode,
@@ -68,7 +69,6 @@ from penstock.pipestream._messages import (
 from penstock.pipestream._pipe_doc import OwnershipContext, PipeDoc
 from penstock.pipestream._policy import CompletionPolicy
 from penstock.pipestream._reader import (
-    ROW_SCHEMA,
     ClosedSession,
     Piece,
 )
