@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::{ErrorCode, Session, SessionId};
 use quinn::Connection;
 use tokio::sync::mpsc;
@@ -16,7 +17,6 @@ use crate::congestion;
 use crate::dial::{DialedConnection, Dialer};
 use crate::driver::control::Control;
 use crate::journal::{ServerState, Waiting};
-use crate::outcomes::lock;
 use crate::transport::quic_code;
 
 /// Initial and maximum pause between two attempts to dial.

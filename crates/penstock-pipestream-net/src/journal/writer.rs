@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_log::{Disk, FolderLock, Format, GROUP, GroupCommit, Log, Writer};
 use penstock_pipestream::SessionId;
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use crate::counters::JournalCounters;
 use crate::journal::book::Book;
 use crate::journal::labels::Ended;
 use crate::journal::record::{Entry, Form};
-use crate::outcomes::lock;
 use crate::{Error, Result};
 
 /// How many times as many bytes as count may lie in the log, and how many segments beyond that.
