@@ -2,9 +2,10 @@
 //! documents again finds what an earlier one has announced.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
+use penstock_io::sync::lock;
 use penstock_pipestream::part_label;
 
 use crate::ledger::Ledger;
@@ -25,7 +26,7 @@ impl Labels {
     /// Return the labels of a document from its ledger, which has the first record.
     pub(crate) fn document(&self, ledger: &Ledger) -> DocumentLabels {
         let key = ledger.key();
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = lock(&self.0);
         let next = times.entry(key.clone()).or_default();
         let time = *next;
         *next = next.saturating_add(1);

@@ -34,7 +34,6 @@ mod rows;
 mod scope_note;
 mod sender;
 mod settlement;
-mod sync;
 #[cfg(test)]
 mod testing;
 mod transfer;

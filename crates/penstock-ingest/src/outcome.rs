@@ -1,10 +1,11 @@
 //! The outcome of a document: its receipt and its rows.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use arrow_array::RecordBatch;
 use penstock_io::hex;
+use penstock_io::sync::lock;
 use penstock_pipestream::ContentTree;
 use penstock_pipestream_net::Status;
 use serde::Serialize;
@@ -163,7 +164,7 @@ impl DocumentOutcome {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
-        look(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut lock(&self.ledger))
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Mutex;
 
 use penstock_documents::{Dehydrator, Limits, Payload, Workspace};
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_pipestream_net::SessionHandle;
 
 use crate::identity::Identity;
@@ -23,7 +24,6 @@ use crate::policy::DocumentPolicy;
 use crate::previous::PreviousReceipt;
 use crate::privacy::Privacy;
 use crate::settlement::SentDocument;
-use crate::sync::lock;
 use crate::transfer::Transfer;
 use crate::{Error, Result};
 

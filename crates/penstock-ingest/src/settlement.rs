@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{self, WaitError};
+use penstock_io::sync::lock;
 use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SessionHandle, Status};
 
 use crate::interrupts::Interrupts;
 use crate::ledger::Ledger;
 use crate::outcome::DocumentOutcome;
-use crate::sync::lock;
 use crate::{Error, Result, digests};
 
 /// A document whose parts have all been announced. Clones refer to the same document.

@@ -14,6 +14,7 @@ mod read_key;
 pub mod records;
 pub mod runtime;
 pub mod storage;
+pub mod sync;
 pub mod tls;
 pub mod unix;
 

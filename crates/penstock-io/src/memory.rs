@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::admission::network;
+use crate::sync::lock;
 
 /// The unit in which memory is counted.
 const UNIT: u64 = 1 << 10;
@@ -151,7 +152,7 @@ impl MemoryBudget {
     }
 
     fn addresses(&self) -> MutexGuard<'_, Addresses> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.addresses)
     }
 
     fn share(&self, peer: IpAddr) -> Option<Arc<Semaphore>> {

@@ -100,8 +100,7 @@ struct Turn(Option<File>);
 
 impl Turn {
     fn take(path: &Path) -> Self {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Self(File::open(folder).and_then(|folder| folder.lock().map(|()| folder)).ok())
+        Self(File::open(penstock_log::parent(path)).and_then(|folder| folder.lock().map(|()| folder)).ok())
     }
 }
 

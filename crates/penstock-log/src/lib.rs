@@ -42,6 +42,17 @@
 //! 6. A file that nobody can tell from another program's stops the start. Once an operator has named it `NUMBER.damaged` all of it is
 //!    a hole, and no segment takes its number.
 //!
+//! # Removal
+//!
+//! A removed segment is gone for good once its folder was synced; until then a crash may bring it back. What the engine would make of it
+//! decides how it is removed:
+//!
+//! - An engine that ignores it, because a record in a segment that stays stands for all that is in it, removes segments in any
+//!   order and without a sync ([`Log::remove`]).
+//! - An engine that would believe it gives an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
+//!   the last ones of that order. *Oldest first*: a record that ends what an earlier one began never goes before it. *Newest first*:
+//!   what is left is the log as it was at some time before.
+//!
 //! # Bounds
 //!
 //! A start holds one segment in memory at a time. A segment ends behind [`Format::segment`] bytes; a group is never split, so that a segment may

@@ -209,25 +209,37 @@ impl Log {
         self.open = None;
     }
 
-    /// Remove segments in which nothing counts any more. The engine must ignore a segment that the disk does not remove, or that
-    /// comes back after a crash; an engine that cannot removes them one by one ([`Log::remove_one`]).
+    /// Remove segments, in any order. The engine must ignore a segment that the disk does not remove, or that comes back after a
+    /// crash; [`Log::remove_in_order`] is for an engine that would believe it.
     pub fn remove(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
-            if let Err(error) = self.remove_one(number) {
+            if let Err(error) = self.unlink(number) {
                 tracing::warn!(file = %self.path(number).display(), %error, "an old segment cannot be removed");
-                self.forget(number);
             }
+            self.forget(number);
         }
     }
 
-    /// Remove a segment, durably once the folder is synced. If this fails, the segment stays in the log.
-    pub fn remove_one(&mut self, number: u64) -> io::Result<()> {
-        match self.disk.remove(&self.path(number)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    /// Remove segments, each only once all removals before it are durable, those of earlier calls too. [The crate](crate) says what
+    /// an order promises. The last removal becomes durable when the folder is synced next.
+    ///
+    /// # Errors
+    ///
+    /// That of the first call that fails. [`Log::segments`] still has the segment for which it was made, and those that come after it.
+    pub fn remove_in_order(&mut self, numbers: impl IntoIterator<Item = u64>) -> io::Result<()> {
+        for number in numbers {
+            self.disk.sync_folder(&self.folder)?;
+            self.unlink(number)?;
+            self.forget(number);
         }
-        self.forget(number);
         Ok(())
+    }
+
+    fn unlink(&self, number: u64) -> io::Result<()> {
+        match self.disk.remove(&self.path(number)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     fn forget(&mut self, number: u64) {

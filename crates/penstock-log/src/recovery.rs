@@ -80,14 +80,9 @@ struct Part {
     number: u64,
     path: PathBuf,
     start: Start,
-}
-
-/// A segment without a record, at the end of the log.
-struct JustMade {
-    number: u64,
-    path: PathBuf,
-    /// The length of the segment before it, if its header is whole.
-    before: Option<u64>,
+    length: u64,
+    /// Whether it has no record: its header is whole, or a crash has cut it.
+    is_empty: bool,
 }
 
 enum Start {
@@ -154,16 +149,15 @@ fn read_all(
 ) -> Result<Contents> {
     let mut recovery = Recovery { disk, format, replay, access, contents: Contents::default(), first: None };
     let names = disk.list(folder).map_err(|error| Error::file("cannot list", folder, error))?;
-    let mut files = numbers(folder, &names, format.suffix);
+    let files = numbers(folder, &names, format.suffix);
     let given_up = numbers(folder, &names, DAMAGED);
-    let just_made = recovery.take_just_made(&mut files)?;
-    let parts = files.into_iter().map(|(number, path)| recovery.part(number, path)).collect::<Result<Vec<_>>>()?;
+    let mut parts = files.into_iter().map(|(number, path)| recovery.part(number, path)).collect::<Result<Vec<_>>>()?;
+    let just_made = take_just_made(&mut parts);
     recovery.contents.log = recovery.log(&parts)?;
     recovery.first = parts.iter().find(|part| part.start.header().is_some()).map(|part| part.number);
     recovery.contents.given_up = given_up.last_key_value().map_or(0, |(number, _)| *number);
-    let mut ends: BTreeMap<u64, u64> =
-        parts.iter().filter_map(|part| Some((part.number.checked_sub(1)?, part.start.before()?))).collect();
-    ends.extend(just_made.iter().filter_map(|made| Some((made.number.checked_sub(1)?, made.before?))));
+    let end = |part: &Part| Some((part.number.checked_sub(1)?, part.start.before()?));
+    let ends: BTreeMap<u64, u64> = parts.iter().chain(&just_made).filter_map(end).collect();
     let newest = parts.last().map_or(0, |part| part.number).max(recovery.contents.given_up);
     let mut given_up = given_up.into_iter().peekable();
     for part in parts {
@@ -180,7 +174,7 @@ fn read_all(
         recovery.replay(segment, !is_last)?;
     }
     given_up.try_for_each(|(number, path)| recovery.give_up(number, &path))?;
-    if let Some(JustMade { path, .. }) = just_made
+    if let Some(Part { path, .. }) = just_made
         && access == Access::Own
     {
         // Not earlier: its header says where the segment before it ends, which has been cut there by now.
@@ -198,6 +192,16 @@ fn numbers(folder: &Path, names: &[String], suffix: &str) -> BTreeMap<u64, PathB
         Some((digits.parse().ok()?, folder.join(name)))
     };
     names.iter().filter_map(number).collect()
+}
+
+/// Take the last segment if it has no record. It may never have been durable: its header may be in the system's memory only, or half of
+/// it on the disk. A longer file had a durable header.
+fn take_just_made(parts: &mut Vec<Part>) -> Option<Part> {
+    let (last, others) = parts.split_last()?;
+    let previous = others.last().filter(|previous| last.number.checked_sub(1) == Some(previous.number));
+    // Every start must report the bytes that are missing there.
+    let is_cut = last.start.before().zip(previous).is_some_and(|(end, previous)| previous.length < end);
+    parts.pop_if(|last| last.is_empty && !is_cut)
 }
 
 /// A segment that was read.
@@ -243,32 +247,6 @@ impl Recovery<'_> {
         }
     }
 
-    /// Take the last segment from the files if it has no record. It may never have been durable: its header may be in the system's
-    /// memory only, or half of it on the disk. A longer file had a durable header.
-    fn take_just_made(&self, files: &mut BTreeMap<u64, PathBuf>) -> Result<Option<JustMade>> {
-        let Some((&number, path)) = files.last_key_value() else { return Ok(None) };
-        let failed = |path: &Path, error| Error::file("cannot read", path, error);
-        let length = |path: &Path| self.open(path)?.length();
-        if length(path).map_err(|error| failed(path, error))? > HEADER as u64 {
-            return Ok(None);
-        }
-        let bytes = self.open(path).and_then(|file| read_start(&*file, HEADER));
-        let bytes = bytes.map_err(|error| failed(path, error))?;
-        let header = Header::read(&bytes).filter(|header| header.number == number && self.is_ours(header));
-        if header.is_none() && !is_begun(&bytes) && !self.replay.is_begun(&bytes) {
-            return Ok(None);
-        }
-        let before = header.map(|header| header.before).filter(|before| *before > 0);
-        let previous = number.checked_sub(1).and_then(|number| files.get(&number));
-        if let Some((end, path)) = before.zip(previous)
-            && length(path).map_err(|error| failed(path, error))? < end
-        {
-            // Every start must report the bytes that are missing there.
-            return Ok(None);
-        }
-        Ok(files.pop_last().map(|(number, path)| JustMade { number, path, before }))
-    }
-
     /// Return whether a header has a kind of this engine.
     fn is_ours(&self, header: &Header) -> bool {
         header.kind == self.format.kind || self.replay.is_kind(header.kind)
@@ -278,6 +256,7 @@ impl Recovery<'_> {
         let failed = |error| Error::file("cannot read", &path, error);
         let file = self.open(&path).map_err(failed)?;
         let bytes = read_start(&*file, HEADER).map_err(failed)?;
+        let length = file.length().map_err(failed)?;
         let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
         let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
             (Some(header), _) if !self.is_ours(&header) => {
@@ -296,7 +275,13 @@ impl Recovery<'_> {
                 None => Start::Unknown,
             },
         };
-        Ok(Part { number, path, start })
+        let is_header = match start {
+            Start::Whole(_) => true,
+            Start::Unknown => is_begun(&bytes) || self.replay.is_begun(&bytes),
+            Start::Mended(_) | Start::Earlier(_) => false,
+        };
+        let is_empty = is_header && length <= HEADER as u64;
+        Ok(Part { number, path, start, length, is_empty })
     }
 
     /// Return the random number of the log that the segments belong to.
@@ -314,7 +299,7 @@ impl Recovery<'_> {
 
     /// Read a segment. `end_by_next` is its length according to the next header: bytes behind that were never acknowledged.
     fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
-        let Part { number, path, start } = part;
+        let Part { number, path, start, .. } = part;
         let failed = |error| Error::file("cannot read", &path, error);
         let file = self.open(&path).map_err(failed)?;
         let mut bytes = read(&*file).map_err(failed)?;

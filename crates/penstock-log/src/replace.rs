@@ -10,10 +10,13 @@ const NEW: &str = ".tmp";
 
 /// Return the folder of a path.
 #[must_use]
-pub fn parent(path: &Path) -> PathBuf {
-    let folder = path.parent().unwrap_or(path);
-    // A relative path of one component has an empty parent.
-    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
+pub fn parent(path: &Path) -> &Path {
+    named(path.parent().unwrap_or(path))
+}
+
+/// Return a folder by a name that the system takes: a relative path of one component has an empty parent.
+fn named(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// Write a file durably: after a crash either the old or the new file is there. This syncs the folder; [`make_folder`] has synced
@@ -33,7 +36,7 @@ pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = disk.remove(&new);
         return Err(error);
     }
-    disk.sync_folder(&parent(path))
+    disk.sync_folder(parent(path))
 }
 
 /// Link a file under a second name, which works on a full disk too; copy it if the file system has no links. An existing file of that
@@ -50,7 +53,7 @@ pub fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
 pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     let is_new = match disk.make_folder(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_folder(disk, &parent(path))?;
+            make_folder(disk, parent(path))?;
             disk.make_folder(path).map(|()| true)?
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
@@ -59,7 +62,7 @@ pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     // A crash or a failed disk may have left a folder above it that is not durable. If the folder is not new, those above it were
     // synced when it was made.
     let above = path.ancestors().skip(1).take(if is_new { usize::MAX } else { 1 });
-    for folder in above.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder }) {
+    for folder in above.map(named) {
         match disk.sync_folder(folder) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 tracing::debug!(folder = %folder.display(), %error, "a folder above a log cannot be synced");
@@ -68,4 +71,16 @@ pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_a_folder_that_can_be_opened() {
+        for (path, expected) in [("a", "."), ("", "."), ("a/b", "a"), ("./a", "."), ("/a", "/"), ("/", "/")] {
+            assert_eq!(parent(Path::new(path)), Path::new(expected), "{path:?}");
+        }
+    }
 }

@@ -15,7 +15,6 @@ mod error;
 mod receiver;
 mod sender;
 pub mod spool;
-mod sync;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
 pub use self::delivery::{ConnectionEnd, Delivery, Destination, Origin, Safe};

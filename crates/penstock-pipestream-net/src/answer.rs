@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::{Error, Result};
+use penstock_io::sync::lock;
 use penstock_pipestream::Ticket;
 use tokio::sync::oneshot;
-
-use crate::outcomes::lock;
-use crate::{Error, Result};
 
 /// Destination of the ticket of an announced entity: a caller that waits for the tickets of a whole batch. An answer
 /// that is dropped delivers no ticket, because the session is over.

@@ -7,7 +7,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use crate::outcomes::{Waiters, lock, wake};
+use penstock_io::sync::lock;
+
+use crate::outcomes::{Waiters, wake};
 
 /// Return the two ends of a handover; its user is responsible for its capacity.
 pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {

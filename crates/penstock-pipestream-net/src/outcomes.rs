@@ -4,13 +4,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-/// Lock without regard to a panic elsewhere: every critical section here leaves the value consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use penstock_io::sync::lock;
 
 /// The tasks and threads that wait for a change.
 #[derive(Debug, Default)]

@@ -6,10 +6,11 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::EntityKey;
 use penstock_wire::FastMap;
 
-use crate::outcomes::{Missing, Waiters, lock, wake};
+use crate::outcomes::{Missing, Waiters, wake};
 use crate::types::Resolution;
 
 /// Outcomes by key: each is expected, in the order of the IDs of its scope, then settled, then taken once, by key or in

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
 use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::sync::lock;
 use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, metrics};
 use penstock_pipestream::{ErrorCode, Role, Status};
@@ -27,7 +28,6 @@ use crate::events::EventLog;
 use crate::journal::{ServerState, Waiting};
 use crate::metrics::{Held, Report, Transport};
 use crate::options::SessionOptions;
-use crate::outcomes::lock;
 use crate::port::{ClaimChecks, PortService, no_claim_checks};
 use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};

@@ -17,7 +17,6 @@ mod format;
 mod objects;
 pub mod read;
 mod references;
-mod sync;
 mod transactions;
 
 pub use self::claims::{Claims, read_claims, read_claims_in};

@@ -36,7 +36,7 @@ pub use chunk::ChunkTracker;
 pub use entity_id::EntityIdSpace;
 pub use error::{
     ClaimRecordError, Deadline, DocumentError, Early, EntityError, Error, ErrorCode, LimitError, Malformed, Misuse,
-    ObjectError, ReferenceError, Result, StreamEnd, Subject, Unavailable, UriError, Violation,
+    ObjectError, ReferenceError, Result, StoredError, StreamEnd, Subject, Unavailable, UriError, Violation,
 };
 pub use frame::{
     Agreement, Barrier, Capabilities, Checkpoint, ChunkInfo, ClaimResponse, EntityHeader, ErrorFrame, Extension,

@@ -15,7 +15,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 pub(crate) use self::forms::{answer, deadlines, expiries, optional_answer, optional_token};
-use crate::error::{Error, Malformed, Result};
+use crate::error::{Result, StoredError};
 
 thread_local! {
     /// The beginning of the session whose record this thread writes or reads, because serde's traits take no argument
@@ -37,10 +37,6 @@ pub(crate) struct RecordReader<'a> {
     pub(crate) epoch: Instant,
 }
 
-pub(crate) fn invalid(message: impl std::fmt::Display) -> Error {
-    Malformed::Stored { reason: message.to_string() }.into()
-}
-
 impl RecordWriter {
     pub(crate) fn put(&mut self, value: &impl Serialize) {
         EPOCH.set(Some(self.epoch));
@@ -56,7 +52,7 @@ impl RecordWriter {
 impl<'a> RecordReader<'a> {
     pub(crate) fn take<T: Deserialize<'a>>(&mut self) -> Result<T> {
         EPOCH.set(Some(self.epoch));
-        let (value, rest) = postcard::take_from_bytes(self.bytes).map_err(invalid)?;
+        let (value, rest) = postcard::take_from_bytes(self.bytes).map_err(StoredError::Encoding)?;
         self.bytes = rest;
         Ok(value)
     }

@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_io::Result;
 use penstock_io::admission::{Admission, Config, LoopbackShare, PATIENCE, Permit, WhenFull};
 use penstock_io::listener::{Connection, Listener, Stream};
 use penstock_io::runtime::{PerProcess, spawn};
+use penstock_io::sync::lock;
 use penstock_io::unix::SocketFile;
 use tokio::sync::{mpsc, watch};
 
@@ -127,7 +128,7 @@ impl RpcListener {
     pub fn close(&self) {
         // In a forked child the socket belongs to the parent.
         if let Ok(running) = self.0.get() {
-            drop(running.file.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(lock(&running.file).take());
             running.stop.send_replace(true);
         }
     }

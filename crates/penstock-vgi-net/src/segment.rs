@@ -5,10 +5,11 @@ use std::fs::read_dir;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_vgi::ipc::{self, Output};
 use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, pointer};
 use penstock_vgi::{Batch, Metadata, key};
@@ -293,7 +294,7 @@ impl Segment {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Return the current allocations.

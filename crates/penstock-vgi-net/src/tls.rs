@@ -4,9 +4,10 @@ use std::fmt;
 use std::io::{self, ErrorKind as IoKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use penstock_io::sync::lock;
 use penstock_io::tls::{Acceptor, ClientTls, Offer, ServerTls};
 use penstock_io::{DriverError as _, Error, Result};
 use rustls::pki_types::ServerName;
@@ -137,7 +138,7 @@ struct Half(Arc<Mutex<Encrypted>>);
 
 impl Half {
     fn lock(&self) -> MutexGuard<'_, Encrypted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The outcomes of the rows that were sent, as far as they are known.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use penstock_io::sync::lock;
 use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, Resolution, ScopeKey, SentEntity, SessionHandle, Status};
 use tokio::sync::Notify;
 
@@ -169,7 +170,7 @@ impl Account {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -5,9 +5,10 @@
 //! process ends. So the thread that hands memory over keeps a reference here, and regularly checks whether it is the
 //! last one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arrow_array::ArrayRef;
+use penstock_io::sync::lock;
 
 use super::columns::{EntityColumns, RowNames};
 
@@ -41,5 +42,5 @@ pub(super) fn release_unused() {
 }
 
 fn buffers() -> MutexGuard<'static, Vec<ArrowBuffers>> {
-    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&BUFFERS)
 }

@@ -16,11 +16,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use penstock_io::hex;
 use penstock_io::runtime::{self, WaitError};
+use penstock_io::sync::lock;
 use penstock_pipestream_net::{
     EntityDraft, EntityKey, ErrorCode, Payload, Reason, ScopeKey, SentEntity, SessionHandle,
 };
@@ -101,7 +102,7 @@ impl RowSender {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Sender) -> T) -> T {
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.state))
     }
 }
 

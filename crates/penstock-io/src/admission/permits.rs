@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -12,6 +12,7 @@ use tokio::time::timeout_at;
 use super::PATIENCE;
 use super::counters::{Counters, count};
 use super::descriptors::Descriptors;
+use crate::sync::lock;
 use crate::{Error, Result};
 
 /// The smallest default share of an address, however few connections the server accepts: a fraction of a small number
@@ -153,7 +154,7 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Return the number of open connections.

@@ -2,13 +2,14 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
 
 use super::{Fingerprint, Identity, Offer, ServerTls};
 use crate::Result;
+use crate::sync::lock;
 
 /// Uses the certificate that the files hold now for each new connection. Open connections keep theirs.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Acceptor {
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 

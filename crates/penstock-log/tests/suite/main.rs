@@ -7,5 +7,6 @@ mod earlier;
 mod faults;
 mod look;
 mod refused;
+mod removal;
 mod support;
 mod system;

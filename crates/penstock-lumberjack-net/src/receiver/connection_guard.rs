@@ -2,9 +2,10 @@
 //! ones that are on their end have ended: what was read of them is with the destination, and whether they broke is known.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use penstock_io::sync::lock;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -54,7 +55,7 @@ impl Standings {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, BTreeMap<u64, Open>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The ends of earlier connections that their writers have closed.

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use penstock_io::admission::{self, Admission};
 use penstock_io::metrics::{Histogram, Page};
+use penstock_io::sync::lock;
 use penstock_lumberjack::ErrorKind;
 
 use crate::receiver::budget::Budget;
 use crate::receiver::protocol_sniff::DetectedProtocol;
-use crate::sync::lock;
 
 /// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
 const PEERS: usize = 256;

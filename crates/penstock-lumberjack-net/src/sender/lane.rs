@@ -1,13 +1,14 @@
 //! One connection at a time to one of the hosts.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_lumberjack::{Client, Window, encoder};
 use penstock_wire::Backoff;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -54,7 +55,7 @@ impl Lane {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Connect and send until the sender is closed and everything is acknowledged, or until it gives up.

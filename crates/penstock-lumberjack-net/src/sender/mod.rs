@@ -14,11 +14,12 @@ mod line;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::sync::lock;
 use penstock_lumberjack::Client;
 use tokio::time::timeout;
 
@@ -178,7 +179,7 @@ impl Drop for Sender {
 
 impl Shared {
     fn order(&self) -> MutexGuard<'_, LaneAssignments> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.order)
     }
 
     fn close(&self, how: Closing) {

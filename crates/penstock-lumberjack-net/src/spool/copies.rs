@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use penstock_io::DriverError as _;
-use penstock_log::{Disk, keep_aside, read};
+use penstock_log::{Disk, keep_aside, parent, read};
 
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<PathBuf> {
     let name =
         |number: u32| path.with_extension(if number == 0 { suffix.to_owned() } else { format!("{suffix}.{number}") });
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let folder = parent(path);
     let keeping = || -> io::Result<PathBuf> {
         let (file, names) = (disk.open(path)?, disk.list(folder)?);
         file.sync()?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, hex};
 use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
@@ -19,7 +20,6 @@ use crate::spool::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, he
 use crate::spool::shared::{Counters, Shared};
 use crate::spool::store::{Position, SegmentInfo, Store};
 use crate::spool::target::{Durable, Target, TargetState};
-use crate::sync::lock;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";

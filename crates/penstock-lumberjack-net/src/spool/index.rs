@@ -5,10 +5,10 @@ use std::error::Error as _;
 use std::sync::{Condvar, Mutex};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 
 use crate::spool::format::{Entry, SpoolId};
 use crate::spool::store::Position;
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.

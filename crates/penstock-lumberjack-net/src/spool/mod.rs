@@ -39,6 +39,7 @@ use std::sync::Arc;
 use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
+use penstock_io::sync::lock;
 use penstock_log::{GroupCommit, SystemDisk};
 use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
@@ -56,7 +57,6 @@ use self::target::TargetState;
 use self::writer::{Message, Writer};
 use crate::columns::Layout;
 use crate::delivery::{ConnectionEnd, Delivery, Destination, Safe};
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// A spool that is written.

@@ -9,6 +9,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode};
 use penstock_io::runtime::block_on;
 use penstock_io::storage::ObjectPrefix;
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, hex};
 
 use crate::spool::claim::Claim;
@@ -23,7 +24,6 @@ use crate::spool::requests::{failed, get, list, put, remove};
 use crate::spool::shared::{Counters, Shared};
 use crate::spool::store::{Position, SegmentInfo, Store};
 use crate::spool::target::{Durable, Target, TargetState};
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Requests that are on their way at once.

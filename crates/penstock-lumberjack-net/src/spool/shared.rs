@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use penstock_io::sync::lock;
 use tokio::sync::oneshot;
 
 use crate::Result;
 use crate::spool::index::Index;
 use crate::spool::options::Ack;
 use crate::spool::store::Position;
-use crate::sync::lock;
 
 /// What a spool has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

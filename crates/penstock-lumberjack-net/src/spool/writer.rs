@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_log::GROUP;
 use tokio::sync::oneshot;
 
@@ -15,7 +16,6 @@ use crate::spool::options::{Ack, SpoolOptions};
 use crate::spool::shared::{Counters, Shared};
 use crate::spool::store::Position;
 use crate::spool::target::{Durable, Target, TargetState};
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Messages of a group: what comes behind them is in the next one.

@@ -3,13 +3,14 @@
 //! A decision is repeated if another process has changed the job meanwhile, because buffers may share a store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
 use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn;
+use penstock_io::sync::lock;
 use penstock_pimp::{Error, Job, JobId, Limits, Lost, Now, Settings, verify_jwt};
 use tokio::sync::{Mutex as Turn, watch};
 
@@ -85,7 +86,7 @@ impl Jobs {
     }
 
     fn lives(&self) -> MutexGuard<'_, HashMap<JobId, Arc<JobNotifier>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.live)
     }
 
     fn live(&self, id: JobId) -> Arc<JobNotifier> {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, try_unfold};
 use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn_blocking;
+use penstock_io::sync::lock;
 use penstock_pimp::{Compression, Decoder, Digest, Envelope, Error, Job, JobId, Limits, Metadata};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -161,7 +162,7 @@ impl Payloads {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Name, CachedCheck>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     fn chunks(&self, id: JobId, job: &Job, peer: IpAddr) -> Chunks {

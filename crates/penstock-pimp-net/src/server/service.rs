@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use penstock_io::DriverError as _;
 use penstock_io::admission;
 use penstock_io::memory::MemoryBudget;
 use penstock_io::metrics::{Page, Source};
+use penstock_io::sync::lock;
 use penstock_pimp::{Digest, Error, JobId, Limits, Malformed, Query, bearer, poll_body};
 use tokio::time::{sleep, timeout};
 
@@ -113,10 +114,6 @@ impl fmt::Debug for Service {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 type Answered = std::result::Result<Response<ResponseBody>, Refused>;
 
 impl Service {
@@ -173,7 +170,7 @@ impl Service {
         } else {
             let result = self.answer(&parts, body, peer).await;
             if result.as_ref().is_err_and(Refused::is_guess) {
-                locked(&self.guesses).take(Instant::now(), peer);
+                lock(&self.guesses).take(Instant::now(), peer);
             }
             let response = result.unwrap_or_else(|refused| refused.response());
             compression::packed(&parts.headers, response).await
@@ -224,14 +221,14 @@ impl Service {
     fn check_rates(&self, key: Option<&str>, peer: IpAddr) -> std::result::Result<(), Refused> {
         self.check_guesses(peer)?;
         let Some(key) = key.map(|key| Digest::of(key.as_bytes())) else { return Ok(()) };
-        let (now, mut requests) = (Instant::now(), locked(&self.requests));
+        let (now, mut requests) = (Instant::now(), lock(&self.requests));
         requests.check(now, &key).map_err(too_often)?;
         requests.take(now, key);
         Ok(())
     }
 
     pub(super) fn check_guesses(&self, peer: IpAddr) -> std::result::Result<(), Refused> {
-        locked(&self.guesses).check(Instant::now(), &peer).map_err(too_often)
+        lock(&self.guesses).check(Instant::now(), &peer).map_err(too_often)
     }
 
     async fn poll(self: &Arc<Self>, id: JobId, key: Option<&str>, parts: &Parts, peer: IpAddr) -> Answered {

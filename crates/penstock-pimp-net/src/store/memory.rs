@@ -1,10 +1,11 @@
 //! Jobs in memory, lost when the process ends.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
+use penstock_io::sync::lock;
 use penstock_pimp::{Job, JobId};
 
 use super::{Change, Store, Usage, up_to};
@@ -27,7 +28,7 @@ impl MemoryStore {
     }
 
     fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn change(&self, id: JobId, change: Change) {

@@ -13,8 +13,8 @@
 //! disk with `always`.
 
 use std::fmt;
+use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
+use penstock_io::sync::lock;
 use penstock_pimp::{Job, JobId};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubStream};
 use redis::{AsyncCommands as _, Client, RedisError, Script};
@@ -159,7 +160,7 @@ impl RedisStore {
     }
 
     fn set_failing(&self, why: Option<String>) {
-        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *lock(&self.failing) = why;
     }
 
     async fn listen(&self) -> redis::RedisResult<PubSubStream> {
@@ -269,7 +270,7 @@ impl Store for RedisStore {
     }
 
     fn failing(&self) -> Option<String> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failing).clone()
     }
 
     fn usage(&self) -> Usage {

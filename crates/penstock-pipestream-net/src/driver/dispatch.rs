@@ -95,10 +95,9 @@ impl Driver {
                 tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "a session begins");
                 self.open_sink(agreement.layer).await.map(|()| Some(agreement))
             }
-            // A session that ends before it has begun has its list too, under its connection's name.
-            (Stage::Negotiating { .. } | Stage::Identified | Stage::Open, _) if self.session.end().is_some() => {
-                self.open_sink(0).await.map(|()| None)
-            }
+            // A session that ends before it has its ID opens the sink now, and has a list under its connection's name. In
+            // the later stages the sink is open, or the arm above opens it.
+            (Stage::Negotiating { .. }, _) if self.session.end().is_some() => self.open_sink(0).await.map(|()| None),
             (Stage::Negotiating { .. } | Stage::Identified | Stage::Open | Stage::Mute, _) => Ok(None),
         };
         match opened {

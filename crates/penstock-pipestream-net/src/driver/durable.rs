@@ -111,3 +111,37 @@ impl Durable {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use penstock_pipestream::{SessionConfig, SessionId};
+
+    use super::*;
+    use crate::journal::ClientState;
+
+    #[test]
+    fn records_go_with_their_session_unless_they_are_for_the_next_process() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (begins, stays) in [(false, true), (true, false), (true, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (state, found) = ClientState::open(dir.path(), &mut SessionConfig::default()).unwrap();
+            assert!(found.is_none());
+            let mut durable = Durable::new(state.begin(SessionId::new([7; 16])));
+            let stayed = runtime.block_on(async {
+                if begins {
+                    durable.journal.write(b"a snapshot", true, None).await.unwrap();
+                }
+                if stays {
+                    durable.stays();
+                }
+                durable.remove("a session").await
+            });
+            let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let segments = names.filter(|name| name.to_string_lossy().ends_with(".session")).count();
+            let expected = begins && stays;
+            assert_eq!((stayed, segments), (expected, usize::from(expected)), "{begins}, {stays}");
+        }
+    }
+}

@@ -3,8 +3,6 @@ use std::time::{Duration, Instant};
 /// How long the peer and the user may be silent.
 #[derive(Debug)]
 pub(super) struct IdleLimits {
-    /// Time in which the peer must say what it offers, for the message: `Stage` has the deadline.
-    pub(super) handshake: Duration,
     /// After so long a silence the session ends, if nothing is open.
     limit: Option<Duration>,
     /// When it began.
@@ -12,8 +10,8 @@ pub(super) struct IdleLimits {
 }
 
 impl IdleLimits {
-    pub(super) fn new(handshake: Duration, limit: Option<Duration>) -> Self {
-        Self { handshake, limit, since: Instant::now() }
+    pub(super) fn new(limit: Option<Duration>) -> Self {
+        Self { limit, since: Instant::now() }
     }
 
     /// Note that something was said.

@@ -124,7 +124,7 @@ impl Driver {
         road: Reconnect,
     ) -> Self {
         let accepting = accept(&link);
-        let until = Instant::now().checked_add(options.handshake_timeout);
+        let within = options.handshake_timeout;
         Self {
             session,
             link,
@@ -139,11 +139,11 @@ impl Driver {
             batches: Batches::default(),
             policy: options.policy,
             naming: SessionName::new(options.session.layer2.and_then(|layer2| layer2.session)),
-            stage: Stage::Negotiating { until },
+            stage: Stage::Negotiating { within, until: Instant::now().checked_add(within) },
             place: sink.into(),
             root: Root::Open,
             life: Life::Running,
-            silence: IdleLimits::new(options.handshake_timeout, options.quiet_timeout),
+            silence: IdleLimits::new(options.quiet_timeout),
             road,
             accepting,
             returns: None,
@@ -226,10 +226,10 @@ impl Driver {
 
     fn handle_timeout(&mut self) {
         let now = now();
-        if self.stage.is_overdue(now.instant) {
+        if let Some(within) = self.stage.take_overdue(now.instant) {
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
             let missing = if self.session.agreement().is_some() { "SESSION" } else { "CAPABILITIES" };
-            let message = format!("no {missing} within {} s", self.silence.handshake.as_secs_f64());
+            let message = format!("no {missing} within {} s", within.as_secs_f64());
             if self.link.shared.resumed {
                 // The next process may succeed.
                 self.life = Life::Leaving;

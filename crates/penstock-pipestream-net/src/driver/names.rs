@@ -1,9 +1,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::SessionId;
-
-use crate::outcomes::lock;
 
 /// The names of an end's open sessions. A name belongs to one session: the session's yield tokens and its place in a
 /// sink are bound to it, and a client that knows it can continue that session.

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::{ErrorCode, Session, SessionId};
 use quinn::Connection;
 use tokio::sync::mpsc;
@@ -16,7 +17,6 @@ use crate::congestion;
 use crate::dial::{DialedConnection, Dialer};
 use crate::driver::control::Control;
 use crate::journal::{ServerState, Waiting};
-use crate::outcomes::lock;
 use crate::transport::quic_code;
 
 /// Initial and maximum pause between two attempts to dial.
@@ -224,5 +224,76 @@ impl ResumableSessions {
 
     pub(super) fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<ReturningClient>> {
         lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use penstock_pipestream::{EntityHeader, EntityKey, Role, SessionConfig};
+
+    use super::*;
+    use crate::clock::now;
+    use crate::journal::Owner;
+    use crate::port::{BoxFuture, NewSession, OpenSession, RecoveredSession};
+
+    /// What a sink has of a session that has stored nothing.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl RecoveredSession for Nothing {
+        fn has(&self, _key: EntityKey) -> bool {
+            false
+        }
+
+        fn entities(&self) -> Vec<(EntityKey, Arc<EntityHeader>)> {
+            Vec::new()
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn close_list(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn open(self: Box<Self>, _session: NewSession) -> BoxFuture<'static, Result<OpenSession>> {
+            Box::pin(pending())
+        }
+    }
+
+    #[test]
+    fn no_session_has_the_name_of_an_earlier_one_until_the_records_of_that_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = SessionConfig::default();
+        let state = ServerState::open(dir.path(), &mut config).unwrap();
+        let [comes, stays, ends] = [1, 2, 3].map(|name| SessionId::new([name; 16]));
+        let waiting = |session| {
+            let owner = Owner { session, certificate: None };
+            let journal = state.begin(owner);
+            let session = Session::new(Role::Server, config.clone(), now()).unwrap();
+            Waiting { session, owner, journal, found: Box::new(Nothing), end: None }
+        };
+        let sessions = ResumableSessions::new(None);
+        sessions.wait_for(waiting(comes));
+        sessions.wait_for(waiting(stays));
+        sessions.note_end(ends);
+        let waits = || [comes, stays, ends].map(|name| sessions.waits(name));
+        assert_eq!(waits(), [true, true, true]);
+        // The client of the first one comes in time.
+        assert_eq!(sessions.take(comes).unwrap().owner.session, comes);
+        assert!(sessions.take(comes).is_none());
+        let late: Vec<SessionId> = sessions.take_waiting().iter().map(|waiting| waiting.owner.session).collect();
+        assert_eq!(late, [stays]);
+        // Those of the others come while they are being ended, again and again.
+        for _ in 0..2 {
+            assert!(sessions.take(stays).is_none() && sessions.take(ends).is_none());
+            assert!(sessions.take_waiting().is_empty());
+            assert_eq!(waits(), [false, true, true]);
+        }
+        [stays, ends].into_iter().for_each(|name| sessions.note_removed(name));
+        assert_eq!(waits(), [false, false, false]);
     }
 }

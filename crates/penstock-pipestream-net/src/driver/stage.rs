@@ -1,6 +1,6 @@
 //! How far a session has come, and how its driver comes to an end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_pipestream::Reason;
 
@@ -16,9 +16,9 @@ use penstock_pipestream::Reason;
 /// A session that ends while it is Negotiating has its line in the sink too; where the sink refuses, it is Mute.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The peer's capabilities, and its SESSION at layer 2, are due by `until`. `None`: never, or they were late and the
-    /// session ends.
-    Negotiating { until: Option<Instant> },
+    /// The peer's capabilities, and its SESSION at layer 2, are due `within` this time, so by `until`. `None`: never, or
+    /// they were late and the session ends.
+    Negotiating { within: Duration, until: Option<Instant> },
     /// The session has its ID; its place in the sink is opened next.
     Identified,
     /// Entities may be admitted.
@@ -39,16 +39,16 @@ impl Stage {
     /// Return by when the peer must have said what it offers, where that is awaited.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
-            Self::Negotiating { until } => *until,
+            Self::Negotiating { until, .. } => *until,
             Self::Identified | Self::Open | Self::Mute => None,
         }
     }
 
-    /// Return whether the peer was due by `now`; say so once.
-    pub(super) fn is_overdue(&mut self, now: Instant) -> bool {
+    /// Return how much time the peer had, if that is over by `now`. Return it once.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Option<Duration> {
         match self {
-            Self::Negotiating { until } => until.take_if(|until| *until <= now).is_some(),
-            Self::Identified | Self::Open | Self::Mute => false,
+            Self::Negotiating { within, until } => until.take_if(|until| *until <= now).map(|_| *within),
+            Self::Identified | Self::Open | Self::Mute => None,
         }
     }
 

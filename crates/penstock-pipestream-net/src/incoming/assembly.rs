@@ -1,8 +1,9 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use penstock_io::sync::lock;
+
 use crate::incoming::body::Spool;
-use crate::outcomes::lock;
 
 /// A payload that arrives in chunks, each on its own stream, in any order (decision 15). The driver creates it for the
 /// first chunk and releases it when the entity is resolved.

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::transport::quic_code;
 use bytes::Bytes;
+use penstock_io::sync::lock;
 use penstock_pipestream::ErrorCode;
 use quinn::{ReadError, RecvStream};
 use tokio::sync::oneshot;
-
-use crate::outcomes::lock;
-use crate::transport::quic_code;
 
 /// Number of pieces of a stream taken at a time; a piece is the content of one packet.
 const PIECES: usize = 128;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_log::{Disk, FolderLock, Format, GROUP, GroupCommit, Log, Writer};
 use penstock_pipestream::SessionId;
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use crate::counters::JournalCounters;
 use crate::journal::book::Book;
 use crate::journal::labels::Ended;
 use crate::journal::record::{Entry, Form};
-use crate::outcomes::lock;
 use crate::{Error, Result};
 
 /// How many times as many bytes as count may lie in the log, and how many segments beyond that.
@@ -108,7 +108,7 @@ impl Store {
         self.remove_all(Removal::NewestFirst)
     }
 
-    /// Remove all segments, and none where the one before it could not be removed.
+    /// Remove all segments in this order, durably.
     fn remove_all(&mut self, order: Removal) -> io::Result<()> {
         // First, so that no place of a segment that has gone is looked up, whatever fails below.
         self.book().clear();
@@ -117,11 +117,8 @@ impl Store {
             Removal::OldestFirst => {}
             Removal::NewestFirst => numbers.reverse(),
         }
-        for number in numbers {
-            self.log.remove_one(number)?;
-            self.disk.sync_folder(self.log.folder())?;
-        }
-        Ok(())
+        self.log.remove_in_order(numbers)?;
+        self.disk.sync_folder(self.log.folder())
     }
 
     /// Say of all records that they are durable: else a start takes the last one, where it is damaged, for a write that was cut.

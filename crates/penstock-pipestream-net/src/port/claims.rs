@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, SessionId, Status};
 
 use crate::claim_checks::{ClaimRow, Details};
 use crate::clock::now;
-use crate::outcomes::lock;
 use crate::{Error, Result};
 
 /// The claim checks that an end has issued, over all its sessions (decision 20). A change is not reported before it is

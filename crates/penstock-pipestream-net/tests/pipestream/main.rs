@@ -15,4 +15,5 @@ mod common;
 mod port;
 #[allow(dead_code, reason = "the tests of the sinks use the rest")]
 mod raw;
+mod recovery;
 mod support;

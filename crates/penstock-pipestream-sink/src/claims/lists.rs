@@ -8,6 +8,7 @@ use std::path::Path;
 use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
 use penstock_io::storage::ObjectPrefix;
+use penstock_io::sync::lock;
 use penstock_pipestream::claims::ClaimState;
 use penstock_pipestream::{SessionId, Status};
 use penstock_pipestream_net::port::CLAIM;
@@ -18,7 +19,6 @@ use crate::folder::sessions_of;
 use crate::format::LOG;
 use crate::format::line::Line;
 use crate::objects::ObjectSink;
-use crate::sync::lock;
 use crate::{Error, Result};
 
 impl Claims {

@@ -32,7 +32,6 @@ const ROUNDS: usize = 8;
 /// The log of a folder that is this process's.
 #[derive(Debug)]
 pub(super) struct ClaimLog {
-    disk: Arc<dyn Disk>,
     log: Log,
     /// Bytes that are appended together, at most.
     group: usize,
@@ -53,7 +52,7 @@ impl ClaimLog {
         let known = (bytes / records.max(1)).saturating_mul(state.book.len() as u64);
         let (limit, owed) = (known.saturating_mul(TIMES).saturating_add(BEYOND), Vec::new());
         let group = usize::try_from(format.segment).unwrap_or(GROUP).min(GROUP);
-        let mut opened = Self { disk: Arc::clone(disk), log, group, limit, owed };
+        let mut opened = Self { log, group, limit, owed };
         if is_damaged {
             tracing::error!(
                 folder = %folder.display(), claims = state.doubts.all().count(),
@@ -142,21 +141,12 @@ impl ClaimLog {
             self.log.remove(new);
             return written;
         }
-        self.remove(before);
+        // Oldest first: what a segment says may not hold any more once a later one has gone.
+        if let Err(error) = self.log.remove_in_order(before) {
+            tracing::warn!(folder = %self.log.folder().display(), %error, "old segments of the log of claim checks stay for now");
+        }
         self.limit = self.log.bytes().load(Ordering::Relaxed).saturating_mul(TIMES).saturating_add(BEYOND);
         Ok(())
-    }
-
-    /// Remove segments, oldest first.
-    fn remove(&mut self, numbers: Vec<u64>) {
-        for number in numbers {
-            // The one before must not come back after this one has gone: what it says may not hold any more.
-            let removed = self.disk.sync_folder(self.log.folder()).and_then(|()| self.log.remove_one(number));
-            if let Err(error) = removed {
-                tracing::warn!(segment = number, %error, "old segments of the log of claim checks stay for now");
-                return;
-            }
-        }
     }
 }
 

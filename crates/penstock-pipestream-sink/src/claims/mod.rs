@@ -23,6 +23,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use penstock_io::runtime::{block_on, spawn_blocking};
 use penstock_io::storage::{ObjectPrefix, plain};
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, tls};
 use penstock_pipestream::claims::{Claim, ClaimLimits, ClaimRecord, ClaimState, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, ErrorCode, SessionId, Status};
@@ -35,7 +36,6 @@ use crate::claims::record::Entry;
 use crate::claims::state::{HERE, State};
 use crate::claims::store::{Answer, Folder, Store};
 use crate::format::CLAIMS as FOLDER;
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Read the claim checks of a sink's folder; a reader of it need not be its server. Return none where the folder has none.

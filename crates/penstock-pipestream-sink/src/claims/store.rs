@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_log::{Disk, FolderLock, GroupCommit, SystemDisk, Writer, make_folder};
 use tokio::sync::oneshot;
 
@@ -14,7 +15,6 @@ use crate::claims::objects::ObjectLog;
 use crate::claims::record::{Entry, FORMAT};
 use crate::claims::state::State;
 use crate::claims::{earlier, log};
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// How long nothing comes before a seal is waited for.

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
+use penstock_io::sync::lock;
 use penstock_log::{Disk, SystemDisk};
 use penstock_pipestream::Status;
 use penstock_pipestream_net::ClaimRow;
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::shared::Shared;
 use crate::format::line_file::LineFile;
-use crate::sync::lock;
 
 /// The file's name.
 const SETTLED: &str = "settled.jsonl";

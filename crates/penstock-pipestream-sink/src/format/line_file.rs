@@ -22,7 +22,7 @@ impl LineFile {
             opened => opened?,
         };
         // The process that has made it may have died before its name was durable.
-        disk.sync_folder(&parent(path))?;
+        disk.sync_folder(parent(path))?;
         Ok(Self(file))
     }
 

@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -12,7 +13,6 @@ use crate::read::plan::look_through;
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::{JournalLog, Store};
 use crate::read::transactions::divide;
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// Maximum number of sessions that are made durable together.

@@ -79,11 +79,8 @@ pub enum Malformed {
     #[error(transparent)]
     ClaimRecord(ClaimRecordError),
     /// A record of a session, which this end has stored.
-    #[error("a stored session: {reason}")]
-    Stored {
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error("a stored session: {0}")]
+    Stored(StoredError),
 }
 
 /// Errors in a URI.
@@ -161,6 +158,53 @@ pub enum ClaimRecordError {
     Validation(u8),
 }
 
+/// Errors in the stored records of a session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoredError {
+    /// Bytes that are no record.
+    #[error("{0}")]
+    Encoding(postcard::Error),
+    /// No records.
+    #[error("no record")]
+    Empty,
+    /// Records whose beginning is missing.
+    #[error("inputs without a snapshot before")]
+    NoSnapshot,
+    /// A record of a different version.
+    #[error("a record of version {found}, not {expected}")]
+    Version {
+        /// Its version.
+        found: u8,
+        /// The version that this end reads.
+        expected: u8,
+    },
+    /// The kind of a record.
+    #[error("{0} is no kind of record")]
+    Kind(u8),
+    /// A snapshot that is followed by something.
+    #[error("bytes after a snapshot")]
+    Trailing,
+    /// Scopes whose numbers contradict each other.
+    #[error("its scopes do not add up")]
+    Scopes,
+    /// The state of a parent.
+    #[error("{0} is no state of a parent")]
+    ResolutionState(u8),
+    /// A frame that was cut off, or is followed by something.
+    #[error("a frame that is not whole")]
+    Frame,
+    /// The reserved number of an input.
+    #[error("0 is no input")]
+    ReservedInput,
+    /// The time of an input.
+    #[error("a moment that is too far away")]
+    Moment,
+    /// An announcement for which the restored session has no room.
+    #[error("an announcement that does not fit")]
+    Announcement,
+}
+
 impl Malformed {
     /// Return the registry's code.
     pub const fn code(&self) -> ErrorCode {
@@ -185,7 +229,7 @@ impl Malformed {
             | Self::HeaderEnd
             | Self::Uri(_)
             | Self::ClaimRecord(_) => ErrorCode::EntityInvalid,
-            Self::Stored { .. } => ErrorCode::InternalError,
+            Self::Stored(_) => ErrorCode::InternalError,
         }
     }
 }
@@ -199,5 +243,11 @@ impl From<UriError> for Malformed {
 impl From<ClaimRecordError> for Malformed {
     fn from(error: ClaimRecordError) -> Self {
         Self::ClaimRecord(error)
+    }
+}
+
+impl From<StoredError> for Malformed {
+    fn from(error: StoredError) -> Self {
+        Self::Stored(error)
     }
 }

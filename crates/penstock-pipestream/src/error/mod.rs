@@ -21,7 +21,7 @@ pub use code::ErrorCode;
 pub use document::DocumentError;
 pub use entity::EntityError;
 pub use limit::{Deadline, LimitError};
-pub use malformed::{ClaimRecordError, Malformed, UriError};
+pub use malformed::{ClaimRecordError, Malformed, StoredError, UriError};
 pub use misuse::Misuse;
 pub use object::{ObjectError, Unavailable};
 pub use reference::ReferenceError;
@@ -154,6 +154,12 @@ impl From<Malformed> for Error {
 
 impl From<UriError> for Error {
     fn from(error: UriError) -> Self {
+        Malformed::from(error).into()
+    }
+}
+
+impl From<StoredError> for Error {
+    fn from(error: StoredError) -> Self {
         Malformed::from(error).into()
     }
 }

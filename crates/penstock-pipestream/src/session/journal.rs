@@ -22,11 +22,11 @@ use super::Session;
 use super::binding::Unbound;
 use super::input::{Input, Journal};
 use super::types::{EntityKey, Layer2Event, Role, SentOpen, SessionConfig, Ticket};
-use crate::error::{Misuse, Result};
+use crate::error::{Misuse, Result, StoredError};
 use crate::manifest::Manifest;
 use crate::scope::Scope;
 use crate::status::Status;
-use crate::stored::{RecordReader, RecordWriter, by_key, duration_nanos, invalid};
+use crate::stored::{RecordReader, RecordWriter, by_key, duration_nanos};
 use crate::time::Now;
 use crate::{EntityHeader, SessionFrame};
 
@@ -138,12 +138,12 @@ impl Session {
                     let last = session.take_inputs(&mut from, last)?;
                     restoring = Some((session, last));
                 }
-                (VERSION, INPUTS, None) => return Err(invalid("inputs without a snapshot before")),
-                (VERSION, kind, _) => return Err(invalid(format!("{kind} is no kind of record"))),
-                (version, ..) => return Err(invalid(format!("a record of version {version}, not {VERSION}"))),
+                (VERSION, INPUTS, None) => return Err(StoredError::NoSnapshot.into()),
+                (VERSION, kind, _) => return Err(StoredError::Kind(kind).into()),
+                (version, ..) => return Err(StoredError::Version { found: version, expected: VERSION }.into()),
             }
         }
-        let (mut session, last) = restoring.ok_or_else(|| invalid("no record"))?;
+        let (mut session, last) = restoring.ok_or(StoredError::Empty)?;
         let mut journal = Journal::new(now);
         (journal.last, journal.anew, journal.named) = (last, false, true);
         journal.inputs.epoch = session.epoch.instant;
@@ -178,7 +178,7 @@ impl Session {
             return Err(Misuse::OtherName.into());
         }
         if !from.bytes.is_empty() {
-            return Err(invalid("bytes after a snapshot"));
+            return Err(StoredError::Trailing.into());
         }
         session.forget_outputs();
         session.heard = Some(Vec::new());
@@ -192,11 +192,7 @@ impl Session {
             last = last.saturating_add(Duration::from_nanos(after));
             let micros = u64::try_from(last.as_micros()).unwrap_or(u64::MAX);
             let now = Now {
-                instant: self
-                    .epoch
-                    .instant
-                    .checked_add(last)
-                    .ok_or_else(|| invalid("a moment that is too far away"))?,
+                instant: self.epoch.instant.checked_add(last).ok_or(StoredError::Moment)?,
                 unix_micros: self.epoch.unix_micros.saturating_add(micros),
             };
             self.tell_again(now, input)?;
@@ -218,7 +214,7 @@ impl Session {
     /// Apply a recorded input. A command that was refused at first is refused again, and changes nothing again.
     fn tell_again(&mut self, now: Now, input: Input) -> Result<()> {
         match input {
-            Input::Reserved => return Err(invalid("0 is no input")),
+            Input::Reserved => return Err(StoredError::ReservedInput.into()),
             Input::Frame { frame } => return self.handle_frame(now, frame),
             Input::Header { stream, header } => {
                 let _admission = self.handle_header(now, stream, &header)?;
@@ -234,7 +230,7 @@ impl Session {
             Input::NoteState { key, state_checksum } => self.note_state(key, state_checksum),
             Input::Announce { parent, dehydrate, policy, label } => {
                 let announced = self.announce_labelled(now, parent, dehydrate, policy.as_ref(), label)?;
-                announced.map(drop).ok_or_else(|| invalid("an announcement that does not fit"))?;
+                announced.map(drop).ok_or(StoredError::Announcement)?;
             }
             Input::EndChildren { parent } => drop(self.end_children(now, parent)),
             Input::EndRoot => drop(self.end_root(now)),
@@ -362,7 +358,7 @@ impl Session {
         let received: u64 = self.inbound.values().map(Scope::open).sum();
         match roots && sound && owned == self.open_owned as u64 && received == self.open_received as u64 {
             true => Ok(()),
-            false => Err(invalid("its scopes do not add up")),
+            false => Err(StoredError::Scopes.into()),
         }
     }
 

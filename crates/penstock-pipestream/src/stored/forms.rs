@@ -7,8 +7,8 @@ use bytes::Bytes;
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{AsBytes, Moment, fields_as, invalid, written_as};
-use crate::error::{Error, ErrorCode, Result};
+use super::{AsBytes, Moment, fields_as, written_as};
+use crate::error::{Error, ErrorCode, Result, StoredError};
 use crate::frame::{ClaimResponse, EntityHeader, Frame, YieldReason};
 use crate::manifest::{EntryKey, ResolutionState};
 use crate::messages::{
@@ -34,12 +34,12 @@ written_as! {
 pub(super) fn resolution_state(code: u8) -> Result<ResolutionState> {
     use ResolutionState::{Active, Failed, Partial, Resolved};
     let state = [Active, Resolved, Partial, Failed].into_iter().find(|state| state.code() == code);
-    state.ok_or_else(|| invalid(format!("{code} is no state of a parent")))
+    Ok(state.ok_or(StoredError::ResolutionState(code))?)
 }
 
 fn whole_frame(bytes: &[u8]) -> Result<Frame> {
     let whole = Frame::decode_layer2(bytes)?.filter(|(_, length)| *length == bytes.len());
-    whole.map(|(frame, _)| frame).ok_or_else(|| invalid("a frame that is not whole"))
+    Ok(whole.map(|(frame, _)| frame).ok_or(StoredError::Frame)?)
 }
 
 /// An answer to a query about a claim check, with variants in the order of their numbers in records.

@@ -1,10 +1,11 @@
 //! The bytes of a part, shared with Python without copying them.
 
 use std::io::{Read as _, SeekFrom};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use penstock_documents::Payload;
+use penstock_io::sync::lock;
 use pyo3::prelude::*;
 
 /// The bytes of one part: in memory if they are few, otherwise in a temporary file that is removed with this object.
@@ -22,7 +23,7 @@ impl Content {
     /// Read at most `size` bytes from `offset` on; fewer only at the end. Concurrent readers do not affect each other.
     fn read_at(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<Bytes> {
         let bytes = py.detach(|| -> std::io::Result<Vec<u8>> {
-            let mut payload = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut payload = lock(&self.0);
             payload.seek(SeekFrom::Start(offset))?;
             let mut bytes = Vec::new();
             payload.as_mut().take(size as u64).read_to_end(&mut bytes)?;
@@ -33,6 +34,6 @@ impl Content {
 
     /// Return how many bytes there are.
     fn size(&self) -> PyResult<u64> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).seek(SeekFrom::End(0))?)
+        Ok(lock(&self.0).seek(SeekFrom::End(0))?)
     }
 }

@@ -10,10 +10,11 @@ mod source;
 mod workspace;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use penstock_documents::Event;
 use penstock_io::hex;
+use penstock_io::sync::lock;
 use pyo3::prelude::*;
 
 pub(crate) use content::Content;
@@ -72,7 +73,7 @@ impl PyDehydrator {
 impl PyDehydrator {
     /// Return the next part. The ends of containers are left out, because the depths show them.
     fn next_part(&self) -> Option<PartFields> {
-        let mut dehydrator: MutexGuard<'_, _> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dehydrator: MutexGuard<'_, _> = lock(&self.inner);
         loop {
             return match dehydrator.next_event()? {
                 Event::Enter(part, payload) => Some(fields(part, true, payload)),

@@ -1,7 +1,8 @@
 //! The digests of a receipt.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use penstock_io::sync::lock;
 use penstock_pipestream::Status;
 use pyo3::prelude::*;
 
@@ -22,13 +23,13 @@ impl ContentTree {
     /// Add a part: its path, the digest of its bytes unless they were never read, and its status.
     fn push(&self, path: Vec<String>, sha256: Option<[u8; 32]>, status: u8) -> PyResult<()> {
         let status = Status::try_from(status).map_err(IntoPyErr::into_py_err)?;
-        let mut tree = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = lock(&self.0);
         tree.push(path, sha256.as_ref(), status).map_err(IntoPyErr::into_py_err)
     }
 
     /// Return the root over all parts so far.
     fn root(&self) -> [u8; 32] {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).root()
+        lock(&self.0).root()
     }
 }
 

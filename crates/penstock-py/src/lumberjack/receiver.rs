@@ -1,11 +1,12 @@
 //! A receiver for Python; `penstock.lumberjack.Receiver` wraps it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use penstock_io::storage::StorageOptions;
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, runtime};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::spool::{Keep, Spool, SpoolOptions};
@@ -262,6 +263,6 @@ impl LumberjackBatch {
     }
 
     fn batch(&self) -> MutexGuard<'_, net::Batch> {
-        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.batch)
     }
 }

@@ -1,8 +1,9 @@
 //! The consumer of a job for Python; `penstock.pimp.Consumer` wraps it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use penstock_io::sync::lock;
 use penstock_pimp_net::{Compression, Consumer, ContentEncoding, Metadata, Received, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -54,7 +55,7 @@ impl PimpConsumer {
 
     /// Return the position after what was returned, as text.
     fn position(&self) -> String {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.position).clone()
     }
 
     /// Return the next index that the payload needs.
@@ -76,7 +77,7 @@ impl PimpConsumer {
 impl PimpConsumer {
     fn note(&self, consumer: &Consumer) {
         self.next.store(consumer.next_index(), Ordering::Relaxed);
-        *self.position.lock().unwrap_or_else(PoisonError::into_inner) = consumer.position();
+        *lock(&self.position) = consumer.position();
     }
 
     pub(crate) async fn described(&self) -> Result<MetadataTuple> {

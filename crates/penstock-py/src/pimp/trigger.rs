@@ -1,8 +1,9 @@
 //! The server of a trigger, for Python; `penstock.pimp.TriggerServer` wraps it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_pimp_net::{Error, PendingReply, Result, TriggerServer};
 use pyo3::prelude::*;
 use tokio::sync::watch;
@@ -82,14 +83,14 @@ impl PimpTriggerServer {
 impl PimpAsked {
     /// Return the method, the body, its content type, and the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = lock(&self.asked);
         let PendingReply { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
         Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
     }
 
     /// Answer the request, once.
     fn answer(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let asked = lock(&self.asked).take();
         asked.ok_or_else(answered)?.answer(status, headers, body);
         Ok(())
     }

@@ -10,11 +10,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, runtime};
 use penstock_pipestream_net::{Client, Error, Payload};
 use pyo3::IntoPyObjectExt as _;
@@ -39,10 +40,6 @@ const HASHED_HERE: usize = 16 << 10;
 /// Makes the result of an operation, on the loop's thread.
 type Done = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The operations that are worth polling, and the pipe that signals them.
 struct ReadyQueue {

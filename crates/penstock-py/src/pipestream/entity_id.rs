@@ -1,7 +1,8 @@
 //! Entity IDs, cursor and window for Python.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::entity_id::{distance, is_before, ordinal_distance};
 use pyo3::prelude::*;
 
@@ -109,6 +110,6 @@ impl EntityIdSpace {
 impl EntityIdSpace {
     /// Lock the space. Every method leaves it consistent, so a poisoned lock does not matter.
     fn space(&self) -> MutexGuard<'_, penstock_pipestream::EntityIdSpace> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -1,9 +1,10 @@
 //! An entity that the peer sends, for Python.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_pipestream_net as net;
 use penstock_pipestream_net::Error;
 use pyo3::prelude::*;
@@ -72,7 +73,7 @@ impl EntityGuard {
 impl Drop for EntityGuard {
     fn drop(&mut self) {
         if let Some(entity) = self.entity.take() {
-            *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(entity);
+            *lock(&self.home) = Some(entity);
         }
     }
 }
@@ -201,6 +202,6 @@ impl IncomingEntity {
     }
 
     fn entity(&self) -> MutexGuard<'_, Option<net::IncomingEntity>> {
-        self.entity.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entity)
     }
 }

@@ -1,8 +1,9 @@
 //! The Assembly Manifest for Python; `penstock.pipestream.Manifest` wraps it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use penstock_io::sync::lock;
 use penstock_pipestream::{Completion, EntryKey, ManifestLimits, Now, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -110,7 +111,7 @@ impl Manifest {
 impl Manifest {
     /// Lock the manifest. Every method leaves it consistent, so a poisoned lock does not matter.
     fn manifest(&self) -> MutexGuard<'_, penstock_pipestream::Manifest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use penstock_io::storage::{ObjectPrefix, StorageOptions};
+use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, runtime};
 use penstock_pipestream_net::{ClaimRow, Error, Result};
 use penstock_pipestream_sink::read::{
@@ -390,8 +391,4 @@ async fn background<T: Send + 'static>(work: impl Future<Output = Result<T>> + S
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     joined(spawn_blocking(work)).await
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

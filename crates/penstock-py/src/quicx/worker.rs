@@ -1,9 +1,10 @@
 //! A worker for Python; `penstock.quicx.Worker` wraps it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_quicx_net::{self as net, Error, Result, Task, TaskId, WorkerOptions};
 use pyo3::prelude::*;
 
@@ -97,6 +98,6 @@ impl QuicxWorker {
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<net::Worker>>> {
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.worker)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_io::tls::ClientTls;
 use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
 use penstock_lumberjack_net::{Error, Result};
@@ -110,7 +111,7 @@ impl SpoolRows {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let batch = detached(py, || self.reader.lock().unwrap_or_else(PoisonError::into_inner).next_batch())?;
+        let batch = detached(py, || lock(&self.reader).next_batch())?;
         batch.map(|batch| Ok(PyRecordBatch::new(batch).into_pyarrow(py)?.unbind())).transpose()
     }
 }

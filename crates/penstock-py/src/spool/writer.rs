@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use penstock_io::sync::lock;
 use penstock_io::tls::{Identity, ServerTls};
 use penstock_io::{DriverError as _, ReadKey};
 use penstock_lumberjack_net::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
@@ -147,7 +148,7 @@ impl Spool {
             Service::bind(address, &tls, ReadKey::new(read_key)?, self.spool.store()?)
         })?;
         let found = (bound.address().to_string(), bound.fingerprint().to_string());
-        let old = self.service.lock().unwrap_or_else(PoisonError::into_inner).replace(bound);
+        let old = lock(&self.service).replace(bound);
         if let Some(old) = old {
             old.close();
         }
@@ -156,7 +157,7 @@ impl Spool {
 
     /// Accept nothing more, and wait until everything accepted is on disk.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(service) = self.service.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(service) = lock(&self.service).take() {
             service.close();
         }
         detached(py, || self.spool.close())

@@ -1,9 +1,10 @@
 //! The client's end for Python.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
+use penstock_io::sync::lock;
 use penstock_vgi::{Answer, Batch, ErrorKind, Limits, Method, MethodKind};
 use penstock_vgi_net::{Check, ClientConnection};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -110,11 +111,6 @@ pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) ->
             Err(vgi_error(message, ErrorKind::Violation))
         }
     }
-}
-
-/// Lock a mutex, ignoring that another thread may have panicked.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Return the batch of a request: a column for each given parameter.

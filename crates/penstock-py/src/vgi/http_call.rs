@@ -1,7 +1,8 @@
 //! A call over HTTP for Python: first the caller is authenticated, then a method answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use penstock_io::sync::lock;
 use penstock_vgi::http::{Call, Headers, Kind, Pending, Request, Response, Resumed, UploadUrl};
 use penstock_vgi::{Batch, Identity, Log, Metadata};
 use penstock_vgi_net::Counters;
@@ -76,11 +77,11 @@ impl VgiHttpCall {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stage)
     }
 
     fn judge(&self) -> Option<Judge> {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.verdict).take()
     }
 
     fn answered(&self, stage: &mut Stage, response: Response) {
@@ -195,7 +196,7 @@ impl VgiHttpCall {
     /// `auth`. Returns `False` if the body is present already, or is passed to `receive`.
     fn admit(&self, auth: Py<PyAny>) -> bool {
         let mut stage = self.stage();
-        if !self.head || self.verdict.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+        if !self.head || lock(&self.verdict).is_none() {
             return false;
         }
         match std::mem::replace(&mut *stage, Stage::Done(None)) {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_io::tls::{ClientTls, Trust};
 use penstock_vgi::http::{Headers, Response, ResponseContent, read_upload_urls};
 use penstock_vgi::{Answer, Batch, Limits, MethodKind};
@@ -121,10 +122,6 @@ impl Shared {
         }
         expect_batch(py, Answer::End)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[pymethods]

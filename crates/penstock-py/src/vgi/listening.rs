@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::IntoRawFd as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use penstock_io::Error;
+use penstock_io::sync::lock;
 use penstock_vgi_net::{AdmittedConnection, ListeningOptions, RpcListener};
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -115,7 +116,7 @@ impl VgiListener {
 impl VgiAccepted {
     /// Return the descriptor of its socket, which the caller must close.
     fn detach(&self) -> PyResult<i32> {
-        let mut accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accepted = lock(&self.0);
         let socket = accepted.as_mut().and_then(AdmittedConnection::take_socket);
         socket.map(|socket| socket.into_raw_fd()).ok_or_else(|| misuse("the socket was taken"))
     }
@@ -123,12 +124,12 @@ impl VgiAccepted {
     /// Return how many seconds are left for the first byte.
     #[getter]
     fn time_left(&self) -> f64 {
-        let accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let accepted = lock(&self.0);
         accepted.as_ref().map_or(0.0, |accepted| accepted.time_left().as_secs_f64())
     }
 
     /// Make its place free for another connection.
     fn close(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.0).take());
     }
 }

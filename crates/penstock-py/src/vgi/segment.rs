@@ -1,11 +1,12 @@
 //! Shared memory for Python.
 
 use std::os::fd::IntoRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, UInt8Array};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
+use penstock_io::sync::lock;
 use penstock_vgi::shm_layout::{HEADER, MOST, Region, Table};
 use penstock_vgi::{Error, Limits};
 use penstock_vgi_net::{Peer, Segment};
@@ -37,7 +38,7 @@ impl VgiSegment {
 
     /// Return the segment; an error if it was closed.
     pub(crate) fn segment(&self) -> PyResult<Arc<Segment>> {
-        let segment = self.segment.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment = lock(&self.segment);
         segment.clone().ok_or_else(|| misuse("the segment was closed"))
     }
 }
@@ -173,7 +174,7 @@ impl VgiSegment {
 
     /// Release the mapping, once no batch points into it.
     fn close(&self) {
-        self.segment.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.segment).take();
     }
 
     /// Remove the name.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use penstock_io::sync::lock;
 use penstock_vgi::http::Service;
 use penstock_vgi::{Batch, Call, Class, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
 use penstock_vgi_net::{Channel, Counters, MetricsEndpoint, ServerConnection};
@@ -155,13 +156,13 @@ impl VgiMetrics {
     /// Return the address on which it listens; `None` once it is closed.
     #[getter]
     fn address(&self) -> Option<String> {
-        let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let endpoint = lock(&self.endpoint);
         endpoint.as_ref().map(|endpoint| endpoint.address().to_string())
     }
 
     /// Report the server as unhealthy from here on, because it was told to stop.
     fn stopping(&self) {
-        let endpoint = self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let endpoint = lock(&self.endpoint);
         if let Some(endpoint) = endpoint.as_ref() {
             endpoint.stopping();
         }
@@ -169,7 +170,7 @@ impl VgiMetrics {
 
     /// End it.
     fn close(&self) {
-        self.endpoint.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        lock(&self.endpoint).take();
     }
 }
 
@@ -253,7 +254,7 @@ impl VgiCall {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, CallState> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Return the input behind a pointer, in its schema; `None` if the stream has failed because of it.

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use penstock_io::runtime::{self, PerProcess};
+use penstock_io::sync::lock;
 use penstock_quicx::{
     Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket, Violation,
 };
@@ -64,7 +65,7 @@ struct Line {
 
 impl Line {
     fn current(&self) -> MutexGuard<'_, Arc<Handle>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     /// The connection; another one where that is over.

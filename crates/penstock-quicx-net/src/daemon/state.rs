@@ -1,12 +1,13 @@
 //! The queue, whom to wake when it changes, and its clock.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use penstock_io::admission::Admission;
 use penstock_io::metrics::Histogram;
 use penstock_io::runtime::cores;
+use penstock_io::sync::lock;
 use penstock_log::GroupCommit;
 use penstock_quicx::{ConnectionId, Event, Queue};
 use tokio::sync::{Notify, watch};
@@ -74,7 +75,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Ends all connections and whatever else runs.

@@ -1,11 +1,12 @@
 //! Fetches what a peer's pointers refer to, within limits on memory and time.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
+use penstock_io::sync::lock;
 use penstock_io::tls::public;
 use penstock_vgi::external::Fetched;
 use reqwest::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE};
@@ -53,7 +54,7 @@ impl Fetcher {
 
     /// Close its connections; they are reopened when it is used again.
     pub fn close(&self) {
-        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.client).take());
     }
 
     /// Fetch the object at a URL.
@@ -109,7 +110,7 @@ impl Fetcher {
     }
 
     fn client(&self) -> Result<Client> {
-        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.client);
         if let Some(Ok(client)) = kept.as_ref().map(PerProcess::get) {
             return Ok(client.clone());
         }

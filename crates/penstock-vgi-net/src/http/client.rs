@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
+use penstock_io::sync::lock;
 use penstock_io::tls::{ClientTls, nobody};
 use penstock_vgi::http::{self as core, Headers, RequestKind, Response, ResponseContent, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
@@ -204,7 +205,7 @@ impl HttpClient {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Set how long the response to one request may take, to its last byte and including retries; `None` means no

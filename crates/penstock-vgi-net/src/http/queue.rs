@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use penstock_io::sync::lock;
 use penstock_vgi::http::{Pending, Response};
 use tokio::sync::oneshot;
 
@@ -106,7 +107,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Add a call. `false`: there are too many already, or the queue is closed.

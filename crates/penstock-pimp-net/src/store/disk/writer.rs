@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use penstock_log::{Disk, FolderLock, Log};
 use penstock_pimp::JobId;
 use tokio::sync::oneshot;
@@ -52,10 +53,6 @@ pub(super) struct Shared {
     damaged: u64,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     pub(super) fn new(log: &Log, state: State) -> Self {
         let (folder, bytes, damaged) = (log.folder().to_owned(), log.bytes(), log.damaged());
@@ -63,12 +60,12 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        lock(&self.state)
     }
 
     /// Return why nothing can be written, if the last write failed.
     pub(super) fn failing(&self) -> Option<String> {
-        locked(&self.failing).as_ref().map(|failing| failing.why.clone())
+        lock(&self.failing).as_ref().map(|failing| failing.why.clone())
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -86,7 +83,7 @@ impl Shared {
         let message = "cannot write to the store";
         tracing::error!(%error, folder = %self.folder.display(), bytes, message);
         let error = Error::io(format!("{message} in {}", self.folder.display()), error);
-        let mut failing = locked(&self.failing);
+        let mut failing = lock(&self.failing);
         let bytes = failing.as_ref().map_or(bytes, |failing| failing.bytes.max(bytes));
         *failing = Some(FailedWrite { why: error.to_string(), bytes });
         error
@@ -94,7 +91,7 @@ impl Shared {
 
     /// Record that a write of so many bytes has succeeded.
     fn taken(&self, bytes: usize) {
-        let mut failing = locked(&self.failing);
+        let mut failing = lock(&self.failing);
         if failing.as_ref().is_some_and(|failing| bytes >= failing.bytes.min(TRIED)) {
             *failing = None;
             tracing::info!(folder = %self.folder.display(), "the store can be written to again");
@@ -169,7 +166,7 @@ impl Writer {
     /// Test a log that failed. Clients may send nothing to an unhealthy buffer, so it must discover by itself that it
     /// can write again.
     fn try_again(&self) {
-        let failing = locked(&self.shared.failing).as_ref().map(|failing| failing.bytes.min(TRIED));
+        let failing = lock(&self.shared.failing).as_ref().map(|failing| failing.bytes.min(TRIED));
         let Some(bytes) = failing else { return };
         let (folder, path) = (self.shared.folder.display(), self.shared.folder.join(TRIAL));
         // A process that died may have left a trial file.

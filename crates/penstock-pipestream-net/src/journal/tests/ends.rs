@@ -46,6 +46,35 @@ fn a_session_that_ends_is_there_as_a_whole_or_not_at_all_wherever_the_power_goes
 }
 
 #[test]
+fn a_session_that_ends_does_not_come_back_as_it_was_in_segments_that_had_gone_before() {
+    // Each record has a segment of its own, and the last is a snapshot: nothing in the segments before it counts.
+    let prepare = |disk: &MemoryDisk| {
+        let (mut store, mut told) = (open_client(disk, 512), Told::default());
+        for (number, form) in [(200, Form::New), (201, Form::More), (202, Form::Whole)] {
+            store.write(vec![told.tell(1, form, number, false)]).unwrap();
+        }
+        assert_eq!(disk.list(folder()).unwrap().len(), 3);
+        store.tidy();
+        assert_eq!(disk.list(folder()).unwrap().len(), 1);
+        (store, told)
+    };
+    let whole = MemoryDisk::default();
+    let (mut store, _) = prepare(&whole);
+    let first = whole.calls();
+    store.write(vec![Entry::gone(owner(1).session)]).unwrap();
+    for call in first..=whole.calls() {
+        let disk = MemoryDisk::default();
+        let (mut store, told) = prepare(&disk);
+        disk.fail(call, Fault::Power, 1);
+        let _ = store.write(vec![Entry::gone(owner(1).session)]);
+        for seed in 0..16 {
+            let found = all_found(&open_client(&disk.crash(seed), 512));
+            assert!(found.is_empty() || found == Model::from([(1, told.clone())]), "call {call}, {seed}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn a_segment_that_is_not_removed_is_an_error_and_does_not_go_before_the_ones_it_speaks_of() {
     for segment in [512, 1 << 20] {
         let whole = MemoryDisk::default();

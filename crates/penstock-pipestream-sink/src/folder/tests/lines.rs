@@ -59,7 +59,7 @@ impl Alone {
     }
 
     fn told(&self) -> Vec<String> {
-        std::mem::take(&mut *crate::sync::lock(&self.told.0))
+        std::mem::take(&mut *penstock_io::sync::lock(&self.told.0))
     }
 
     fn list(&self) -> String {

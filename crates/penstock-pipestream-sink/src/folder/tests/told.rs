@@ -3,10 +3,9 @@ use std::sync::Mutex;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use penstock_io::sync::lock;
 use penstock_pipestream::Reason;
 use penstock_pipestream_net::port::{Attempt, Details, SessionControl};
-
-use crate::sync::lock;
 
 /// The notifications of a sink to a session without a driver.
 #[derive(Debug, Default)]

@@ -53,7 +53,6 @@ fn every_malformed_frame_has_its_message_and_its_code() {
                 "stream 0 was reset inside a frame",
             ),
             (ErrorCode::EntityInvalid, Malformed::HeaderEnd.into(), "a stream ended inside its header"),
-            (ErrorCode::InternalError, Malformed::Stored { reason: "x".to_owned() }.into(), "a stored session: x"),
         ],
     );
 }
@@ -136,6 +135,47 @@ fn every_malformed_claim_record_has_its_message_and_its_code() {
                 "COMPLETE settles no claim check",
             ),
             (ErrorCode::EntityInvalid, ClaimRecordError::Validation(3).into(), "marker 3 before a validation"),
+        ],
+    );
+}
+
+#[test]
+fn every_malformed_record_of_a_session_has_its_message_and_its_code() {
+    check(
+        ErrorKind::Malformed,
+        [
+            (
+                ErrorCode::InternalError,
+                StoredError::Encoding(postcard::Error::DeserializeUnexpectedEnd).into(),
+                "a stored session: Hit the end of buffer, expected more data",
+            ),
+            (ErrorCode::InternalError, StoredError::Empty.into(), "a stored session: no record"),
+            (
+                ErrorCode::InternalError,
+                StoredError::NoSnapshot.into(),
+                "a stored session: inputs without a snapshot before",
+            ),
+            (
+                ErrorCode::InternalError,
+                StoredError::Version { found: 3, expected: 2 }.into(),
+                "a stored session: a record of version 3, not 2",
+            ),
+            (ErrorCode::InternalError, StoredError::Kind(3).into(), "a stored session: 3 is no kind of record"),
+            (ErrorCode::InternalError, StoredError::Trailing.into(), "a stored session: bytes after a snapshot"),
+            (ErrorCode::InternalError, StoredError::Scopes.into(), "a stored session: its scopes do not add up"),
+            (
+                ErrorCode::InternalError,
+                StoredError::ResolutionState(9).into(),
+                "a stored session: 9 is no state of a parent",
+            ),
+            (ErrorCode::InternalError, StoredError::Frame.into(), "a stored session: a frame that is not whole"),
+            (ErrorCode::InternalError, StoredError::ReservedInput.into(), "a stored session: 0 is no input"),
+            (ErrorCode::InternalError, StoredError::Moment.into(), "a stored session: a moment that is too far away"),
+            (
+                ErrorCode::InternalError,
+                StoredError::Announcement.into(),
+                "a stored session: an announcement that does not fit",
+            ),
         ],
     );
 }

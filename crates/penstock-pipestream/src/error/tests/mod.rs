@@ -10,7 +10,7 @@ use penstock_wire::ErrorKind;
 
 use super::{
     ClaimRecordError, Deadline, DocumentError, Early, EntityError, Error, ErrorCode, LimitError, Malformed, Misuse,
-    ObjectError, ReferenceError, StreamEnd, Unavailable, UriError, Violation,
+    ObjectError, ReferenceError, StoredError, StreamEnd, Unavailable, UriError, Violation,
 };
 use crate::session_id::SessionId;
 use crate::status::Status;

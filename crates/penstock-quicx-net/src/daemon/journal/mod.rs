@@ -5,7 +5,6 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,10 +29,7 @@ const fn format(segment: u64) -> Format {
 
 /// The journal's folder, which this process writes.
 pub(super) struct Folder {
-    disk: Arc<dyn Disk>,
     log: Log,
-    /// Segments to be removed, oldest first. Each may say that tasks of the one before it are over, so it goes after that one.
-    gone: VecDeque<u64>,
     /// Held while the journal is written.
     _guard: FolderLock,
 }
@@ -58,7 +54,7 @@ impl Folder {
         let guard =
             FolderLock::take(path, LOCK, "another daemon has this journal").map_err(penstock_io::Error::from)?;
         let mut found = Found::default();
-        let log = Log::open(Arc::clone(&disk), path, format(most), &mut found).map_err(penstock_io::Error::from)?;
+        let log = Log::open(disk, path, format(most), &mut found).map_err(penstock_io::Error::from)?;
         // A segment that was just begun has no record, and is removed if the first write to it fails.
         let segments = log.segments().filter(|(number, _)| log.open_segment() != Some(*number));
         let mut queue = found.restore(now, config, Journal::new(most, segments))?;
@@ -66,7 +62,7 @@ impl Folder {
         if queue.tasks() > 0 {
             tracing::info!(tasks = queue.tasks(), dead = queue.dead(), "tasks came back from the journal");
         }
-        Ok((Self { disk, log, gone: VecDeque::new(), _guard: guard }, queue))
+        Ok((Self { log, _guard: guard }, queue))
     }
 
     /// Append records durably; return the number of their segment.
@@ -79,17 +75,13 @@ impl Folder {
         Ok(segment)
     }
 
-    /// Remove the oldest segment, after earlier ones that the disk did not remove.
+    /// Remove the queue's oldest segment, after earlier ones that the disk did not remove. Each may say that tasks of the one
+    /// before it are over, so it goes after that one.
     fn remove(&mut self, segment: u64) {
-        self.gone.push_back(segment);
-        while let Some(oldest) = self.gone.front() {
-            // The segment before must not come back once this one is removed.
-            let removed = self.disk.sync_folder(self.log.folder()).and_then(|()| self.log.remove_one(*oldest));
-            if let Err(error) = removed {
-                tracing::warn!(segment = *oldest, %error, "an old segment of the journal cannot be removed yet");
-                return;
-            }
-            self.gone.pop_front();
+        let numbers = self.log.segments().map(|(number, _)| number);
+        let oldest: Vec<_> = numbers.take_while(|number| *number <= segment).collect();
+        if let Err(error) = self.log.remove_in_order(oldest) {
+            tracing::warn!(segment, %error, "old segments of the journal cannot be removed yet");
         }
     }
 
