@@ -136,7 +136,7 @@ pub(crate) struct Counters {
     pub(crate) idle: AtomicU64,
     /// Connections over which sessions continued after another one was lost.
     pub(crate) reconnects: AtomicU64,
-    /// Times that all places for entity streams of a connection were taken.
+    /// Times that a connection had all its entity streams open.
     pub(crate) streams_full: AtomicU64,
     /// Times that the peer did not read stream 0, so that work was suspended which would have produced more of it.
     pub(crate) control_full: AtomicU64,

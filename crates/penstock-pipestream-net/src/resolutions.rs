@@ -85,10 +85,10 @@ impl Run {
     /// Take a settled slot; return its value.
     fn take(&mut self, index: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Complete | Slot::Other))?;
-        let was = std::mem::replace(slot, Slot::Taken);
+        let previous = std::mem::replace(slot, Slot::Taken);
         self.settled -= 1;
         self.trim();
-        Some(was)
+        Some(previous)
     }
 
     fn trim(&mut self) {
@@ -144,7 +144,7 @@ impl State {
         self.resolution(key, slot)
     }
 
-    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed in their turn.
+    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed when they are taken from it.
     fn forget_if_empty(&mut self, key: RunKey) {
         if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && !run.ready) {
             self.runs.remove(&key);

@@ -18,23 +18,23 @@ use crate::conceal::conceal;
 pub(super) struct Sealing {
     pub(super) secrets: Option<HeaderKeys>,
     pub(super) keys: Option<Arc<SessionHeaderKeys>>,
-    pub(super) early: Vec<Early>,
-    /// The bytes of the headers that wait, and how many may.
-    pub(super) waiting: usize,
+    pub(super) early: Vec<EarlyStream>,
+    /// Bytes of the headers that wait, and their limit.
+    pub(super) early_bytes: usize,
     limit: usize,
 }
 
 /// An entity stream whose header waits for the session's ID.
 #[derive(Debug)]
-pub(super) enum Early {
-    Begun { stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
+pub(super) enum EarlyStream {
+    Partial { stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
     Whole(BufferedEntity),
 }
 
-impl Early {
+impl EarlyStream {
     fn header(&self) -> &EntityHeader {
         match self {
-            Self::Begun { header, .. } => header,
+            Self::Partial { header, .. } => header,
             Self::Whole(arrival) => &arrival.header,
         }
     }
@@ -47,7 +47,7 @@ impl Sealing {
 
     /// The connection is lost, and its streams with it.
     pub(super) fn forget_early(&mut self) {
-        (self.early, self.waiting) = (Vec::new(), 0);
+        (self.early, self.early_bytes) = (Vec::new(), 0);
     }
 
     pub(super) fn open(&self, header: &EntityHeader) -> EntityHeader {
@@ -57,9 +57,9 @@ impl Sealing {
         opened
     }
 
-    pub(super) fn hold(&mut self, early: Early) -> core::Result<()> {
-        self.waiting = self.waiting.saturating_add(early.header().weight());
-        if self.waiting > self.limit {
+    pub(super) fn hold(&mut self, early: EarlyStream) -> core::Result<()> {
+        self.early_bytes = self.early_bytes.saturating_add(early.header().weight());
+        if self.early_bytes > self.limit {
             return Err(core::LimitError::EarlyHeaders { bytes: self.limit }.into());
         }
         self.early.push(early);

@@ -283,7 +283,7 @@ fn a_store_that_takes_nothing_refuses_the_session() {
     let refused = block(sink.client.connect(sink.address, "localhost", SessionOptions::default())).unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::InternalError));
     // The store's message is in the log; it may contain details that a peer must not see.
-    assert!(refused.to_string().ends_with("the sink cannot take the session"), "{refused}");
+    assert!(refused.to_string().ends_with("the sink cannot open the session"), "{refused}");
     sink.set(false);
     sink.close(&sink.connect());
 }

@@ -402,7 +402,7 @@ fn large_request(pair: &Pair) -> String {
 
 #[test]
 fn a_reader_that_takes_nothing_is_cut_off_and_may_ask_again() {
-    let pair = readable_by(|reading| reading.patience = Duration::from_millis(300));
+    let pair = readable_by(|reading| reading.write_timeout = Duration::from_millis(300));
     let request = large_request(&pair);
     run(async {
         let (_endpoint, connection) = connect(&pair, b"penstock-sink/1").await.unwrap();
