@@ -162,8 +162,8 @@ impl DocumentOutcome {
         })
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
-        look(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> T {
+        act(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

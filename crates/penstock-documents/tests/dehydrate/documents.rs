@@ -115,7 +115,8 @@ fn a_source_that_fails_is_a_failed_document() {
             Ok(0)
         }
     }
-    let mut dehydrator = penstock_documents::Dehydrator::new("x", Box::new(Broken), Desk::new(), Default::default());
+    let mut dehydrator =
+        penstock_documents::Dehydrator::new("x", Box::new(Broken), TestWorkspace::new(), Default::default());
     let Some(penstock_documents::Event::Leaf(part, None)) = dehydrator.next_event() else { panic!("one failed leaf") };
     assert_eq!(part.failure.unwrap().kind, FailureKind::Io);
     assert!(part.sha256.is_none() && dehydrator.next_event().is_none());

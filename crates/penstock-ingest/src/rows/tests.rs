@@ -120,7 +120,7 @@ fn columns_of_other_types_are_refused_by_name() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let content = || ("content", texts(&[Some("a")]));
     let refused = [
-        (batch(&[("other", Arc::clone(&numbers))]), "there is no column content"),
+        (batch(&[("other", Arc::clone(&numbers))]), "the column content is missing"),
         (batch(&[("content", Arc::clone(&numbers))]), "the column content must be binary or string, not Int32"),
         (batch(&[content(), ("document", Arc::clone(&numbers))]), "the column document must be a string, not Int32"),
         (batch(&[content(), ("path", Arc::clone(&numbers))]), "the column path must be an array of strings, not Int32"),
