@@ -85,12 +85,12 @@ impl Survival {
     }
 
     /// Return the count for SESSION.
-    pub(super) fn says_received(&self) -> Option<u64> {
+    pub(super) fn received_count(&self) -> Option<u64> {
         self.kept.as_ref().map(|_| self.received)
     }
 
     /// Write the state on which the future depends, if the peer has taken this many frames.
-    pub(super) fn look(&self, taken: u64, record: &mut RecordWriter) {
+    pub(super) fn write_fingerprint(&self, taken: u64, record: &mut RecordWriter) {
         record.put(&(&self.link, self.behind, self.awaited.saturating_sub(self.received)));
         if let Some(kept) = &self.kept {
             let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);

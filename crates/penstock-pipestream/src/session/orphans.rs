@@ -27,7 +27,7 @@ impl Orphans {
     }
 
     /// Look again at the scopes that wait for a parent of this ID, after one was bound or failed.
-    pub(super) fn look_again(&mut self, entity_id: u32) {
+    pub(super) fn recheck(&mut self, entity_id: u32) {
         if self.scopes.contains_key(&entity_id) {
             self.fresh.push(entity_id);
         }
@@ -40,7 +40,7 @@ impl Orphans {
                 self.parents.remove(&key.entity);
             }
         }
-        self.look_again(key.entity);
+        self.recheck(key.entity);
     }
 
     /// Forget what a header has bound meanwhile.

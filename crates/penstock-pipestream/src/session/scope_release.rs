@@ -68,7 +68,7 @@ impl Session {
         for child in announced {
             self.admit_held(now, child)?;
             // An entity that failed without a header may be assigned its scope now.
-            self.orphans.look_again(child.entity);
+            self.orphans.recheck(child.entity);
         }
         self.end_bound_scope(now, scope_id)
     }
@@ -292,7 +292,7 @@ impl Session {
             parent_id: parent.map_or(0, |parent| parent.entity),
         });
         if let Some(parent) = parent.filter(|_| self.layer() == 2) {
-            self.tell(Layer2Event::Outcome { parent, state, owned: false });
+            self.push_layer2_event(Layer2Event::Outcome { parent, state, owned: false });
         }
         // A root scope's mode does not decide about the session: the caller that waits for its end needs to know
         // whether everything is COMPLETE.

@@ -58,7 +58,9 @@ impl Session {
         if admission == Admission::Held {
             self.counters.held_streams += 1;
         }
-        if let Some(fresh) = self.resilience.fresh.filter(|key| self.inbound(*key).is_some_and(|it| it.header_seen)) {
+        if let Some(fresh) =
+            self.resilience.fresh.filter(|key| self.inbound(*key).is_some_and(|entity| entity.header_seen))
+        {
             // The header states whether the entity has children.
             self.resilience.fresh = None;
             self.start_timer(now, fresh, Duration::ZERO);
