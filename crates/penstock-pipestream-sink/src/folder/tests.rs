@@ -581,6 +581,8 @@ fn a_session_whose_id_was_used_too_often_is_refused_and_says_why() {
     let session =
         NewSession { id: id.into(), control: Arc::new(RecordingControl::default()), defer: None, certificate: None };
     let refused = open(sink.shared.get().unwrap(), session, None).unwrap_err();
-    assert_eq!(refused.code(), Some(ErrorCode::EntityInvalid));
-    assert!(refused.to_string().contains(&format!("the session ID {id} was used 1000 times")), "{refused}");
+    let reason = format!("the session ID {id} was used 1000 times");
+    let expected = penstock_pipestream::Error::from(penstock_pipestream::LimitError::SessionFolder { reason });
+    assert_eq!(expected.code(), ErrorCode::EntityInvalid);
+    assert!(matches!(&refused, crate::Error::Protocol(error) if *error == expected), "{refused:?}");
 }
