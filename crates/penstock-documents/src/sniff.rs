@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn mails_are_told_by_their_headers() {
+    fn mails_are_recognised_by_their_headers() {
         assert_eq!(detect(b"From: a@b\nTo: c@d\nSubject: hi\n\nbody"), Format::Mail);
         assert_eq!(detect(b"Received: x\r\n\tfolded\r\nDate: y\r\n\r\n\0\x01"), Format::Mail);
         assert_eq!(detect(b"Metadata-Version: 2.1\nName: x\nVersion: 1\n\nFrom: me"), Format::Text);

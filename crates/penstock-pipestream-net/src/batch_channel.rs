@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_values_and_by_the_end() {
+    fn a_waiting_receiver_is_woken_by_values_and_by_the_end() {
         let (sender, receiver) = batch_channel();
         let taking = spawn(async move { (receiver.recv(9).await, receiver.recv(9).await) }).unwrap();
         sender.send(vec!['a', 'b']).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_comes_back() {
+    fn values_that_are_not_received_come_back() {
         let (sender, receiver) = batch_channel();
         let held = Arc::new(());
         sender.send(vec![Arc::clone(&held)]).unwrap();

@@ -166,7 +166,7 @@ impl Counters {
         Self::add(&self.bytes, bytes);
     }
 
-    /// A received entity has ended otherwise than COMPLETE.
+    /// Count a received entity that has ended with another status than COMPLETE.
     pub(crate) fn entity_ended(&self, status: Status, code: ErrorCode) {
         let counter = match status {
             Status::Skipped => &self.skipped,
@@ -189,7 +189,7 @@ impl Counters {
         }
     }
 
-    /// A session has ended with this code.
+    /// Count a session that has ended with this code.
     pub(crate) fn ended(&self, code: ErrorCode) {
         self.ends.add(code);
     }

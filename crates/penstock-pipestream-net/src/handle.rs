@@ -241,12 +241,12 @@ impl SessionHandle {
         self.request(|reply| Command::Knows { label, reply }).await
     }
 
-    /// The last child of an entity has been announced.
+    /// Report that the last child of an entity has been announced.
     pub async fn end_children(&self, parent: EntityKey) -> Result<()> {
         self.request(|reply| Command::EndChildren { parent: Some(parent), reply }).await
     }
 
-    /// The last entity of our root scope has been announced.
+    /// Report that the last entity of this end's root scope has been announced.
     pub async fn end_root(&self) -> Result<()> {
         self.request(|reply| Command::EndChildren { parent: None, reply }).await
     }

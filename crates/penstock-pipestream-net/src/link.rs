@@ -141,7 +141,7 @@ mod tests {
     use penstock_io::runtime::{block_on, spawn};
 
     #[test]
-    fn a_gate_lets_nobody_through_until_it_opens() {
+    fn a_gate_lets_no_task_through_until_it_opens() {
         let gate = Arc::new(Gate::default());
         block_on(gate.open()).unwrap();
         gate.set(true);

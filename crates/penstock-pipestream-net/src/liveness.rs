@@ -60,7 +60,7 @@ mod tests {
     use penstock_io::runtime::{block_on, spawn};
 
     #[test]
-    fn a_port_that_somebody_has_is_not_refused_and_one_that_nobody_has_is() {
+    fn a_port_in_use_is_not_refused_and_a_free_one_is() {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
         let refused = move || block_on(spawn(is_refused(address)).unwrap()).unwrap().unwrap().unwrap();

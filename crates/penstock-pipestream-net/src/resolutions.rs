@@ -212,7 +212,7 @@ impl Resolutions {
         wake(wakers);
     }
 
-    /// Nothing more will be settled.
+    /// Close, because nothing more will be settled, and wake those that wait.
     pub(crate) fn close(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_that_is_forgotten_is_nobodys() {
+    fn a_forgotten_outcome_has_no_owner() {
         let outcomes = expecting(3);
         outcomes.settle([(key(1), failed())]);
         outcomes.forget(key(1));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_that_nobody_asks_for_take_a_megabyte() {
+    fn a_million_outcomes_without_a_waiter_take_a_megabyte() {
         let outcomes = expecting(1_000_000);
         outcomes.settle((1..=1_000_000).map(|entity| (key(entity), complete())));
         let state = lock(&outcomes.0);

@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_nobody_reads_leave_room_for_the_control_stream() {
+    fn streams_without_a_reader_leave_room_for_the_control_stream() {
         let all = Intake::Sequential.streams() * Intake::Sequential.stream_window();
         assert!(all + (2 << 20) <= Intake::Sequential.connection_window());
     }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn all_failures_are_counted_and_the_first_ten_are_told() {
+    fn all_failures_are_counted_and_the_first_ten_are_reported() {
         let account = Account::new(false);
         for entity in 1..=11 {
             account.record_announcement(row(entity == 1), Ok(ticket(0, entity, None)));

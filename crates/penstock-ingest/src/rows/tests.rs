@@ -105,7 +105,7 @@ fn a_row_without_content_is_refused_and_the_error_says_what_to_do() {
 }
 
 #[test]
-fn whoever_interrupts_rows_ends_the_wait_for_them() {
+fn an_interruption_ends_the_wait_for_rows() {
     let pair = Pair::new(1);
     let session = pair.connect(1);
     let rows = RowSender::new(session.clone(), options(false)).unwrap();
@@ -137,7 +137,7 @@ fn columns_of_other_types_are_refused_by_name() {
 }
 
 #[test]
-fn memory_of_arrow_is_held_until_nobody_uses_it() {
+fn memory_of_arrow_is_held_until_its_last_use_ends() {
     let columns = EntityColumns::new(&batch(&[("content", contents(&[b"one"]))])).unwrap();
     let (names, content) = (Arc::downgrade(columns.names()), columns.content(0).unwrap());
     arrow_buffers::hold(&columns);

@@ -243,7 +243,7 @@ impl Driver {
         self.batches.user.push(event);
     }
 
-    /// The peer has released a scope of ours.
+    /// Record that the peer has released a scope of this end.
     fn released(&mut self, released: Released) {
         if let Some(durable) = &mut self.durable {
             durable.note_released(&released);

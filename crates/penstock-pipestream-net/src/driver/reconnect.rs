@@ -167,17 +167,17 @@ impl ResumableSessions {
         Self { live: Mutex::default(), waiting: Mutex::default(), state }
     }
 
-    /// A session of an earlier process waits for its client.
+    /// Add a session of an earlier process that waits for its client.
     pub(crate) fn insert(&self, waiting: Waiting) {
         lock(&self.waiting).insert(waiting.owner.session, Earlier::Waiting(Box::new(waiting)));
     }
 
-    /// A session of an earlier process has ended, and is yet to be removed.
+    /// Record that a session of an earlier process has ended and is yet to be removed.
     pub(crate) fn note_end(&self, session: SessionId) {
         lock(&self.waiting).insert(session, Earlier::Ending);
     }
 
-    /// A session of an earlier process is removed.
+    /// Remove a session of an earlier process.
     pub(crate) fn note_removed(&self, session: SessionId) {
         lock(&self.waiting).remove(&session);
     }

@@ -45,7 +45,7 @@ impl Sealing {
         Self { secrets, limit, ..Self::default() }
     }
 
-    /// The connection is lost, and its streams with it.
+    /// Forget the early streams of a connection that was lost.
     pub(super) fn forget_early(&mut self) {
         (self.early, self.early_bytes) = (Vec::new(), 0);
     }
@@ -75,7 +75,7 @@ mod tests {
     use crate::sealer::Sealer;
 
     #[test]
-    fn a_transactions_token_is_gone_once_a_sealed_header_is_opened() {
+    fn a_transactions_token_is_removed_once_a_sealed_header_is_opened() {
         let secrets = HeaderKeys::parse(&"ab".repeat(32)).expect("a key");
         let keys = Arc::new(secrets.for_session(SessionId::parse(&"01".repeat(16)).expect("an ID")).expect("keys"));
         let token = ("penstock.transaction-token".to_owned(), "a token of some length".to_owned());

@@ -30,10 +30,10 @@ use crate::port::SinkEvent;
 use crate::transport::{SESSION_CONTINUES, certificate, loss, quic_code};
 
 impl Driver {
-    /// The connection is lost: the session waits for another one, or ends.
+    /// Suspend the session after its connection was lost, or end it.
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
-        // A client that returns to a server that was too busy to hear from it in time has not been told that the
+        // A client that returns to a server that was too busy to handle its packets in time does not know that the
         // session is over.
         let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
         // A session that the peer or this end has closed is over.

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_mended_before_its_last_line() {
+    fn a_list_is_repaired_before_its_last_line() {
         let dir = sink(&[1], &[failed(1), complete(1, 6), b"{\"sc".to_vec()]);
         let mut found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
         found.close(dir.path()).unwrap();

@@ -141,7 +141,7 @@ mod tests {
     const FIRST: Piece = Piece { first: 0, last: 0 };
 
     #[test]
-    fn what_is_left_of_a_closed_session_is_removed_once_nobody_can_be_at_it() {
+    fn leftovers_of_a_closed_session_are_removed_once_no_server_can_use_them() {
         let place = place();
         wait(async {
             killed(&place, &[ONE, TWO]).await;

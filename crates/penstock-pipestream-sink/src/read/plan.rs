@@ -122,7 +122,7 @@ fn supersede(
 
 /// Divide a session, from a place in its list on, into pieces of about the same weight.
 pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
-    let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it does not exist any more"))?;
+    let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it no longer exists"))?;
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
     let mut divided = Pieces::new(limits);
     let mut lines = Lines::new(store, &session.id, start.min(end), end);
@@ -242,7 +242,7 @@ impl Pieces {
         false
     }
 
-    /// The next line does not follow the last one.
+    /// End the open piece, because the next line does not follow the last one.
     fn gap(&mut self) {
         self.pieces.extend(self.open.take().filter(|piece| piece.rows > 0));
         self.weight = 0;

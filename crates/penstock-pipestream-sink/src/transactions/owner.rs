@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_gone_once_its_header_has_come() {
+    fn a_token_is_removed_once_its_header_has_arrived() {
         let mut order = header(&[(TOKEN, "a token of some length"), (PROOF, &"00".repeat(32)), ("other", "stays")]);
         conceal(&mut order);
         assert_eq!(token_hash(&order).unwrap(), Some(Sha256::digest("a token of some length").into()));

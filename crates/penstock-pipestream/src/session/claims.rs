@@ -87,13 +87,13 @@ impl Session {
             (Role::Client, _) if frame.sent.is_some() => return Err(Violation::EarlyResumption.into()),
             (Role::Client, _) => {
                 self.settle_survival(frame.received)?;
-                self.govern_roots(frame.policy)?;
+                self.apply_session_policy(frame.policy)?;
             }
             (Role::Server, _) if frame.sent.is_some() => return self.handle_return(frame),
             (Role::Server, _) => {
                 self.resilience.name = Some(name);
                 self.settle_survival(frame.received)?;
-                self.govern_roots(frame.policy)?;
+                self.apply_session_policy(frame.policy)?;
                 self.begin_session(frame.policy);
             }
         }
@@ -104,7 +104,7 @@ impl Session {
 
     /// Apply the session's policy to both root scopes (decision 19). A server that states none does not know policies,
     /// so then its client's policy does not apply.
-    fn govern_roots(&mut self, stated: Option<CompletionPolicy>) -> Result<()> {
+    fn apply_session_policy(&mut self, stated: Option<CompletionPolicy>) -> Result<()> {
         let Some(stated) = stated else { return Ok(()) };
         let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
         if self.role == Role::Client && ours != Some(stated) {
@@ -218,7 +218,7 @@ impl Session {
         Ok(())
     }
 
-    /// An 0xC0 about no entity may refuse a redemption.
+    /// Handle an 0xC0 about no entity, which may refuse a redemption.
     pub(super) fn handle_refusal(&mut self, entity_id: u32, reason: &Reason) {
         if entity_id != 0 || !matches!(reason.code, ErrorCode::ClaimExpired | ErrorCode::ClaimNotFound) {
             return;

@@ -126,7 +126,7 @@ impl Session {
         }
         self.state = State::Closed;
         self.resilience.end();
-        self.fail_what_is_open(&reason);
+        self.fail_open_entities(&reason);
         if close_connection {
             self.transmits.push_back(Transmit::Close { code: reason.code, message: reason.message.clone() });
         }
@@ -134,7 +134,7 @@ impl Session {
         self.ended = Some(reason);
     }
 
-    fn fail_what_is_open(&mut self, reason: &Reason) {
+    fn fail_open_entities(&mut self, reason: &Reason) {
         let message = match reason.message.as_str() {
             "" => "the connection was closed".to_owned(),
             message => format!("the connection was closed: {message}"),

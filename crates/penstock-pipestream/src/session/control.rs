@@ -32,13 +32,13 @@ impl Session {
         // The beginning of another connection may come between PENDING and its DEHYDRATING.
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && status.is_of_connection());
-        let fresh = self.resilience.fresh.take_if(|key| follows && !is_about(&frame, *key));
-        if counted || fresh.is_some() {
+        let last_pending = self.resilience.last_pending.take_if(|key| follows && !is_about(&frame, *key));
+        if counted || last_pending.is_some() {
             self.note(Some(now), || Input::Frame { frame: frame.clone() });
         }
         self.dispatch(now, frame)?;
-        if let Some(fresh) = fresh {
-            self.start_timer(now, fresh, Duration::ZERO);
+        if let Some(last_pending) = last_pending {
+            self.start_timer(now, last_pending, Duration::ZERO);
         }
         self.follow_up(now)?;
         self.catch_up();

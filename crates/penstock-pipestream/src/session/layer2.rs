@@ -20,7 +20,7 @@ pub(super) struct Resilience {
     pub(super) yields: u64,
     /// The entity whose PENDING was the last frame. Its time begins with the next frame, or with its header, which show
     /// whether it has children: DEHYDRATING is sent together with PENDING (decision 9).
-    pub(super) fresh: Option<EntityKey>,
+    pub(super) last_pending: Option<EntityKey>,
     /// When the policies' times of received entities end.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,

@@ -343,7 +343,7 @@ impl Session {
         self.greeting = self.control.len() - before;
     }
 
-    /// Section 5.1.3.
+    /// Send a heartbeat (section 5.1.3).
     fn send_heartbeat(&mut self, now: Now) {
         self.last_status_sent = now.instant;
         self.acknowledge_all();
@@ -375,7 +375,7 @@ impl Session {
         self.events.push_back(Event::Status { key, status, depth, cursor, by_peer: false });
     }
 
-    /// A 0xC0 ERROR frame about an entity, and the same as an event (decision 14).
+    /// Send an 0xC0 ERROR frame about an entity, and report it as an event too (decision 14).
     fn send_error(&mut self, key: EntityKey, reason: &Reason) {
         self.send_frame(&Frame::Error(ErrorFrame {
             code: u32::try_from(reason.code.code()).unwrap_or(u32::MAX),

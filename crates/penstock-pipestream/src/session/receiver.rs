@@ -148,7 +148,7 @@ impl Session {
         if let Some(parent) = self.inbound.get(&key.scope).and_then(|scope| scope.parent) {
             self.track_child(now, parent, key)?;
         }
-        self.resilience.fresh = Some(key);
+        self.resilience.last_pending = Some(key);
         self.admit_held(now, key)
     }
 
@@ -206,7 +206,7 @@ impl Session {
         self.config.children_per_mib.saturating_mul(mib).min(self.config.max_children)
     }
 
-    /// The owner cannot deliver an entity; we echo that (decision 8).
+    /// Handle the status of an entity that its owner cannot deliver, and echo it (decision 8).
     fn handle_owner_gave_up(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {

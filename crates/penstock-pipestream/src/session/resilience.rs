@@ -67,7 +67,7 @@ impl Session {
         true
     }
 
-    /// The end of a received entity that has failed for good.
+    /// End a received entity that has failed and is not retried.
     pub(super) fn end_failed(&mut self, now: Now, key: EntityKey, reason: Option<Reason>) {
         let owner_status =
             self.inbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.owner_status);

@@ -61,7 +61,7 @@ impl Session {
             .map_err(|error| error.at(u32::from(scope_id), parent.entity))?;
         for child in &announced {
             self.track_child(now, parent, *child)?;
-            if self.resilience.fresh != Some(*child) {
+            if self.resilience.last_pending != Some(*child) {
                 self.start_timer(now, *child, Duration::ZERO);
             }
         }
@@ -165,7 +165,7 @@ impl Session {
     /// Bind scopes whose parents failed before their headers arrived, by their BARRIERs; their entities fail with the
     /// parent (decision 10). A child that fails this way may itself be a parent without a header, hence the loop.
     fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
-        while let Some(entity_id) = self.orphans.fresh.pop() {
+        while let Some(entity_id) = self.orphans.unchecked.pop() {
             while let Some((scope_id, parent)) = self.orphaned_pair(entity_id) {
                 self.bind_scope(now, parent, scope_id)?;
                 let children: Vec<EntityKey> = self

@@ -74,7 +74,7 @@ impl Session {
     /// [`Layer2Event::Reconnected`], after which a [`Layer2Event::SendAgain`] follows for every one of our open
     /// entities, including those that were announced meanwhile.
     pub fn may_send(&self) -> bool {
-        self.survival.is_up() && !self.survival.behind && self.state != State::Closed
+        self.survival.is_up() && !self.survival.catching_up && self.state != State::Closed
     }
 
     /// Suspend the session after its connection was lost, until [`reconnect`](Self::reconnect) or
@@ -113,7 +113,7 @@ impl Session {
 
     pub(super) fn suspend_with(&mut self, keep: &[EntityKey]) {
         self.survival.link = Link::Down;
-        self.survival.behind = true;
+        self.survival.catching_up = true;
         self.decoder = FrameDecoder::new();
         self.control.clear();
         self.greeting = 0;
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// A frame of the connection.
+    /// Send a frame of the connection, which is not repeated on another one.
     pub(super) fn send_on_link(&mut self, frame: &Frame) {
         if self.survival.link != Link::Down {
             frame.encode(&mut self.control);
@@ -295,7 +295,7 @@ impl Session {
         Ok(())
     }
 
-    /// A frame is about to be handled: may it come now, and is it counted?
+    /// Check that a frame may arrive now, before it is handled, and return whether it is counted.
     pub(super) fn count_frame(&mut self, frame: &Frame) -> Result<bool> {
         let fits = match (self.survival.link, frame) {
             (Link::Up, _) => true,
@@ -323,10 +323,10 @@ impl Session {
 
     /// Check, after a frame, whether everything has arrived that was sent before the connection.
     pub(super) fn catch_up(&mut self) {
-        if !self.survival.behind || !self.survival.is_up() || self.survival.received < self.survival.awaited {
+        if !self.survival.catching_up || !self.survival.is_up() || self.survival.received < self.survival.awaited {
             return;
         }
-        self.survival.behind = false;
+        self.survival.catching_up = false;
         self.push_layer2_event(Layer2Event::Reconnected);
         for ticket in self.unsent() {
             self.push_layer2_event(Layer2Event::SendAgain(ticket));

@@ -32,7 +32,7 @@ impl SingleSession {
         Self { dir, session, recorded, ended, _sink: sink }
     }
 
-    /// A payload is whole and right.
+    /// Store a payload that is complete and has the expected checksum.
     fn store(&self, entity: u32) {
         let header = Arc::new(EntityHeader { entity_id: entity, ..EntityHeader::default() });
         let admitted =

@@ -258,7 +258,7 @@ fn followed(journal: &Journal) -> Vec<String> {
 }
 
 #[test]
-fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them() {
+fn readers_see_all_sessions_of_a_transaction_together_whichever_process_dies_between_two_of_them() {
     let dir = sink(&[ONE, TWO, LATE]);
     let closes = AtomicUsize::new(0);
     let dying = TransactionLog::new(

@@ -57,7 +57,7 @@ fn a_session_answers_claim_requests_before_it_closes() {
         Event::Layer2(Layer2Event::ClaimAsked { request, .. }) => Some(*request),
         _ => None,
     });
-    pair.client.answer_claim(asked.expect("heard"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
+    pair.client.answer_claim(asked.expect("a request"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
     pair.drive();
     assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimAnswered { .. })), 1);
     assert_eq!(pair.client_closed, Some(ErrorCode::NoError));

@@ -208,7 +208,7 @@ fn the_sessions_policy_governs_the_entities_of_its_root_scopes() {
         }
         assert_eq!(pair.outcome(ticket.key), expected, "{action:?}");
         if action == FailureAction::Retry {
-            pair.client.retry(pair.now, ticket.key).expect("it may come again");
+            pair.client.retry(pair.now, ticket.key).expect("a retry is allowed");
             pair.wait(SECOND);
             let key = pair.open_plain(&ticket);
             pair.server.complete(pair.now, key);

@@ -55,7 +55,7 @@ impl Pair {
         pair
     }
 
-    /// The connection is lost with everything on it.
+    /// Lose the connection with everything on it.
     fn cut(&mut self) {
         self.cut_but_for(&[]);
     }
@@ -455,10 +455,10 @@ fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3]
     pair.server.defer(pair.now, sent[3], 7, 9).expect("named");
     pair.wait(SECOND);
     assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: None, .. })), 1);
-    let anew = |reason: &Reason| reason.code == ErrorCode::IntegrityError;
+    let restarts = |reason: &Reason| reason.code == ErrorCode::IntegrityError;
     assert_eq!(
         pair.client_saw(
-            |event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(reason), .. } if anew(reason))
+            |event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(reason), .. } if restarts(reason))
         ),
         1
     );
