@@ -153,7 +153,7 @@ def test_a_claim_check_that_nobody_redeems_is_settled_by_its_server(server):
 
 def test_a_server_that_keeps_claim_checks_nowhere_issues_none_and_knows_none(tmp_path):
     def act(entity):
-        with pytest.raises(PipeStreamError, match="keeps no claim checks"):
+        with pytest.raises(PipeStreamError, match="stores no claim checks"):
             entity.defer("later")
         # It was not taken.
         entity.complete()
@@ -180,7 +180,7 @@ def test_what_a_policy_would_set_aside_fails_where_claim_checks_are_kept_nowhere
             part = scope.send(b"x")
         assert (part.wait(WAIT), scope.wait(WAIT)) == (Status.FAILED, Status.COMPLETE)
         assert "no text in it" in part.reason.message
-        assert "keeps no claim checks" in part.reason.message
+        assert "stores no claim checks" in part.reason.message
 
 
 def test_a_queue_for_claim_checks_needs_somewhere_to_keep_them(tmp_path):

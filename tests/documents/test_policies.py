@@ -339,7 +339,7 @@ def test_a_peer_hears_no_path_of_a_sink_that_cannot_take_its_session(sink: Sink)
         shutil.rmtree(sink.folder)
         sink.folder.write_bytes(b"no folder")
         text = told(server)
-    assert "the sink cannot take the session" in text
+    assert "the sink cannot open the session" in text
     assert str(sink.folder) not in text
 
 

@@ -70,8 +70,8 @@ pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
 
 /// A text that declares another charset is UTF-8 if it has at least this many characters beyond ASCII, and this many of
 /// them for each invalid byte.
-const CERTAIN: u64 = 4;
-const DAMAGE: u64 = 16;
+const MIN_UTF8_CHARACTERS: u64 = 4;
+const CHARACTERS_PER_INVALID: u64 = 16;
 /// The byte that begins each shift of ISO-2022-JP.
 const ESCAPE: u8 = 0x1b;
 
@@ -120,7 +120,8 @@ impl Survey {
 
     /// Return the charset; `None` if it must be guessed.
     fn finish(&self, declared: Option<&'static Encoding>) -> Option<&'static Encoding> {
-        let certain = self.characters >= CERTAIN && self.invalid.saturating_mul(DAMAGE) <= self.characters;
+        let certain = self.characters >= MIN_UTF8_CHARACTERS
+            && self.invalid.saturating_mul(CHARACTERS_PER_INVALID) <= self.characters;
         match declared {
             Some(declared) if !certain || self.invalid > 0 => Some(declared),
             None if !certain && (self.invalid > 0 || self.escapes) => None,
@@ -152,20 +153,20 @@ pub(crate) struct DecodedText<R> {
     piece: Vec<u8>,
     text: String,
     /// How much of `text` [`BufRead`] has consumed.
-    given: usize,
+    consumed: usize,
     ended: bool,
 }
 
 impl<R: Read> DecodedText<R> {
     pub(crate) fn new(input: R, encoding: &'static Encoding) -> Self {
         let decoder = encoding.new_decoder_with_bom_removal();
-        Self { input, decoder, piece: vec![0; PIECE], text: String::new(), given: 0, ended: false }
+        Self { input, decoder, piece: vec![0; PIECE], text: String::new(), consumed: 0, ended: false }
     }
 
     /// Return the next piece of text; empty only at the end.
     pub(crate) fn next_piece(&mut self) -> io::Result<&str> {
         self.text.clear();
-        self.given = 0;
+        self.consumed = 0;
         while self.text.is_empty() && !self.ended {
             let count = read_some(&mut self.input, &mut self.piece)?;
             self.ended = count == 0;
@@ -190,14 +191,14 @@ impl<R: Read> Read for DecodedText<R> {
 
 impl<R: Read> BufRead for DecodedText<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.given >= self.text.len() {
+        if self.consumed >= self.text.len() {
             self.next_piece()?;
         }
-        Ok(self.text.as_bytes().get(self.given..).unwrap_or_default())
+        Ok(self.text.as_bytes().get(self.consumed..).unwrap_or_default())
     }
 
     fn consume(&mut self, count: usize) {
-        self.given += count;
+        self.consumed += count;
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct Context<'a> {
     /// The total bytes of the document's parts so far.
     pub(crate) total: &'a mut u64,
     /// If set, the next child is skipped: its bytes are not read, and their approximate number is added here.
-    pub(crate) passed: Option<&'a mut u64>,
+    pub(crate) skipped: Option<&'a mut u64>,
     /// Whether every child was already examined when the container was divided, so that skipped ones need no
     /// examination.
     pub(crate) divided: bool,
@@ -104,16 +104,16 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Return the stand-in for a child of about `length` bytes that is skipped; `None` if it is wanted.
-    pub(crate) fn pass(&mut self, length: u64) -> Option<Fetched> {
-        let passed = self.passed.as_mut()?;
-        **passed = passed.saturating_add(length);
+    /// Return the stand-in for a child of about `length` bytes that is skipped; `None` if it is to be read.
+    pub(crate) fn skip(&mut self, length: u64) -> Option<Fetched> {
+        let skipped = self.skipped.as_mut()?;
+        **skipped = skipped.saturating_add(length);
         Some(Fetched { source: Box::new(Cursor::new(Vec::new())), sha256: [0; 32], bytes: 0 })
     }
 
     /// Read `reader` to its end into a new spool, within all limits. Incomplete bytes are discarded on failure.
     pub(crate) fn fetch(&mut self, reader: &mut dyn Read, meter: &Meter, origin: Origin) -> Result<Fetched, Failure> {
-        if let Some(nothing) = self.pass(0) {
+        if let Some(nothing) = self.skip(0) {
             return Ok(nothing);
         }
         let deadline = self.deadline();

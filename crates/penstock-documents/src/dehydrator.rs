@@ -57,7 +57,7 @@ impl<W: Workspace> Dehydrator<W> {
     /// Use a known SHA-256 and length of the document, so that it is not read again for them. They must be those of the
     /// source.
     #[must_use]
-    pub fn with_known(mut self, sha256: [u8; 32], bytes: u64) -> Self {
+    pub fn with_digest(mut self, sha256: [u8; 32], bytes: u64) -> Self {
         self.known = Some((sha256, bytes));
         self
     }
@@ -78,15 +78,15 @@ impl<W: Workspace> Dehydrator<W> {
 
     /// Skip the next child of the container entered last without reading its bytes, and return their approximate
     /// number. `None` if there are no more children, so that the next step leaves the container.
-    pub fn pass(&mut self) -> Option<u64> {
-        let (mut passed, mut uncounted) = (0, 0);
+    pub fn skip_child(&mut self) -> Option<u64> {
+        let (mut skipped, mut uncounted) = (0, 0);
         let frame = self.stack.last_mut().filter(|frame| !frame.full)?;
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut uncounted);
         let divided = self.selection.is_some();
-        frame.walker.next_child(&mut Context { workspace, limits, total, passed: Some(&mut passed), divided })?;
+        frame.walker.next_child(&mut Context { workspace, limits, total, skipped: Some(&mut skipped), divided })?;
         frame.children += 1;
         frame.full = frame.children >= frame.max_children;
-        Some(passed)
+        Some(skipped)
     }
 
     /// Return the total bytes of the document's parts so far, including those that failed.
@@ -95,13 +95,13 @@ impl<W: Workspace> Dehydrator<W> {
     }
 
     /// Skip children until the next selected one.
-    fn pass_unselected(&mut self) {
+    fn skip_unselected(&mut self) {
         let at = self.stack.len().checked_sub(1);
         while let Some(selection) = self.selection.as_mut().filter(|selection| Some(selection.depth) == at) {
             let Some(frame) = self.stack.last_mut() else { return };
             match selection.next_from(frame.children + 1) {
                 Some(wanted) if wanted > frame.children + 1 => {
-                    if self.pass().is_none() {
+                    if self.skip_child().is_none() {
                         return;
                     }
                 }
@@ -119,9 +119,9 @@ impl<W: Workspace> Dehydrator<W> {
         if let Some((name, source)) = self.root.take() {
             return Some(self.begin(&name, source));
         }
-        self.pass_unselected();
+        self.skip_unselected();
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
-        let mut context = Context { workspace, limits, total, passed: None, divided: false };
+        let mut context = Context { workspace, limits, total, skipped: None, divided: false };
         let frame = self.stack.last_mut()?;
         let child = if frame.full { None } else { frame.walker.next_child(&mut context) };
         let Some(child) = child else {
@@ -150,7 +150,7 @@ impl<W: Workspace> Dehydrator<W> {
             None => digest(source),
         };
         match fetched {
-            Ok(fetched) => self.look(Part::default(), name, fetched, &Hint::default()),
+            Ok(fetched) => self.examine(Part::default(), name, fetched, &Hint::default()),
             Err(failure) => {
                 let media_type = "application/octet-stream".to_owned();
                 Event::Leaf(Part { media_type, failure: Some(failure), ..Part::default() }, None)
@@ -167,7 +167,7 @@ impl<W: Workspace> Dehydrator<W> {
         let declared = child.hint.media_type.is_some() || child.hint.charset.is_some();
         let mut part = Part { path, depth, metadata: child.metadata, declared, ..Part::default() };
         match child.content {
-            Content::Whole(fetched) => self.look(part, &name, fetched, &child.hint),
+            Content::Whole(fetched) => self.examine(part, &name, fetched, &child.hint),
             Content::Typed(fetched, media_type, mut text) => {
                 let limit = usize::try_from(self.limits.max_text).unwrap_or(usize::MAX);
                 if text.as_mut().is_some_and(|text| name::cut(text, limit)) {
@@ -191,14 +191,14 @@ impl<W: Workspace> Dehydrator<W> {
     }
 
     /// Determine the type of a part whose bytes were read, and enter it if it is a container.
-    fn look(&mut self, mut part: Part, name: &str, fetched: Fetched, hint: &Hint) -> Event {
+    fn examine(&mut self, mut part: Part, name: &str, fetched: Fetched, hint: &Hint) -> Event {
         let (sha256, bytes) = (fetched.sha256, fetched.bytes);
         (part.sha256, part.bytes) = (Some(sha256), Some(bytes));
         let is_ancestor = self.stack.iter().any(|frame| frame.sha256 == sha256);
-        let barred = open::barred(part.depth, self.limits.max_depth, is_ancestor);
+        let refusal = open::refusal(part.depth, self.limits.max_depth, is_ancestor);
         let (workspace, limits, total) = (&mut self.workspace, &self.limits, &mut self.total);
-        let mut context = Context { workspace, limits, total, passed: None, divided: false };
-        let mut opened = open::open(fetched, PartHints { name, hint, bytes, barred }, &mut context);
+        let mut context = Context { workspace, limits, total, skipped: None, divided: false };
+        let mut opened = open::open(fetched, PartHints { name, hint, bytes, refusal }, &mut context);
         let Some(walker) = opened.walker.take() else { return leaf(part, opened) };
         let max_children = self.limits.children_of(bytes);
         self.stack.push(Frame { walker, sha256, children: 0, max_children, full: false });
@@ -276,7 +276,7 @@ mod tests {
         assert!(matches!(dehydrator.next_event(), Some(Event::Enter(..))));
         let again = digest(source()).unwrap();
         let part = Part { path: vec!["x".to_owned()], depth: 1, ..Part::default() };
-        let event = dehydrator.look(part, "x", again, &Hint::default());
+        let event = dehydrator.examine(part, "x", again, &Hint::default());
         assert_eq!(failure(Some(event)), FailureKind::Cycle);
         assert!(matches!(dehydrator.next_event(), Some(Event::Leave { children: 0 })));
         assert!(dehydrator.next_event().is_none());

@@ -28,8 +28,8 @@ const MAX_TITLE: usize = 4096;
 
 /// Elements that only an HTML document can begin with, and those that an HTML fragment or a Markdown text may begin
 /// with as well.
-const STRONG: [&str; 9] = ["html", "head", "body", "frameset", "meta", "title", "script", "style", "base"];
-const WEAK: [&str; 30] = [
+const HTML_ELEMENTS: [&str; 9] = ["html", "head", "body", "frameset", "meta", "title", "script", "style", "base"];
+const AMBIGUOUS_ELEMENTS: [&str; 30] = [
     "a",
     "article",
     "b",
@@ -100,15 +100,15 @@ const BLOCKS: [&str; 34] = [
 ];
 
 /// Return the MIME type of a text that begins like HTML.
-pub(crate) fn tell(head: &str) -> Option<&'static str> {
+pub(crate) fn detect(head: &str) -> Option<&'static str> {
     let text = head.trim_start_matches('\u{feff}').trim_start();
     let root = xml::first_element(text)?.to_ascii_lowercase();
     if text.starts_with("<?xml") {
         return (root == "html").then_some("application/xhtml+xml");
     }
     let doctype = text.get(..14).is_some_and(|start| start.eq_ignore_ascii_case("<!doctype html"));
-    let weak = || WEAK.contains(&root.as_str()) && !has_markdown(text);
-    (doctype || STRONG.contains(&root.as_str()) || weak()).then_some("text/html")
+    let weak = || AMBIGUOUS_ELEMENTS.contains(&root.as_str()) && !has_markdown(text);
+    (doctype || HTML_ELEMENTS.contains(&root.as_str()) || weak()).then_some("text/html")
 }
 
 fn has_markdown(text: &str) -> bool {
@@ -144,7 +144,8 @@ pub(crate) fn read(
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let queue = BufferQueue::default();
     // One more than the children allowed, so that exceeding the limit is noticed.
-    let mut shelf = Shelf { spool: None, length: 0, embedded: Vec::new(), room: limits.children_of(bytes) + 1 };
+    let mut collector =
+        DataCollector { spool: None, length: 0, embedded: Vec::new(), room: limits.children_of(bytes) + 1 };
     loop {
         context.check(deadline)?;
         let piece = input.next_piece().map_err(failed)?;
@@ -157,12 +158,12 @@ pub(crate) fn read(
             let _ = tokenizer.feed(&queue);
         }
         let found = std::mem::take(&mut tokenizer.sink.state.borrow_mut().embedded);
-        shelf.put(found, context)?;
+        collector.put(found, context)?;
         if ended {
             break;
         }
     }
-    let walker = shelf.into_walker(bytes.saturating_sub(limits.max_markup));
+    let walker = collector.into_walker(bytes.saturating_sub(limits.max_markup));
     Ok(tokenizer.sink.state.take().finish(walker))
 }
 
@@ -223,7 +224,7 @@ impl State {
         if BLOCKS.contains(&name) {
             self.prose.new_line();
         } else if matches!(name, "td" | "th") {
-            self.prose.words(" ");
+            self.prose.push_text(" ");
         }
         // This replaces a tree builder, which would tell the tokenizer that tags in these elements are text.
         let (inside, raw) = match name {
@@ -254,7 +255,7 @@ impl State {
 
     fn characters(&mut self, text: &str) {
         match self.inside {
-            Inside::Body => self.prose.words(text),
+            Inside::Body => self.prose.push_text(text),
             Inside::Title => self.title.get_or_insert_default().push_str(text),
             Inside::Style => self.style.push_str(text),
             Inside::Script => {}
@@ -297,7 +298,7 @@ impl State {
 }
 
 /// Embedded data, decoded, in one spool until it is requested.
-struct Shelf {
+struct DataCollector {
     spool: Option<Box<dyn Spool>>,
     length: u64,
     embedded: Vec<Embedded>,
@@ -310,7 +311,7 @@ struct Embedded {
     place: Result<(u64, u64), Failure>,
 }
 
-impl Shelf {
+impl DataCollector {
     fn put(&mut self, found: Vec<(Hint, Result<Vec<u8>, Failure>)>, context: &mut Context<'_>) -> Result<(), Failure> {
         for (hint, bytes) in found {
             if self.embedded.len() as u64 >= self.room {

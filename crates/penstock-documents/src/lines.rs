@@ -8,7 +8,7 @@ use crate::workspace::Source;
 
 /// How much of a line is kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), and headers are folded long before
 /// that.
-const KEPT: usize = 4096;
+const MAX_TEXT: usize = 4096;
 
 /// One line of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Lines {
             }
             let length = ahead.iter().position(|&byte| byte == b'\n').map_or(ahead.len(), |at| at + 1);
             let piece = ahead.get(..length).unwrap_or_default();
-            text.extend(piece.iter().take(KEPT.saturating_sub(text.len())));
+            text.extend(piece.iter().take(MAX_TEXT.saturating_sub(text.len())));
             for &byte in piece.get(length.saturating_sub(2)..).unwrap_or_default() {
                 (before, last) = (last, byte);
             }
@@ -149,7 +149,7 @@ mod tests {
         bytes.extend_from_slice(b"\r\ny");
         let mut lines = lines(&bytes);
         let line = lines.next_line().unwrap().unwrap();
-        assert_eq!((line.text.len(), line.content_end), (KEPT, 3 * PIECE as u64));
+        assert_eq!((line.text.len(), line.content_end), (MAX_TEXT, 3 * PIECE as u64));
         assert_eq!(lines.next_line().unwrap().unwrap().text, b"y");
     }
 

@@ -56,7 +56,7 @@ impl MboxWalker {
         };
         let end = blank.unwrap_or(end);
         let meter = Meter::default();
-        let fetched = if let Some(nothing) = context.pass(end.saturating_sub(start)) {
+        let fetched = if let Some(nothing) = context.skip(end.saturating_sub(start)) {
             Ok(nothing)
         } else {
             let range = self.lines.range(start, end).map_err(failed)?;

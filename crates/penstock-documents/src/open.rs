@@ -43,7 +43,7 @@ pub(crate) struct PartHints<'a> {
     pub(crate) hint: &'a Hint,
     pub(crate) bytes: u64,
     /// Why it must not be entered if it is a container.
-    pub(crate) barred: Option<Failure>,
+    pub(crate) refusal: Option<Failure>,
 }
 
 impl OpenPart {
@@ -120,7 +120,7 @@ fn enter<W: Walker + 'static>(
     known: PartHints<'_>,
     walker: impl FnOnce(Box<dyn Source>, &PartHints<'_>) -> Result<W, Failure>,
 ) -> OpenPart {
-    match known.barred {
+    match known.refusal {
         Some(failure) => opened.failed(failure, source),
         None => match walker(source, &known) {
             Ok(walker) => opened.entered(walker),
@@ -136,7 +136,7 @@ fn open_zip(mut source: Box<dyn Source>, known: PartHints<'_>) -> OpenPart {
         Err(_) => OpenPart::typed("application/zip"),
     };
     // For a container that must not be entered anyway it does not matter whether it could be.
-    match (known.barred, directory) {
+    match (known.refusal, directory) {
         (Some(failure), _) | (None, Err(failure)) => opened.failed(failure, source),
         (None, Ok(directory)) => opened.entered(ZipWalker::new(source, directory)),
     }
@@ -144,7 +144,7 @@ fn open_zip(mut source: Box<dyn Source>, known: PartHints<'_>) -> OpenPart {
 
 fn open_mail(source: Box<dyn Source>, known: PartHints<'_>, context: &Context<'_>) -> OpenPart {
     let mut opened = OpenPart::typed("message/rfc822");
-    if let Some(failure) = known.barred {
+    if let Some(failure) = known.refusal {
         return opened.failed(failure, source);
     }
     match MailWalker::open(source, context.limits.max_name) {
@@ -159,7 +159,7 @@ fn open_mail(source: Box<dyn Source>, known: PartHints<'_>, context: &Context<'_
 
 fn open_pdf(mut source: Box<dyn Source>, known: PartHints<'_>, context: &mut Context<'_>) -> OpenPart {
     let mut opened = OpenPart::typed("application/pdf");
-    if let Some(failure) = known.barred {
+    if let Some(failure) = known.refusal {
         return opened.failed(failure, source);
     }
     let limits = context.limits.pdf(known.bytes);
@@ -197,7 +197,7 @@ fn open_html(
     if page.links_omitted > 0 {
         opened.note("html.links.omitted", page.links_omitted.to_string());
     }
-    match (page.walker, known.barred) {
+    match (page.walker, known.refusal) {
         (None, _) => opened.leaf(source),
         (Some(_), Some(failure)) => opened.failed(failure, source),
         (Some(walker), None) => opened.entered(walker).leaf(source),
@@ -267,7 +267,7 @@ fn note_text(opened: &mut OpenPart, charset: &'static Encoding, text: String, cu
 }
 
 /// Return why a container is not entered, if it is not.
-pub(crate) fn barred(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
+pub(crate) fn refusal(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
     if is_ancestor {
         return Some(Failure::new(FailureKind::Cycle, "the container lies within itself"));
     }

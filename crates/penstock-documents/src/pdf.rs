@@ -7,13 +7,13 @@ use crate::failure::Failure;
 use crate::workspace::PdfPages;
 
 /// How far the beginning of a PDF is searched for, in case other bytes precede it.
-const SEARCHED: usize = 1024;
+const SEARCH_LIMIT: usize = 1024;
 
 /// Return whether `head` is the beginning of a PDF. The bytes before the mark must not be text, because a text that
 /// mentions PDFs is not one.
 pub(crate) fn is_pdf(head: &[u8]) -> bool {
     let mark = b"%PDF-";
-    let start = head.get(..head.len().min(SEARCHED)).unwrap_or_default();
+    let start = head.get(..head.len().min(SEARCH_LIMIT)).unwrap_or_default();
     let found = start.windows(mark.len()).position(|window| window == mark);
     found.and_then(|at| start.get(..at)).is_some_and(|before| {
         let before = before.strip_prefix(b"\xef\xbb\xbf").unwrap_or(before).trim_ascii();
@@ -24,13 +24,13 @@ pub(crate) fn is_pdf(head: &[u8]) -> bool {
 /// Walks the pages of a PDF.
 pub(crate) struct PdfWalker {
     pages: Box<dyn PdfPages>,
-    given: u64,
+    page: u64,
     done: bool,
 }
 
 impl PdfWalker {
     pub(crate) fn new(pages: Box<dyn PdfPages>) -> Self {
-        Self { pages, given: 0, done: false }
+        Self { pages, page: 0, done: false }
     }
 }
 
@@ -40,7 +40,7 @@ impl Walker for PdfWalker {
             return None;
         }
         let promised = u64::from(self.pages.page_count());
-        let name = Some(format!("page {}", self.given + 1));
+        let name = Some(format!("page {}", self.page + 1));
         let content = match self.pages.next_page() {
             Some(Ok(text)) => match context.keep(text.as_bytes()) {
                 Ok(fetched) => Content::Typed(fetched, "text/plain", Some(text)),
@@ -49,11 +49,11 @@ impl Walker for PdfWalker {
             Some(Err(reason)) => Content::Failed(Failure::broken(reason)),
             None => {
                 self.done = true;
-                let reason = format!("the reader ended after {} of {promised} pages", self.given);
-                return (self.given < promised).then(|| Child::failed(name, Failure::broken(reason)));
+                let reason = format!("the reader ended after {} of {promised} pages", self.page);
+                return (self.page < promised).then(|| Child::failed(name, Failure::broken(reason)));
             }
         };
-        self.given += 1;
+        self.page += 1;
         Some(Child::new(name, content))
     }
 

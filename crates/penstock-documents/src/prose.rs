@@ -19,8 +19,8 @@ impl Prose {
     }
 
     /// Add words; white space of any length between them becomes one space.
-    pub(crate) fn words(&mut self, words: &str) {
-        for c in words.chars() {
+    pub(crate) fn push_text(&mut self, text: &str) {
+        for c in text.chars() {
             if c.is_whitespace() {
                 self.space = true;
                 continue;

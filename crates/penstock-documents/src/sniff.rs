@@ -46,7 +46,7 @@ pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
         return Format::Binary(Some(kind));
     }
     let declared_html = hint.media_type.as_deref() == Some("text/html");
-    match (html::tell(&text), xml::tell(&text)) {
+    match (html::detect(&text), xml::detect(&text)) {
         (Some(media_type), _) => Format::Html(media_type),
         (None, Some((media_type, declared))) => Format::Xml(media_type, declared),
         (None, None) if declared_html => Format::Html("text/html"),
@@ -121,42 +121,42 @@ fn is_container(kind: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(head: &[u8]) -> Format {
+    fn detect(head: &[u8]) -> Format {
         format(head, &Hint::default())
     }
 
     #[test]
     fn marks_tell_binary_formats() {
-        assert_eq!(told(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Format::Binary(Some("image/png")));
-        assert_eq!(told(b"\xff\xd8\xff\xe0\0\x10JFIF"), Format::Binary(Some("image/jpeg")));
-        assert_eq!(told(b"\0\x01\x02\x03"), Format::Binary(None));
-        assert_eq!(told(b"PK\x03\x04rest"), Format::Zip);
-        assert_eq!(told(b"\x1f\x8b\x08\0"), Format::Stream(Codec::Gzip));
-        assert_eq!(told(b"{\\rtf1 x}"), Format::Binary(Some("application/rtf")));
+        assert_eq!(detect(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Format::Binary(Some("image/png")));
+        assert_eq!(detect(b"\xff\xd8\xff\xe0\0\x10JFIF"), Format::Binary(Some("image/jpeg")));
+        assert_eq!(detect(b"\0\x01\x02\x03"), Format::Binary(None));
+        assert_eq!(detect(b"PK\x03\x04rest"), Format::Zip);
+        assert_eq!(detect(b"\x1f\x8b\x08\0"), Format::Stream(Codec::Gzip));
+        assert_eq!(detect(b"{\\rtf1 x}"), Format::Binary(Some("application/rtf")));
     }
 
     #[test]
     fn utf_16_needs_a_mark_or_a_declaration() {
-        assert_eq!(told(b"T\0e\0s\0t\0"), Format::Binary(None));
-        assert_eq!(told(b"\xff\xfeT\0e\0"), Format::Text);
+        assert_eq!(detect(b"T\0e\0s\0t\0"), Format::Binary(None));
+        assert_eq!(detect(b"\xff\xfeT\0e\0"), Format::Text);
         let hint = Hint { charset: Some("utf-16le".to_owned()), ..Hint::default() };
         assert_eq!(format(b"T\0e\0s\0t\0", &hint), Format::Text);
     }
 
     #[test]
     fn text_that_begins_like_a_mark_is_text() {
-        assert_eq!(told(b"BZhello, world"), Format::Text);
-        assert_eq!(told(b"BM is short for Birmingham"), Format::Text);
-        assert_eq!(told(b"A file that begins with %PDF- is a PDF"), Format::Text);
-        assert_eq!(told(b"From here on it is text\nFrom: nobody"), Format::Text);
+        assert_eq!(detect(b"BZhello, world"), Format::Text);
+        assert_eq!(detect(b"BM is short for Birmingham"), Format::Text);
+        assert_eq!(detect(b"A file that begins with %PDF- is a PDF"), Format::Text);
+        assert_eq!(detect(b"From here on it is text\nFrom: nobody"), Format::Text);
     }
 
     #[test]
-    fn mails_are_told_by_their_headers() {
-        assert_eq!(told(b"From: a@b\nTo: c@d\nSubject: hi\n\nbody"), Format::Mail);
-        assert_eq!(told(b"Received: x\r\n\tfolded\r\nDate: y\r\n\r\n\0\x01"), Format::Mail);
-        assert_eq!(told(b"Metadata-Version: 2.1\nName: x\nVersion: 1\n\nFrom: me"), Format::Text);
-        assert_eq!(told(b"From a@b Mon Jun  1 10:00:00 2026\nSubject: x\n\nbody"), Format::Mbox);
+    fn mails_are_recognised_by_their_headers() {
+        assert_eq!(detect(b"From: a@b\nTo: c@d\nSubject: hi\n\nbody"), Format::Mail);
+        assert_eq!(detect(b"Received: x\r\n\tfolded\r\nDate: y\r\n\r\n\0\x01"), Format::Mail);
+        assert_eq!(detect(b"Metadata-Version: 2.1\nName: x\nVersion: 1\n\nFrom: me"), Format::Text);
+        assert_eq!(detect(b"From a@b Mon Jun  1 10:00:00 2026\nSubject: x\n\nbody"), Format::Mbox);
         let hint = Hint { mail: true, ..Hint::default() };
         assert_eq!(format(b"X-Odd: header\n\nbody", &hint), Format::Mail);
         assert_eq!(format(b"no header at all", &hint), Format::Text);
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn a_pdf_may_stand_behind_other_bytes() {
-        assert_eq!(told(b"%PDF-1.7\n"), Format::Pdf);
-        assert_eq!(told(b"\x01\x02\x03%PDF-1.7\n"), Format::Pdf);
+        assert_eq!(detect(b"%PDF-1.7\n"), Format::Pdf);
+        assert_eq!(detect(b"\x01\x02\x03%PDF-1.7\n"), Format::Pdf);
     }
 
     #[test]
     fn zstd_frames_may_stand_behind_skippable_ones() {
-        assert_eq!(told(b"\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
-        assert_eq!(told(b"\x50\x2a\x4d\x18\x02\0\0\0xy\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
-        assert_eq!(told(b"\x50\x2a\x4d\x18\x02\0\0\0xyz"), Format::Binary(None));
+        assert_eq!(detect(b"\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
+        assert_eq!(detect(b"\x50\x2a\x4d\x18\x02\0\0\0xy\x28\xb5\x2f\xfd"), Format::Stream(Codec::Zstd));
+        assert_eq!(detect(b"\x50\x2a\x4d\x18\x02\0\0\0xyz"), Format::Binary(None));
     }
 }

@@ -48,11 +48,11 @@ impl StreamWalker {
 impl Walker for StreamWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         let mut source = self.source.take()?;
-        let given = match self.codec {
+        let declared = match self.codec {
             Codec::Gzip => gzip::file_name(&mut source, context.limits.max_name),
             Codec::Bzip2 | Codec::Xz | Codec::Zstd => None,
         };
-        let name = given.or_else(|| name::stem(&self.own_name));
+        let name = declared.or_else(|| name::stem(&self.own_name));
         Some(Child::fetched(name, inflate(self.codec, source, context)))
     }
 

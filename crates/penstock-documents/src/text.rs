@@ -40,16 +40,16 @@ pub(crate) fn read(source: &mut dyn Source, encoding: &'static Encoding, limit: 
 /// Return the MIME type of a text; `cut` means that it is not complete.
 pub(crate) fn media_type(text: &str, cut: bool, own_name: &str, hint: &Hint) -> String {
     let declared = hint.media_type.as_deref().filter(|kind| kind.starts_with("text/") && *kind != "text/plain");
-    let called = |suffixes: &[&str], kind: &str| name::has_suffix(own_name, suffixes) || declared == Some(kind);
+    let declared_as = |suffixes: &[&str], kind: &str| name::has_suffix(own_name, suffixes) || declared == Some(kind);
     if !cut && is_json(text) {
         return "application/json".to_owned();
     }
-    let csv = called(&["csv", "tsv", "tab"], "text/csv");
+    let csv = declared_as(&["csv", "tsv", "tab"], "text/csv");
     if let Some(delimiter) = table(text, cut, csv) {
         let tabs = delimiter == '\t';
         return if tabs { "text/tab-separated-values" } else { "text/csv" }.to_owned();
     }
-    if called(&["md", "markdown", "mdown", "mkd"], "text/markdown") || is_markdown(text) {
+    if declared_as(&["md", "markdown", "mdown", "mkd"], "text/markdown") || is_markdown(text) {
         return "text/markdown".to_owned();
     }
     declared.filter(|kind| *kind != "text/csv" && *kind != "text/html").unwrap_or("text/plain").to_owned()
@@ -61,7 +61,7 @@ fn is_json(text: &str) -> bool {
 }
 
 /// Return the delimiter, if every line has the same number of fields.
-fn table(text: &str, cut: bool, called: bool) -> Option<char> {
+fn table(text: &str, cut: bool, declared_as: bool) -> Option<char> {
     [',', ';', '\t'].into_iter().find(|&delimiter| {
         let mut rows = Rows { text, delimiter };
         let first = rows.next_row();
@@ -75,7 +75,7 @@ fn table(text: &str, cut: bool, called: bool) -> Option<char> {
             same = fields == wanted || (!whole && cut) || fields == 0;
             count += usize::from(fields > 0);
         }
-        same && (called || (count > 2 && looks_like_data(text, delimiter)))
+        same && (declared_as || (count > 2 && looks_like_data(text, delimiter)))
     })
 }
 
@@ -162,38 +162,38 @@ fn has_link(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> String {
+    fn detect(text: &str) -> String {
         media_type(text, false, "", &Hint::default())
     }
 
     #[test]
     fn json_must_parse_whole() {
-        assert_eq!(told("{\"a\": [1, 2]}\n"), "application/json");
-        assert_eq!(told("{\"a\": [1, 2}\n"), "text/plain");
-        assert_eq!(told("[not json]"), "text/plain");
+        assert_eq!(detect("{\"a\": [1, 2]}\n"), "application/json");
+        assert_eq!(detect("{\"a\": [1, 2}\n"), "text/plain");
+        assert_eq!(detect("[not json]"), "text/plain");
         assert_eq!(media_type("[1]", true, "x.json", &Hint::default()), "text/plain");
-        assert_eq!(told(&"[".repeat(100_000)), "text/plain");
-        assert_eq!(told(&format!("{}{}", "[".repeat(100_000), "]".repeat(100_000))), "application/json");
+        assert_eq!(detect(&"[".repeat(100_000)), "text/plain");
+        assert_eq!(detect(&format!("{}{}", "[".repeat(100_000), "]".repeat(100_000))), "application/json");
     }
 
     #[test]
     fn csv_has_the_same_number_of_fields_in_every_line() {
-        assert_eq!(told("a,b\n1,2\n3,\"x,\ny\"\n"), "text/csv");
-        assert_eq!(told("a;b\r\n1;2\r\n3;4"), "text/csv");
-        assert_eq!(told("a\tb\n1\t2\n3\t4"), "text/tab-separated-values");
-        assert_eq!(told("a,b\n1,2\n3\n"), "text/plain");
-        assert_eq!(told("Dear all, hello\nWell, then\nYours, me\n"), "text/plain");
-        assert_eq!(told("mod a;\nmod b;\n\npub mod c;\n"), "text/plain");
+        assert_eq!(detect("a,b\n1,2\n3,\"x,\ny\"\n"), "text/csv");
+        assert_eq!(detect("a;b\r\n1;2\r\n3;4"), "text/csv");
+        assert_eq!(detect("a\tb\n1\t2\n3\t4"), "text/tab-separated-values");
+        assert_eq!(detect("a,b\n1,2\n3\n"), "text/plain");
+        assert_eq!(detect("Dear all, hello\nWell, then\nYours, me\n"), "text/plain");
+        assert_eq!(detect("mod a;\nmod b;\n\npub mod c;\n"), "text/plain");
         assert_eq!(media_type("a,b\n", false, "t.CSV", &Hint::default()), "text/csv");
         assert_eq!(media_type("hello", false, "t.csv", &Hint::default()), "text/plain");
     }
 
     #[test]
     fn markdown_has_two_kinds_of_marks() {
-        assert_eq!(told("# Title\n\nSee [here](https://example.org/).\n"), "text/markdown");
-        assert_eq!(told("# Title\n\n```\ncode\n```\n"), "text/markdown");
-        assert_eq!(told("# only a comment\nimport x\n"), "text/plain");
-        assert_eq!(told("#!/bin/sh\n\n# x\n# [a](b/c)\n"), "text/plain");
+        assert_eq!(detect("# Title\n\nSee [here](https://example.org/).\n"), "text/markdown");
+        assert_eq!(detect("# Title\n\n```\ncode\n```\n"), "text/markdown");
+        assert_eq!(detect("# only a comment\nimport x\n"), "text/plain");
+        assert_eq!(detect("#!/bin/sh\n\n# x\n# [a](b/c)\n"), "text/plain");
         assert_eq!(media_type("just words", false, "README.md", &Hint::default()), "text/markdown");
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Xml {
 
 /// Return the MIME type of a text that begins like XML, and whether it has an XML declaration. Without one only a
 /// complete and well-formed document is XML.
-pub(crate) fn tell(head: &str) -> Option<(&'static str, bool)> {
+pub(crate) fn detect(head: &str) -> Option<(&'static str, bool)> {
     let declared = head.trim_start_matches('\u{feff}').trim_start().starts_with("<?xml");
     let root = first_element(head)?;
     let local = root.rsplit(':').next().unwrap_or(root);
@@ -115,11 +115,11 @@ impl Reading {
                 self.roots += u64::from(self.depth == 0);
                 self.depth += 1;
             }
-            Event::Text(text) => self.words(&text.xml10_content()),
-            Event::CData(data) => self.words(&data.xml10_content()),
+            Event::Text(text) => self.push_text(&text.xml10_content()),
+            Event::CData(data) => self.push_text(&data.xml10_content()),
             Event::GeneralRef(reference) => match reference.resolve_char_ref() {
-                Ok(Some(c)) => self.words(c.encode_utf8(&mut [0; 4])),
-                Ok(None) | Err(_) => self.words(predefined(&reference.xml10_content())),
+                Ok(Some(c)) => self.push_text(c.encode_utf8(&mut [0; 4])),
+                Ok(None) | Err(_) => self.push_text(predefined(&reference.xml10_content())),
             },
             Event::End(tag) => {
                 self.depth = self.depth.saturating_sub(1);
@@ -133,11 +133,11 @@ impl Reading {
         }
     }
 
-    fn words(&mut self, words: &str) {
-        let stray = self.depth == 0 && !words.trim_start_matches('\u{feff}').trim().is_empty();
+    fn push_text(&mut self, text: &str) {
+        let stray = self.depth == 0 && !text.trim_start_matches('\u{feff}').trim().is_empty();
         // Before the root it takes the root's place; after it there is already one.
         self.roots += u64::from(stray) * 2;
-        self.prose.words(words);
+        self.prose.push_text(text);
     }
 }
 
@@ -145,7 +145,7 @@ fn separate(local: &str, prose: &mut Prose) {
     if LINES.contains(&local) {
         prose.new_line();
     } else if SPACES.contains(&local) {
-        prose.words(" ");
+        prose.push_text(" ");
     }
 }
 
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn the_first_element_tells_the_type() {
-        assert_eq!(tell("<?xml version='1.0'?>\n<!-- c -->\n<a/>"), Some(("application/xml", true)));
-        assert_eq!(tell("<!DOCTYPE s [<!ENTITY x 'y'>]><s:svg >"), Some(("image/svg+xml", false)));
-        assert_eq!(tell("a < b > c"), None);
-        assert_eq!(tell("<3 you"), None);
+        assert_eq!(detect("<?xml version='1.0'?>\n<!-- c -->\n<a/>"), Some(("application/xml", true)));
+        assert_eq!(detect("<!DOCTYPE s [<!ENTITY x 'y'>]><s:svg >"), Some(("image/svg+xml", false)));
+        assert_eq!(detect("a < b > c"), None);
+        assert_eq!(detect("<3 you"), None);
     }
 }

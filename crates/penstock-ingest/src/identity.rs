@@ -48,8 +48,8 @@ impl Identity {
 
     /// Return the identifier of the document whose receipt has this key.
     pub(crate) fn doc_id(&self, key: &str) -> String {
-        let made = || doc_id_of_key(key).unwrap_or_default();
-        self.doc_id.clone().unwrap_or_else(made)
+        let derived = || doc_id_of_key(key).unwrap_or_default();
+        self.doc_id.clone().unwrap_or_else(derived)
     }
 
     /// Return the document's message without the entity's ID.

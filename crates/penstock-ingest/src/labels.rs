@@ -19,30 +19,30 @@ pub(crate) struct Labels(Mutex<HashMap<String, u32>>);
 #[derive(Debug)]
 pub(crate) struct DocumentLabels {
     key: String,
-    time: u32,
+    occurrence: u32,
 }
 
 impl Labels {
     /// Return the labels of a document from its ledger, which has the first record.
     pub(crate) fn document(&self, ledger: &Ledger) -> DocumentLabels {
         let key = ledger.key();
-        let mut times = lock(&self.0);
-        let next = times.entry(key.clone()).or_default();
-        let time = *next;
+        let mut occurrences = lock(&self.0);
+        let next = occurrences.entry(key.clone()).or_default();
+        let occurrence = *next;
         *next = next.saturating_add(1);
-        DocumentLabels { key, time }
+        DocumentLabels { key, occurrence }
     }
 }
 
 impl DocumentLabels {
     /// Return the label of a part, or of the document itself.
     pub(crate) fn part(&self, ledger: &Ledger, index: usize) -> Bytes {
-        part_label(&self.key, self.time, index, ledger.path(index)).into()
+        part_label(&self.key, self.occurrence, index, ledger.path(index)).into()
     }
 
     /// Return the label of a padding entity of a container, counted from 0.
     pub(crate) fn padding(&self, ledger: &Ledger, container: usize, number: u64) -> Bytes {
-        let container = part_label(&self.key, self.time, container, ledger.path(container));
+        let container = part_label(&self.key, self.occurrence, container, ledger.path(container));
         format!("{container}+{number}").into()
     }
 }

@@ -163,8 +163,8 @@ impl DocumentOutcome {
         })
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Ledger) -> T) -> T {
-        look(&mut lock(&self.ledger))
+    fn with<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> T {
+        act(&mut lock(&self.ledger))
     }
 }
 

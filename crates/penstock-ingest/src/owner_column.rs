@@ -57,8 +57,8 @@ impl OwnerColumnBuilder {
             vec![Arc::new(self.owner_id.finish()), Arc::new(self.group_id.finish()), Arc::new(self.scopes.finish())];
         let length = columns.first().map_or(0, |column| column.len());
         let validity = self.validity.finish();
-        let made = StructArray::try_new(owner_fields(), columns, validity);
+        let array = StructArray::try_new(owner_fields(), columns, validity);
         // The columns have the same length and the types of the fields.
-        Arc::new(made.unwrap_or_else(|_| StructArray::new_null(owner_fields(), length)))
+        Arc::new(array.unwrap_or_else(|_| StructArray::new_null(owner_fields(), length)))
     }
 }

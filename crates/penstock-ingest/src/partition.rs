@@ -27,7 +27,7 @@ impl ChildSelection {
     pub(crate) fn select<W: Workspace>(&self, dehydrator: Dehydrator<W>) -> Dehydrator<W> {
         let places = self.places.iter().map(|&(first, last)| first..=last).collect();
         let selection = Selection { depth: usize::try_from(self.depth).unwrap_or(usize::MAX), places };
-        dehydrator.with_known(self.sha256, self.length).with_selection(selection)
+        dehydrator.with_digest(self.sha256, self.length).with_selection(selection)
     }
 
     /// Return the places of the children, one by one.
@@ -43,7 +43,7 @@ impl ChildSelection {
     }
 }
 
-/// A container as it is announced in its own session.
+/// A container that is announced in a session of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPart {
     /// The path to it; empty for the document itself.
@@ -114,7 +114,7 @@ pub fn divide<W: Workspace>(
     let dehydrator = |digest: Option<([u8; 32], u64)>| -> io::Result<Dehydrator<W>> {
         let dehydrator = Dehydrator::new(name, open()?, workspace(), limits.clone());
         Ok(match digest {
-            Some((sha256, bytes)) => dehydrator.with_known(sha256, bytes),
+            Some((sha256, bytes)) => dehydrator.with_digest(sha256, bytes),
             None => dehydrator,
         })
     };
@@ -141,7 +141,7 @@ fn division<W: Workspace>(
             return Ok(None);
         }
         let inflated = dehydrator.inflated();
-        let (children, groups) = grouped(&mut dehydrator, group_bytes);
+        let (children, groups) = group_children(&mut dehydrator, group_bytes);
         if !dehydrator.divisible() {
             return Ok(None);
         }
@@ -155,12 +155,12 @@ fn division<W: Workspace>(
 }
 
 /// Count the children of the container that was entered last, and put them into groups.
-fn grouped<W: Workspace>(dehydrator: &mut Dehydrator<W>, group_bytes: u64) -> (u64, Vec<ChildGroup>) {
+fn group_children<W: Workspace>(dehydrator: &mut Dehydrator<W>, group_bytes: u64) -> (u64, Vec<ChildGroup>) {
     let (mut children, mut groups) = (0_u64, Vec::new());
     let (mut first, mut bytes) = (1, 0_u64);
-    while let Some(passed) = dehydrator.pass() {
+    while let Some(skipped) = dehydrator.skip_child() {
         children += 1;
-        bytes = bytes.saturating_add(passed).saturating_add(CHILD);
+        bytes = bytes.saturating_add(skipped).saturating_add(CHILD);
         if bytes >= group_bytes {
             groups.push(ChildGroup { first, last: children, bytes });
             (first, bytes) = (children + 1, 0);

@@ -31,7 +31,7 @@ pub(crate) fn unchanged(part: &Part, payload: Payload) -> io::Result<Payload> {
 
 /// Return the failure of a part whose payload cannot be stored on this machine.
 pub(crate) fn io_failure(error: &io::Error) -> Failure {
-    Failure::new(FailureKind::Io, format!("the part cannot be kept for sending: {error}"))
+    Failure::new(FailureKind::Io, format!("the part cannot be stored for sending: {error}"))
 }
 
 /// Return the registry's code for a failure of a part.

@@ -31,7 +31,7 @@ pub(crate) struct DeferredPart {
     pub(crate) claim: u64,
     pub(crate) session: SessionId,
     /// Where it stays if its work was done without a session.
-    pub(crate) place: PreviousPart,
+    pub(crate) stored: PreviousPart,
 }
 
 /// The parts of an earlier receipt that are COMPLETE or DEFERRED, by their paths.
@@ -110,7 +110,7 @@ impl ReceiptPart {
         let (scope, entity) = (self.scope?, self.entity?);
         let claim = self.claim.as_deref().and_then(|claim| u64::from_str_radix(claim, 16).ok());
         let id = u128::from_str_radix(&self.session, 16).map(|id| SessionId::new(id.to_be_bytes()));
-        let place = PreviousPart {
+        let stored = PreviousPart {
             session: std::mem::take(&mut self.session),
             ids: (scope, entity),
             file: self.file.take(),
@@ -119,8 +119,8 @@ impl ReceiptPart {
             reason: self.reason.take(),
         };
         match self.status.as_str() {
-            "COMPLETE" => Some(PreviousOutcome::Complete(place)),
-            "DEFERRED" => Some(PreviousOutcome::Deferred(DeferredPart { claim: claim?, session: id.ok()?, place })),
+            "COMPLETE" => Some(PreviousOutcome::Complete(stored)),
+            "DEFERRED" => Some(PreviousOutcome::Deferred(DeferredPart { claim: claim?, session: id.ok()?, stored })),
             _ => None,
         }
     }
@@ -176,11 +176,11 @@ impl PreviousReceipt {
     /// those of containers.
     pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<PreviousPart> {
         let complete = |outcome: &PreviousOutcome| match outcome {
-            PreviousOutcome::Complete(place) => place.file.is_none() == hollow,
+            PreviousOutcome::Complete(stored) => stored.file.is_none() == hollow,
             PreviousOutcome::Deferred(_) => false,
         };
         match self.take_if(part, complete)? {
-            PreviousOutcome::Complete(place) => Some(place),
+            PreviousOutcome::Complete(stored) => Some(stored),
             PreviousOutcome::Deferred(_) => None,
         }
     }
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn a_part_that_is_the_same_stays_for_one_part_alone() {
         let mut receipt = earlier(resolution(Status::Complete));
-        let place = receipt.take(&x(), false).unwrap();
-        assert_eq!((place.session.as_str(), place.ids, place.attempts), (SESSION, (2, 1), 1));
-        assert_eq!(place.file.unwrap(), format!("{SESSION}/2/1"));
+        let stored = receipt.take(&x(), false).unwrap();
+        assert_eq!((stored.session.as_str(), stored.ids, stored.attempts), (SESSION, (2, 1), 1));
+        assert_eq!(stored.file.unwrap(), format!("{SESSION}/2/1"));
         assert!(receipt.take(&x(), false).is_none(), "another part of the same path is sent");
         let zip = part(&[], "application/zip", b"the zip");
         assert!(receipt.take(&zip, false).is_none(), "the sink does not have the bytes of a container");
@@ -263,7 +263,7 @@ mod tests {
         assert!(receipt.take(&y, false).is_none());
         let deferred = receipt.take_deferred(&y).unwrap();
         assert_eq!((deferred.claim, deferred.session), (0xA, SessionId::parse(SESSION).unwrap()));
-        assert_eq!(deferred.place.reason.as_deref(), Some("set aside by the receiver"));
+        assert_eq!(deferred.stored.reason.as_deref(), Some("set aside by the receiver"));
         assert!(receipt.take_deferred(&y).is_none(), "a claim check is good once");
     }
 

@@ -51,14 +51,14 @@ pub struct DocumentOptions {
     pub labels: bool,
 }
 
-/// A document to send, and what is known about it.
+/// A document to send, with its identity and its earlier receipt.
 #[derive(Debug)]
 pub struct Document {
     /// Its name in headers and in the receipt.
     pub name: String,
     /// Its identifier and its owner.
     pub identity: Identity,
-    /// What an earlier session has stored, and which is not sent again.
+    /// Parts that an earlier session has stored, which are not sent again.
     pub previous: PreviousReceipt,
 }
 
@@ -243,9 +243,9 @@ impl fmt::Debug for DocumentSender {
 /// Reject privacy options that the layer does not support, or that contradict other options.
 fn check_privacy(privacy: &Privacy, policy: Option<&DocumentPolicy>, flat: bool, dehydrate: bool) -> Result<()> {
     let problem = if privacy.pads() && flat {
-        "pad_children needs layer 1: at layer 0 no scope says what is in it"
+        "pad_children needs layer 1, because layer 0 has no scopes"
     } else if privacy.pads() && policy.is_some_and(|policy| !policy.is_strict()) {
-        "pad_children goes with the policy strict only: padding counts as COMPLETE"
+        "pad_children needs the policy strict, because padding counts as COMPLETE"
     } else if privacy.refers() && dehydrate {
         "by_reference is for whole documents: dehydrate=False"
     } else {

@@ -18,7 +18,7 @@ use crate::{Error, Result, digests};
 ///
 /// ```text
 ///   Settling ── every part has ended ──► Done
-///      └─────── the account cannot be closed ──► Broken
+///      └─────── the ledger cannot be concluded ──► Broken
 /// ```
 #[derive(Clone)]
 pub struct SentDocument(Arc<Mutex<State>>);
@@ -32,7 +32,7 @@ enum State {
 
 impl SentDocument {
     pub(crate) fn new(session: SessionHandle, ledger: Ledger) -> Self {
-        let settlement = Settlement { session, ledger, next: 0, heard_before: Vec::new() };
+        let settlement = Settlement { session, ledger, next: 0, earlier_digests: Vec::new() };
         Self(Arc::new(Mutex::new(State::Settling(Box::new(settlement)))))
     }
 
@@ -61,7 +61,7 @@ impl SentDocument {
             State::Settling(settlement) => Arc::new(DocumentOutcome::new(settlement.ledger)?),
             State::Done(outcome) => outcome,
             State::Broken => {
-                let message = "the document's account could not be closed".to_owned();
+                let message = "the document's ledger could not be concluded".to_owned();
                 return Err(penstock_pipestream_net::Error::misuse(message).into());
             }
         };
@@ -82,7 +82,7 @@ struct Settlement {
     ledger: Ledger,
     next: usize,
     /// Containers whose digests an earlier process of the session has received.
-    heard_before: Vec<usize>,
+    earlier_digests: Vec<usize>,
 }
 
 impl Settlement {
@@ -96,11 +96,11 @@ impl Settlement {
             self.settle_padding().await;
             // A scope is released before its parent ends.
             if let Some(scope) = scope {
-                self.hear_digest(scope).await;
+                self.receive_digest(scope).await;
             }
             self.next += 1;
         }
-        digests::recall(&mut self.ledger, &std::mem::take(&mut self.heard_before));
+        digests::recall(&mut self.ledger, &std::mem::take(&mut self.earlier_digests));
     }
 
     async fn settle_padding(&mut self) {
@@ -129,7 +129,7 @@ impl Settlement {
     }
 
     /// Receive the digest of a scope. There is none if the session ended before the scope was released.
-    async fn hear_digest(&mut self, scope: ScopeKey) {
+    async fn receive_digest(&mut self, scope: ScopeKey) {
         match self.session.wait_released(scope).await {
             Ok(released) => {
                 if let Some(record) = self.ledger.records.get_mut(self.next) {
@@ -137,7 +137,7 @@ impl Settlement {
                 }
             }
             Err(penstock_pipestream_net::Error::Closed(_)) => {}
-            Err(_) => self.heard_before.push(self.next),
+            Err(_) => self.earlier_digests.push(self.next),
         }
     }
 }

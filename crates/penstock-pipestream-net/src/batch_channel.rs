@@ -11,9 +11,9 @@ use penstock_io::sync::lock;
 
 use crate::outcomes::{Waiters, wake};
 
-/// Return the two ends of a handover; its user is responsible for its capacity.
+/// Return the two ends of a channel; its user is responsible for its capacity.
 pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {
-    let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), over: false };
+    let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), closed: false };
     let shared = Arc::new(Mutex::new(state));
     (BatchSender(Arc::clone(&shared)), BatchReceiver(shared))
 }
@@ -30,16 +30,16 @@ pub(crate) struct BatchReceiver<T>(Arc<Mutex<State<T>>>);
 struct State<T> {
     waiting: VecDeque<T>,
     waiters: Waiters,
-    /// Whether one of the ends is gone.
-    over: bool,
+    /// Whether one of the ends was dropped.
+    closed: bool,
 }
 
 impl<T> BatchSender<T> {
-    /// Hand values over, in order. Return them if the other end has stopped taking.
-    pub(crate) fn give(&self, values: Vec<T>) -> Result<(), Vec<T>> {
+    /// Send values, in order. Return them if the receiver is dropped.
+    pub(crate) fn send(&self, values: Vec<T>) -> Result<(), Vec<T>> {
         let wakers = {
             let mut state = lock(&self.0);
-            if state.over {
+            if state.closed {
                 return Err(values);
             }
             state.waiting.extend(values);
@@ -54,7 +54,7 @@ impl<T> Drop for BatchSender<T> {
     fn drop(&mut self) {
         let wakers = {
             let mut state = lock(&self.0);
-            state.over = true;
+            state.closed = true;
             state.waiters.take()
         };
         wake(wakers);
@@ -62,12 +62,12 @@ impl<T> Drop for BatchSender<T> {
 }
 
 impl<T> BatchReceiver<T> {
-    /// Wait until there are values and take at most `max`, at least one; none when the other end is gone and all are
-    /// taken. Safe to cancel.
-    pub(crate) async fn take(&self, max: usize) -> Vec<T> {
+    /// Wait until there are values and return at most `max`, at least one; none when the sender is dropped and all are
+    /// received. Safe to cancel.
+    pub(crate) async fn recv(&self, max: usize) -> Vec<T> {
         poll_fn(|context| {
             let mut state = lock(&self.0);
-            if state.waiting.is_empty() && !state.over {
+            if state.waiting.is_empty() && !state.closed {
                 state.waiters.add(context);
                 return Poll::Pending;
             }
@@ -80,13 +80,13 @@ impl<T> BatchReceiver<T> {
 
 impl<T> Drop for BatchReceiver<T> {
     fn drop(&mut self) {
-        let left = {
+        let remaining = {
             let mut state = lock(&self.0);
-            state.over = true;
+            state.closed = true;
             std::mem::take(&mut state.waiting)
         };
         // Not under the lock: dropping the values may run other code.
-        drop(left);
+        drop(remaining);
     }
 }
 
@@ -97,29 +97,29 @@ mod tests {
 
     #[test]
     fn what_is_given_together_is_taken_in_order_and_in_parts() {
-        let (giver, taker) = batch_channel();
-        giver.give(vec![1, 2, 3]).unwrap();
-        giver.give(vec![4]).unwrap();
-        assert_eq!(block_on(taker.take(2)).unwrap(), [1, 2]);
-        assert_eq!(block_on(taker.take(9)).unwrap(), [3, 4]);
+        let (sender, receiver) = batch_channel();
+        sender.send(vec![1, 2, 3]).unwrap();
+        sender.send(vec![4]).unwrap();
+        assert_eq!(block_on(receiver.recv(2)).unwrap(), [1, 2]);
+        assert_eq!(block_on(receiver.recv(9)).unwrap(), [3, 4]);
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_values_and_by_the_end() {
-        let (giver, taker) = batch_channel();
-        let taking = spawn(async move { (taker.take(9).await, taker.take(9).await) }).unwrap();
-        giver.give(vec!['a', 'b']).unwrap();
-        drop(giver);
+    fn a_waiting_receiver_is_woken_by_values_and_by_the_end() {
+        let (sender, receiver) = batch_channel();
+        let taking = spawn(async move { (receiver.recv(9).await, receiver.recv(9).await) }).unwrap();
+        sender.send(vec!['a', 'b']).unwrap();
+        drop(sender);
         assert_eq!(block_on(taking).unwrap().unwrap(), (vec!['a', 'b'], vec![]));
     }
 
     #[test]
-    fn what_nobody_takes_comes_back() {
-        let (giver, taker) = batch_channel();
+    fn values_that_are_not_received_come_back() {
+        let (sender, receiver) = batch_channel();
         let held = Arc::new(());
-        giver.give(vec![Arc::clone(&held)]).unwrap();
-        drop(taker);
+        sender.send(vec![Arc::clone(&held)]).unwrap();
+        drop(receiver);
         assert_eq!(Arc::strong_count(&held), 1);
-        assert_eq!(giver.give(vec![held]).map_err(|back| back.len()), Err(1));
+        assert_eq!(sender.send(vec![held]).map_err(|back| back.len()), Err(1));
     }
 }

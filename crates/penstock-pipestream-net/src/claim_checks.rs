@@ -1,4 +1,4 @@
-//! The entities behind claim checks, and what is reported of them.
+//! The entities behind claim checks, and their descriptions.
 
 use std::time::Duration;
 

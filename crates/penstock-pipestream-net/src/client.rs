@@ -11,7 +11,7 @@ use quinn::VarInt;
 use quinn::crypto::rustls::QuicClientConfig;
 
 use crate::command::{Urgent, closed};
-use crate::connection::{RunningSession, Start, Stored};
+use crate::connection::{ClientJournal, RunningSession, Start};
 use crate::counters::{CounterSnapshot, Counters};
 use crate::dial::Dialer;
 use crate::driver::Reconnect;
@@ -74,7 +74,7 @@ impl Client {
         let server_name = server_name.to_owned();
         // On the IO thread, because the session's tasks live there.
         let connecting = penstock_io::runtime::spawn(connect(inner, address, server_name, options))?;
-        connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
+        connecting.await.unwrap_or_else(|error| Err(Error::task(&error)))
     }
 }
 
@@ -88,13 +88,13 @@ async fn connect(
     let dialer = Arc::new(Dialer::new(&inner.crypto, &inner.counters, address, server_name, &options)?);
     let (connection, control) = dialer.dial().await?;
     let lost = connection.clone();
-    let road = match options.survives {
-        Some(within) => Reconnect::Dials { dialer: Arc::clone(&dialer), within, dialling: None },
-        None => Reconnect::Ends,
+    let reconnect = match options.survives {
+        Some(within) => Reconnect::Dial { dialer: Arc::clone(&dialer), within, dialing: None },
+        None => Reconnect::Never,
     };
     let Inner { counters, claims, .. } = inner;
     let mut options = options;
-    let stored = match options.state.clone() {
+    let client_journal = match options.state.clone() {
         Some(folder) => Some(open_state(folder, &mut options).await?),
         None => None,
     };
@@ -107,9 +107,9 @@ async fn connect(
         claims,
         defer_types,
         control,
-        road,
+        reconnect,
         names: Arc::default(),
-        stored,
+        client_journal,
     };
     let RunningSession { shared, handle, commands } = start.run(None).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
@@ -121,34 +121,34 @@ async fn connect(
         // completed.
         (Some(reason), _) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
         (None, Some(_)) if needs_layer2 && shared.layer2().is_none() => {
-            let message = "what was asked for needs layer 2".to_owned();
-            commands.urge(Urgent::Abort(Reason { code: ErrorCode::LayerUnsupported, message }));
-            let message = format!("policies and sessions that survive need layer 2: {address} has not agreed on it");
+            let message = "the requested options need layer 2".to_owned();
+            commands.send_urgent(Urgent::Abort(Reason { code: ErrorCode::LayerUnsupported, message }));
+            let message = format!("policies and resumable sessions need layer 2, which {address} does not support");
             Err(Error::misuse(message))
         }
         (None, Some(handle)) => Ok(handle),
-        (None, None) => Err(dialer.late()),
+        (None, None) => Err(dialer.timeout_error()),
     }
 }
 
 /// Return the session in a folder, or a new one that will be stored there.
-async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Stored> {
+async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<ClientJournal> {
     if options.survives.is_none() || !options.session.capabilities.layer2 {
-        return Err(Error::misuse("a session with a state folder survives its connections, at layer 2".into()));
+        return Err(Error::misuse("a state folder needs layer 2 and a reconnect timeout".into()));
     }
     if let Some(layer2) = &mut options.session.layer2 {
         layer2.survives = true;
     }
     let mut config = options.session.clone();
-    // Until then nothing is agreed on, so another address of the same server may be tried.
+    // Nothing is agreed on before that, so another address of the same server may be tried.
     let opened = tokio::task::spawn_blocking(move || {
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))
     });
-    let ((state, session), config) = opened.await.map_err(|died| Error::task(&died))??;
+    let ((state, session), config) = opened.await.map_err(|error| Error::task(&error))??;
     options.session = config;
     Ok(match session {
-        Some((session, journal)) => Stored::Begun(Box::new(session), Box::new(journal)),
-        None => Stored::New(state),
+        Some((session, journal)) => ClientJournal::Resumed(Box::new(session), Box::new(journal)),
+        None => ClientJournal::New(state),
     })
 }

@@ -14,11 +14,11 @@ use penstock_pipestream::{
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::answer::Answer;
 use crate::claim_checks::Details;
 use crate::draft::{Delivery, EntityDraft};
 use crate::incoming::Assembly;
-use crate::types::{Attempt, Issued, Resumed};
+use crate::ticket_reply::TicketReply;
+use crate::types::{Attempt, IssuedClaim, Resumed};
 use crate::{Error, Result};
 
 /// Maximum number of commands that wait for the driver; beyond it senders wait.
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
     /// Entity streams that arrived completely.
     Arrived(Vec<BufferedEntity>),
-    /// An entity stream's header is none.
+    /// An entity stream's header is malformed.
     HeaderError(core::Error),
     /// The peer reset an admitted entity stream.
     StreamReset { stream: u64, attempt: Attempt, code: u64 },
@@ -89,7 +89,7 @@ pub(crate) enum Urgent {
     /// The sink has stored a received entity, which is to be deferred.
     SetAside { attempt: Attempt, details: Box<Details> },
     /// A claim check has been stored.
-    Defer { attempt: Attempt, claim: Issued, reply: Option<Reply<()>> },
+    Defer { attempt: Attempt, claim: IssuedClaim, reply: Option<Reply<()>> },
     /// No claim check was issued for this entity.
     NoClaim { attempt: Attempt, reason: Reason },
     /// The answer to a question about a claim check of ours.
@@ -101,7 +101,7 @@ pub(crate) enum Urgent {
     /// Close gracefully as soon as nothing is open.
     CloseWhenIdle,
     /// The server does not listen any more.
-    Gone(Reason),
+    ServerGone(Reason),
     /// The session continues in the next process, where its state is on disk. Elsewhere it ends now, or is closed
     /// gracefully.
     Leave(Option<Reason>),
@@ -109,7 +109,7 @@ pub(crate) enum Urgent {
     Abort(Reason),
 }
 
-/// The two ways to the driver.
+/// The two command channels of a driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Commands {
     pub(crate) ordered: mpsc::Sender<Command>,
@@ -117,13 +117,13 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Send a command without waiting for its answer; return false when the session is over.
-    pub(crate) async fn tell(&self, command: Command) -> bool {
+    /// Send a command without waiting for its reply; return false when the session is over.
+    pub(crate) async fn send(&self, command: Command) -> bool {
         self.ordered.send(command).await.is_ok()
     }
 
-    /// Send an urgent command, without waiting for room.
-    pub(crate) fn urge(&self, command: Urgent) -> bool {
+    /// Send an urgent command, without waiting.
+    pub(crate) fn send_urgent(&self, command: Urgent) -> bool {
         self.urgent.send(command).is_ok()
     }
 }
@@ -134,14 +134,14 @@ pub(crate) struct Inbox {
     pub(crate) urgent: mpsc::UnboundedReceiver<Urgent>,
 }
 
-/// Return the way to a driver that is yet to be made.
+/// Return both ends of the command channels of a driver.
 pub(crate) fn inbox() -> (Commands, Inbox) {
     let (ordered, ordered_receiver) = mpsc::channel(WAITING_COMMANDS);
     let (urgent, urgent_receiver) = mpsc::unbounded_channel();
     (Commands { ordered, urgent }, Inbox { ordered: ordered_receiver, urgent: urgent_receiver })
 }
 
-/// Destination of an answer.
+/// Sender of a reply.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// An entity stream that arrived completely before it was admitted.
@@ -150,7 +150,7 @@ pub(crate) struct BufferedEntity {
     pub(crate) stream: u64,
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) bytes: Bytes,
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// Decision about an entity stream.
@@ -178,7 +178,7 @@ pub(crate) enum Verdict {
 pub(crate) struct SendRequest {
     pub(crate) draft: EntityDraft,
     pub(crate) delivery: Delivery,
-    pub(crate) answer: Answer,
+    pub(crate) reply: TicketReply,
 }
 
 /// The answer to a CHECKPOINT of ours.

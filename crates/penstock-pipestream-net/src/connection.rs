@@ -37,20 +37,20 @@ pub(crate) struct Start {
     /// Stream 0, at the client.
     pub(crate) control: Option<(SendStream, RecvStream)>,
     /// Recovery when the connection is lost.
-    pub(crate) road: Reconnect,
+    pub(crate) reconnect: Reconnect,
     /// The names of the server's sessions; a client's own.
     pub(crate) names: Arc<Names>,
-    /// Stored state of a client's session.
-    pub(crate) stored: Option<Stored>,
+    /// Journal of a client's session, where its state is on disk.
+    pub(crate) client_journal: Option<ClientJournal>,
 }
 
-/// A client's session on disk.
+/// Journal of a client's session.
 #[derive(Debug)]
-pub(crate) enum Stored {
+pub(crate) enum ClientJournal {
     /// A new one.
     New(ClientState),
     /// A session that an earlier process has begun.
-    Begun(Box<Session>, Box<Journal>),
+    Resumed(Box<Session>, Box<Journal>),
 }
 
 /// A session whose tasks are running.
@@ -66,12 +66,12 @@ impl Start {
     pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<RunningSession> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
-        let stored = self.stored.take();
+        let client_journal = self.client_journal.take();
         let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
-        let resumed = matches!(stored, Some(Stored::Begun(..)));
-        let (session, durable) = match stored {
-            Some(Stored::Begun(session, journal)) => (*session, Some(Durable::new(*journal))),
-            Some(Stored::New(state)) => {
+        let resumed = matches!(client_journal, Some(ClientJournal::Resumed(..)));
+        let (session, durable) = match client_journal {
+            Some(ClientJournal::Resumed(session, journal)) => (*session, Some(Durable::new(*journal))),
+            Some(ClientJournal::New(state)) => {
                 let session = Session::new(self.role, self.options.session.clone(), now())?;
                 (session, name.map(|name| Durable::new(state.begin(name))))
             }
@@ -82,24 +82,24 @@ impl Start {
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), begun);
         let (commands, inbox) = inbox();
         let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
-        let places = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
+        let stream_permits = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
         let entity = Arc::new(EntityLink {
             process: std::process::id(),
             shared: Arc::clone(&shared),
             commands: commands.clone(),
             log: self.options.events.clone(),
             claims: Arc::clone(&self.claims),
-            places: Arc::clone(&places),
+            stream_permits: Arc::clone(&stream_permits),
             // A sink takes entities immediately, so nothing has to wait.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
-        let taking = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
+        let sink_cell = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
         let sink = consumer.and_then(Consumer::sink).cloned();
         let handle = sink.is_none().then(|| {
-            let (giver, taker) = batch_channel();
+            let (sender, receiver) = batch_channel();
             // It was empty, so this cannot fail.
-            let _ = taking.set(Arc::new(HandleQueue(giver)));
-            SessionHandle::new(Arc::clone(&entity), taker)
+            let _ = sink_cell.set(Arc::new(HandleQueue(sender)));
+            SessionHandle::new(Arc::clone(&entity), receiver)
         });
         let link = Arc::new(Link {
             shared: Arc::clone(&shared),
@@ -107,20 +107,20 @@ impl Start {
             number: 0,
             entity,
             commands: commands.clone(),
-            sink: taking,
+            sink: sink_cell,
             intake,
             log: self.options.events.clone(),
-            places,
+            stream_permits,
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Arc::new(Mutex::new(())),
             gate: Gate::default(),
             max_header: self.options.session.max_header,
         });
         let sink = sink.map(|sink| SinkOpening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
-        let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.road);
+        let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.reconnect);
         driver.name_in(self.names);
         match durable {
-            Some(durable) if resumed => driver.begin_again(durable),
+            Some(durable) if resumed => driver.resume_earlier(durable),
             durable => driver.store_in(durable),
         }
         tokio::spawn(driver.run());

@@ -91,15 +91,15 @@ pub(crate) struct HandleQueue(pub(crate) BatchSender<QueuedEntity>);
 impl SinkSession for HandleQueue {
     fn deliver(&self, entities: EntityBatch<'_>) {
         let (entities, link) = entities.into_parts();
-        let kept = |(untaken, place): (_, OwnedSemaphorePermit)| {
-            place.forget();
-            untaken
+        let queued_only = |(queued, permit): (_, OwnedSemaphorePermit)| {
+            permit.forget();
+            queued
         };
-        let Err(back) = self.0.give(entities.into_iter().map(kept).collect()) else { return };
-        link.taken(back.len(), back.iter().filter(|untaken| untaken.parked).count());
-        for untaken in back {
-            let message = "nobody takes entities of this session".to_owned();
-            let entity = IncomingEntity::new(untaken, Arc::clone(link), None);
+        let Err(returned) = self.0.send(entities.into_iter().map(queued_only).collect()) else { return };
+        link.release_permits(returned.len(), returned.iter().filter(|queued| queued.parked).count());
+        for queued in returned {
+            let message = "this session has no consumer for entities".to_owned();
+            let entity = IncomingEntity::new(queued, Arc::clone(link), None);
             entity.reject(Reason { code: ErrorCode::InternalError, message });
         }
     }

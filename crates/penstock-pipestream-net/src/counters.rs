@@ -136,7 +136,7 @@ pub(crate) struct Counters {
     pub(crate) idle: AtomicU64,
     /// Connections over which sessions continued after another one was lost.
     pub(crate) reconnects: AtomicU64,
-    /// Times that all places for entity streams of a connection were taken.
+    /// Times that a connection had all its entity streams open.
     pub(crate) streams_full: AtomicU64,
     /// Times that the peer did not read stream 0, so that work was suspended which would have produced more of it.
     pub(crate) control_full: AtomicU64,
@@ -166,7 +166,7 @@ impl Counters {
         Self::add(&self.bytes, bytes);
     }
 
-    /// A received entity has ended otherwise than COMPLETE.
+    /// Count a received entity that has ended with another status than COMPLETE.
     pub(crate) fn entity_ended(&self, status: Status, code: ErrorCode) {
         let counter = match status {
             Status::Skipped => &self.skipped,
@@ -189,7 +189,7 @@ impl Counters {
         }
     }
 
-    /// A session has ended with this code.
+    /// Count a session that has ended with this code.
     pub(crate) fn ended(&self, code: ErrorCode) {
         self.ends.add(code);
     }

@@ -24,7 +24,7 @@ pub(crate) struct Dialer {
     address: SocketAddr,
     server_name: String,
     mtu: Option<u16>,
-    patience: Duration,
+    handshake_timeout: Duration,
     counters: Arc<Counters>,
 }
 
@@ -41,14 +41,14 @@ impl Dialer {
         let mut config = ClientConfig::new(crypto);
         config.transport_config(transport::config(Intake::Sequential, options.idle_timeout, options.mtu, address)?);
         let mtu = options.mtu;
-        let patience = options.handshake_timeout;
+        let handshake_timeout = options.handshake_timeout;
         let counters = Arc::clone(counters);
-        Ok(Self { config, address, server_name, mtu, patience, counters })
+        Ok(Self { config, address, server_name, mtu, handshake_timeout, counters })
     }
 
-    /// The server has not answered in time.
-    pub(crate) fn late(&self) -> Error {
-        Error::deadline(format!("{} did not answer within {} s", self.address, self.patience.as_secs_f64()))
+    /// Return the error for a server that has not responded in time.
+    pub(crate) fn timeout_error(&self) -> Error {
+        Error::deadline(format!("{} did not respond within {} s", self.address, self.handshake_timeout.as_secs_f64()))
     }
 
     /// Connect; return the connection and its stream 0.
@@ -58,9 +58,9 @@ impl Dialer {
         let connecting = endpoint
             .connect_with(self.config.clone(), address, &self.server_name)
             .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
-        let connection = match timeout(self.patience, connecting).await {
+        let connection = match timeout(self.handshake_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
-            Err(_) => return Err(self.late()),
+            Err(_) => return Err(self.timeout_error()),
         };
         Counters::add(&self.counters.connections_total, 1);
         // Stream 0 is the first stream that a client opens, and it is opened immediately (section 5.1).
@@ -72,7 +72,7 @@ impl Dialer {
 /// Return the error of a failed handshake, with the peer's address.
 fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
     match error {
-        ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),
+        ConnectionError::TimedOut => Error::deadline(format!("{address} did not respond")),
         ConnectionError::VersionMismatch
         | ConnectionError::TransportError(_)
         | ConnectionError::ConnectionClosed(_)

@@ -6,15 +6,15 @@ use penstock_io::DriverError as _;
 use penstock_pipestream::{ErrorCode, Reason, SessionId, Ticket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answer::{Answer, Tickets};
 use crate::command::{Commands, Urgent, closed};
 use crate::events::EventLog;
 use crate::limits::PARKED_PAYLOAD;
 use crate::port::ClaimChecks;
 use crate::shared::Shared;
+use crate::ticket_reply::{TicketReply, Tickets};
 use crate::{Error, Result};
 
-/// An entity's way back to its session. All entities of a session share one.
+/// Connection of an entity to its session. All entities of a session share one.
 #[derive(Debug)]
 pub(crate) struct EntityLink {
     /// The process that the session lives in.
@@ -25,24 +25,24 @@ pub(crate) struct EntityLink {
     /// The claim checks that this end has issued.
     pub(crate) claims: Arc<dyn ClaimChecks>,
     /// One permit for each entity stream that is being received or waits for its consumer.
-    pub(crate) places: Arc<Semaphore>,
-    /// One permit for each very small entity that arrived completely and waits without a place.
+    pub(crate) stream_permits: Arc<Semaphore>,
+    /// One permit for each very small entity that arrived completely and waits without a stream permit.
     pub(crate) parked: Arc<Semaphore>,
 }
 
 impl EntityLink {
-    /// Release the place of a very small entity that arrived completely, as long as few wait for their consumer: the
+    /// Release the stream permit of a very small entity that arrived completely, as long as few wait for their consumer: the
     /// peer sends more while the consumer wakes up.
-    pub(crate) fn park(&self, bytes: usize, place: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+    pub(crate) fn park(&self, bytes: usize, permit: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
         if bytes > PARKED_PAYLOAD {
-            return place;
+            return permit;
         }
-        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(place)
+        Arc::clone(&self.parked).try_acquire_owned().unwrap_or(permit)
     }
 
-    /// Note that so many entities were taken, some of which were parked.
-    pub(crate) fn taken(&self, count: usize, parked: usize) {
-        self.places.add_permits(count.saturating_sub(parked));
+    /// Release the permits of entities that were taken, some of which were parked.
+    pub(crate) fn release_permits(&self, count: usize, parked: usize) {
+        self.stream_permits.add_permits(count.saturating_sub(parked));
         self.parked.add_permits(parked);
     }
 
@@ -59,8 +59,8 @@ impl EntityLink {
 
     /// Deliver an announced entity's ticket to its caller. If the caller has stopped waiting for it, the entity is
     /// given up.
-    pub(crate) fn answer(&self, answer: Answer, ticket: Ticket) {
-        if !answer.give(ticket) {
+    pub(crate) fn deliver_ticket(&self, reply: TicketReply, ticket: Ticket) {
+        if !reply.deliver(ticket) {
             self.abandon(&ticket);
         }
     }
@@ -68,9 +68,9 @@ impl EntityLink {
     /// Give up an announced entity that has no owner, because its sender was stopped before it received the ticket.
     fn abandon(&self, ticket: &Ticket) {
         self.shared.forget(ticket);
-        let message = "the sender was stopped while it sent this".to_owned();
+        let message = "the sender was stopped before it received the ticket".to_owned();
         let reason = Reason { code: ErrorCode::InternalError, message };
-        self.commands.urge(Urgent::GiveUp { key: ticket.key, reason });
+        self.commands.send_urgent(Urgent::GiveUp { key: ticket.key, reason });
     }
 }
 
@@ -83,13 +83,13 @@ pub(crate) struct PendingTickets {
 }
 
 impl PendingTickets {
-    /// Return the answers of a batch, and the caller that waits for them.
-    pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = Answer>, Self) {
-        let (answers, tickets) = Answer::batch(count);
-        (answers, Self { tickets, link: Arc::clone(link) })
+    /// Return the replies of a batch, and the caller that waits for them.
+    pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = TicketReply>, Self) {
+        let (replies, tickets) = TicketReply::batch(count);
+        (replies, Self { tickets, link: Arc::clone(link) })
     }
 
-    /// Wait until every answer has arrived.
+    /// Wait until every reply has arrived.
     pub(crate) async fn ready(&mut self) {
         self.tickets.ready().await;
     }

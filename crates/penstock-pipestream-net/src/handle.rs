@@ -25,7 +25,7 @@ use crate::types::{Released, Resolution};
 use crate::{Error, Result};
 
 /// Maximum number of entities that are handed to the driver together.
-const TOGETHER: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// A session. Clones refer to the same session; when the last one is dropped before the end, the session is aborted.
 ///
@@ -57,7 +57,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let message = "the session was dropped without being closed".to_owned();
         // After the end nothing receives it.
-        self.commands.urge(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
+        self.commands.send_urgent(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
     }
 }
 
@@ -117,7 +117,7 @@ impl SessionHandle {
     }
 
     /// Announce an entity and send it. Wait while the window is full or too much waits to be sent, and so block the
-    /// caller. Ok means that it is announced and, if it is to have children, that its header is sent before theirs.
+    /// caller. Ok means that it is announced and, if it is to have children, that its header is sent before those of its children.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Payload(payload)).await
     }
@@ -148,31 +148,31 @@ impl SessionHandle {
     async fn announce_all(&self, items: impl ExactSizeIterator<Item = (EntityDraft, Delivery)>) -> Vec<Result<Ticket>> {
         let Ok(inner) = self.inner() else { return items.map(|_| Err(penstock_io::Error::Forked.into())).collect() };
         let link = &inner.link;
-        let mut asked = Vec::new();
+        let mut batches = Vec::new();
         let mut items = items.peekable();
         while items.peek().is_some() {
-            let batch: Vec<_> = items.by_ref().take(TOGETHER).collect();
-            let (answers, waiting) = PendingTickets::batch(batch.len(), link);
+            let batch: Vec<_> = items.by_ref().take(MAX_BATCH).collect();
+            let (replies, waiting) = PendingTickets::batch(batch.len(), link);
             let mut requests = Vec::with_capacity(batch.len());
-            for ((draft, delivery), answer) in batch.into_iter().zip(answers) {
+            for ((draft, delivery), reply) in batch.into_iter().zip(replies) {
                 match draft.check(&delivery) {
-                    Ok(()) => requests.push(SendRequest { draft, delivery, answer }),
-                    Err(error) => answer.fail(error),
+                    Ok(()) => requests.push(SendRequest { draft, delivery, reply }),
+                    Err(error) => reply.fail(error),
                 }
             }
-            asked.push(waiting);
+            batches.push(waiting);
             // After the end nothing takes it, and the answers report that.
-            let _ = self.tell(Command::Send(requests)).await;
+            let _ = self.send_command(Command::Send(requests)).await;
         }
-        for waiting in &mut asked {
+        for waiting in &mut batches {
             waiting.ready().await;
         }
         // There is no wait in between: a caller that stops waiting gives up all of them, or none.
-        let tickets = asked.into_iter().flat_map(PendingTickets::take);
+        let tickets = batches.into_iter().flat_map(PendingTickets::take);
         tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }
 
-    /// [`give_up`](Self::give_up) an entity whose outcome is not asked for.
+    /// [`give_up`](Self::give_up) an entity whose outcome is not needed.
     pub fn abandon(&self, ticket: &Ticket, message: String) -> Result<()> {
         self.shared()?.forget(ticket);
         self.give_up(ticket.key, Reason { code: ErrorCode::InternalError, message })
@@ -181,26 +181,26 @@ impl SessionHandle {
     /// Give up an entity of ours, and with it everything that would still have followed below it. Never waits.
     pub fn give_up(&self, key: EntityKey, reason: Reason) -> Result<()> {
         // After the end of the session it has failed anyway.
-        self.inner()?.commands.urge(Urgent::GiveUp { key, reason });
+        self.inner()?.commands.send_urgent(Urgent::GiveUp { key, reason });
         Ok(())
     }
 
     /// Fail an entity: one of ours, whose stream is then reset, or a received one.
     pub async fn fail(&self, key: EntityKey, reason: Reason) -> Result<()> {
-        self.tell(Command::Fail { key, reason }).await
+        self.send_command(Command::Fail { key, reason }).await
     }
 
     /// Skip an entity of ours, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
     pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.layer2()?;
-        self.tell(Command::Skip { key, reason }).await
+        self.send_command(Command::Skip { key, reason }).await
     }
 
     /// Return the token by which the receiver reported that an entity of ours waits, so that the entity continues.
     /// Return the receiver's reason if it does not continue from where it was. Layer 2.
     pub async fn resume(&self, key: EntityKey, token: Bytes) -> Result<Option<Reason>> {
         self.layer2()?;
-        self.ask(|reply| Command::Resume { key, token, reply }).await
+        self.request(|reply| Command::Resume { key, token, reply }).await
     }
 
     /// Return the state of one of the peer's claim checks. Layer 2.
@@ -225,7 +225,7 @@ impl SessionHandle {
 
     async fn ask_claim(&self, ask: ClaimAsk) -> Result<ClaimCheck> {
         self.layer2()?;
-        let response = self.ask(|reply| Command::AskClaim { ask, reply }).await?;
+        let response = self.request(|reply| Command::AskClaim { ask, reply }).await?;
         let not_found = || Error::Protocol(core::Violation::UnknownClaim { id: ask.claim_id() }.into());
         response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
     }
@@ -238,22 +238,22 @@ impl SessionHandle {
     /// Return whether something has been announced with this label, by this process or an earlier one; it is an error
     /// without a state folder.
     pub async fn knows(&self, label: Bytes) -> Result<bool> {
-        self.ask(|reply| Command::Knows { label, reply }).await
+        self.request(|reply| Command::Knows { label, reply }).await
     }
 
-    /// The last child of an entity has been announced.
+    /// Report that the last child of an entity has been announced.
     pub async fn end_children(&self, parent: EntityKey) -> Result<()> {
-        self.ask(|reply| Command::EndChildren { parent: Some(parent), reply }).await
+        self.request(|reply| Command::EndChildren { parent: Some(parent), reply }).await
     }
 
-    /// The last entity of our root scope has been announced.
+    /// Report that the last entity of this end's root scope has been announced.
     pub async fn end_root(&self) -> Result<()> {
-        self.ask(|reply| Command::EndChildren { parent: None, reply }).await
+        self.request(|reply| Command::EndChildren { parent: None, reply }).await
     }
 
     /// Ask the peer whether everything up to an entity is terminal, and wait for the answer.
     pub async fn checkpoint(&self, scope: u32, entity: u32, timeout: Option<Duration>) -> Result<CheckpointAnswer> {
-        self.ask(|reply| Command::Checkpoint { scope, entity, timeout, reply }).await
+        self.request(|reply| Command::Checkpoint { scope, entity, timeout, reply }).await
     }
 
     /// Wait for an entity of ours to end, and take its outcome.
@@ -291,9 +291,9 @@ impl SessionHandle {
     /// costs less than one after another.
     pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
         let inner = self.inner()?;
-        let taken = inner.entities.take(max).await;
-        inner.link.taken(taken.len(), taken.iter().filter(|untaken| untaken.parked).count());
-        let entity = |untaken| IncomingEntity::new(untaken, Arc::clone(&inner.link), None);
+        let taken = inner.entities.recv(max).await;
+        inner.link.release_permits(taken.len(), taken.iter().filter(|queued| queued.parked).count());
+        let entity = |queued| IncomingEntity::new(queued, Arc::clone(&inner.link), None);
         Ok(taken.into_iter().map(entity).collect())
     }
 
@@ -301,25 +301,25 @@ impl SessionHandle {
     pub async fn complete_many(&self, entities: Vec<IncomingEntity>) -> Result<Vec<(EntityKey, Error)>> {
         let inner = self.inner()?;
         let mut complete = Vec::with_capacity(entities.len());
-        let mut wrong = Vec::new();
-        let (mut here, mut bytes) = (0, 0);
+        let mut failed = Vec::new();
+        let (mut whole_count, mut bytes) = (0, 0);
         for mut entity in entities {
             let attempt = entity.attempt();
             let finished = match entity.finish_now() {
                 Some(finished) => finished.map(|length| {
-                    here += 1;
+                    whole_count += 1;
                     bytes += length;
                 }),
                 None => entity.finish().await,
             };
             match finished {
                 Ok(()) => complete.push(attempt),
-                Err(error) => wrong.push((attempt.key, error)),
+                Err(error) => failed.push((attempt.key, error)),
             }
         }
-        inner.shared.counters.arrived(here, bytes);
-        if complete.is_empty() || inner.commands.urge(Urgent::Complete(complete)) {
-            return Ok(wrong);
+        inner.shared.counters.arrived(whole_count, bytes);
+        if complete.is_empty() || inner.commands.send_urgent(Urgent::Complete(complete)) {
+            return Ok(failed);
         }
         Err(closed(&self.reason()))
     }
@@ -327,20 +327,20 @@ impl SessionHandle {
     /// End the session: a client waits until everything is terminal (decision 17), a server does not wait. Return once
     /// CONNECTION_CLOSE is sent, with the reason for which the session ended.
     pub async fn close(&self) -> Result<Reason> {
-        self.inner()?.commands.urge(Urgent::Close);
+        self.inner()?.commands.send_urgent(Urgent::Close);
         self.closed().await
     }
 
     /// End the session in this process: where its state is on disk, the next process continues it; elsewhere it ends
     /// now.
     pub fn leave(&self, reason: Reason) -> Result<()> {
-        self.inner()?.commands.urge(Urgent::Leave(Some(reason)));
+        self.inner()?.commands.send_urgent(Urgent::Leave(Some(reason)));
         Ok(())
     }
 
     /// End the session now.
     pub fn abort(&self, reason: Reason) -> Result<()> {
-        self.inner()?.commands.urge(Urgent::Abort(reason));
+        self.inner()?.commands.send_urgent(Urgent::Abort(reason));
         Ok(())
     }
 
@@ -353,17 +353,17 @@ impl SessionHandle {
         Ok(self.reason())
     }
 
-    async fn tell(&self, command: Command) -> Result<()> {
-        if self.inner()?.commands.tell(command).await { Ok(()) } else { Err(closed(&self.reason())) }
+    async fn send_command(&self, command: Command) -> Result<()> {
+        if self.inner()?.commands.send(command).await { Ok(()) } else { Err(closed(&self.reason())) }
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
+    async fn request<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.tell(command(reply)).await?;
-        self.answered(answer).await
+        self.send_command(command(reply)).await?;
+        self.receive_reply(answer).await
     }
 
-    async fn answered<T>(&self, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+    async fn receive_reply<T>(&self, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
         answer.await.unwrap_or_else(|_| Err(closed(&self.reason())))
     }
 

@@ -11,7 +11,6 @@
 //! consumer, and 4 MiB for very small ones that wait in addition, 32 MiB of payloads that wait to be sent, 4 MiB of
 //! control frames that the peer does not read, and the session's own limits.
 
-mod answer;
 mod batch_channel;
 mod claim_checks;
 mod client;
@@ -47,6 +46,7 @@ mod segments;
 mod server;
 mod shared;
 mod sink_control;
+mod ticket_reply;
 pub mod transport;
 mod types;
 

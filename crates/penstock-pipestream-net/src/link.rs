@@ -36,7 +36,7 @@ pub(crate) struct Link {
     pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
     /// One permit for each entity stream of the peer that is being received or waits for its consumer.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) stream_permits: Arc<Semaphore>,
     /// Bytes of payloads that wait for their stream.
     pub(crate) credit: Arc<Semaphore>,
     /// Serializes the opening of streams: quinn wakes every task that waits for one.
@@ -93,7 +93,7 @@ impl Link {
             sink: Arc::clone(&self.sink),
             intake: self.intake,
             log: self.log.clone(),
-            places: Arc::clone(&self.places),
+            stream_permits: Arc::clone(&self.stream_permits),
             credit: Arc::new(Semaphore::new(CREDIT)),
             opening: Arc::default(),
             gate: Gate::default(),
@@ -141,7 +141,7 @@ mod tests {
     use penstock_io::runtime::{block_on, spawn};
 
     #[test]
-    fn a_gate_lets_nobody_through_until_it_opens() {
+    fn a_gate_lets_no_task_through_until_it_opens() {
         let gate = Arc::new(Gate::default());
         block_on(gate.open()).unwrap();
         gate.set(true);

@@ -1,4 +1,4 @@
-//! Detection of a server on this machine that is gone.
+//! Detection of a server on this machine that no longer runs.
 //!
 //! A server that was killed sends nothing, and QUIC takes the whole idle timeout to notice. On loopback the system
 //! knows immediately: the port is closed, and a datagram to it is refused. From other machines such a refusal could be
@@ -16,27 +16,27 @@ use tokio::time::{sleep, timeout};
 use crate::command::Urgent;
 use crate::link::Link;
 
-/// Duration of silence after which the system is asked.
-const QUIET: Duration = Duration::from_secs(1);
-/// A refusal has arrived by then.
-const ANSWER: Duration = Duration::from_millis(50);
+/// Time without a datagram after which the server's port is probed.
+const QUIET_PERIOD: Duration = Duration::from_secs(1);
+/// Maximum time for the refusal of a probe to arrive.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Not a packet of QUIC: its fixed bit is not set, so a QUIC receiver discards it (RFC 9000, section 17.2).
-const NOTHING: [u8; 1] = [0];
+const PROBE: [u8; 1] = [0];
 
-/// Report when the server is gone. For servers on loopback.
+/// Watch a server on loopback, and report when it no longer listens.
 pub(crate) async fn watch(link: Arc<Link>) {
     let (connection, server) = (&link.connection, link.shared.peer);
-    let mut heard = connection.stats().udp_rx.datagrams;
+    let mut last_datagrams = connection.stats().udp_rx.datagrams;
     loop {
         tokio::select! {
             _ = connection.closed() => return,
-            () = sleep(QUIET) => {}
+            () = sleep(QUIET_PERIOD) => {}
         }
-        let before = std::mem::replace(&mut heard, connection.stats().udp_rx.datagrams);
-        // Where the system cannot be asked, the idle timeout decides.
-        if before == heard && is_refused(server).await.unwrap_or(false) {
-            let message = format!("the server is gone: nobody listens at {server} any more");
-            link.commands.urge(Urgent::Gone(Reason { code: ErrorCode::ControlReset, message }));
+        let before = std::mem::replace(&mut last_datagrams, connection.stats().udp_rx.datagrams);
+        // If the probe fails, the idle timeout decides.
+        if before == last_datagrams && is_refused(server).await.unwrap_or(false) {
+            let message = format!("the server no longer listens at {server}");
+            link.commands.send_urgent(Urgent::ServerGone(Reason { code: ErrorCode::ControlReset, message }));
             return;
         }
     }
@@ -49,9 +49,9 @@ async fn is_refused(server: SocketAddr) -> io::Result<bool> {
     };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(server).await?;
-    socket.send(&NOTHING).await?;
-    let answered = timeout(ANSWER, socket.recv(&mut [0; 1])).await;
-    Ok(matches!(answered, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused))
+    socket.send(&PROBE).await?;
+    let received = timeout(REFUSAL_TIMEOUT, socket.recv(&mut [0; 1])).await;
+    Ok(matches!(received, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused))
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use penstock_io::runtime::{block_on, spawn};
 
     #[test]
-    fn a_port_that_somebody_has_is_not_refused_and_one_that_nobody_has_is() {
+    fn a_port_in_use_is_not_refused_and_a_free_one_is() {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
         let refused = move || block_on(spawn(is_refused(address)).unwrap()).unwrap().unwrap().unwrap();

@@ -35,7 +35,7 @@ impl Transport {
 
 /// Sum of the current state of the open sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct OpenTotals {
     sums: [u64; GAUGES.len()],
     /// Events that wait to be taken.
     pub(crate) events: u64,
@@ -49,12 +49,12 @@ const GAUGES: [Gauge; 8] = [
     ("manifest_entries", "Parents in the assembly manifests.", |gauges| &gauges.manifest_entries),
     ("open_scopes", "Scopes that are open.", |gauges| &gauges.scopes),
     ("held_header_bytes", "Bytes of headers that wait for their announcement.", |gauges| &gauges.held_bytes),
-    ("open_checkpoints", "Checkpoints of clients that are not answered.", |gauges| &gauges.checkpoints),
-    ("control_queue_bytes", "Bytes for stream 0 that clients have not taken.", |gauges| &gauges.control_bytes),
+    ("open_checkpoints", "Checkpoints of clients without a response.", |gauges| &gauges.checkpoints),
+    ("control_queue_bytes", "Bytes for stream 0 that clients have not read.", |gauges| &gauges.control_bytes),
     ("open_entity_streams", "Entity streams that are being received.", |gauges| &gauges.streams),
 ];
 
-impl Held {
+impl OpenTotals {
     pub(crate) fn add(&mut self, gauges: &Gauges) {
         for (sum, (_, _, gauge)) in self.sums.iter_mut().zip(GAUGES) {
             *sum += u64::try_from(gauge(gauges).load(Ordering::Relaxed)).unwrap_or(u64::MAX);
@@ -70,7 +70,7 @@ pub(crate) struct Report<'a> {
     pub(crate) claims: u64,
     pub(crate) claim_counters: &'a ClaimCounters,
     pub(crate) transport: Transport,
-    pub(crate) held: Held,
+    pub(crate) totals: OpenTotals,
     pub(crate) sink: Option<&'a dyn EntitySink>,
     pub(crate) log: Option<&'a LogCounters>,
     /// Set where sessions are on disk.
@@ -90,16 +90,16 @@ impl Report<'_> {
         self.connections(page)?;
         self.entities(page)?;
         self.limits(page)?;
-        for ((name, help, _), sum) in GAUGES.iter().zip(self.held.sums) {
+        for ((name, help, _), sum) in GAUGES.iter().zip(self.totals.sums) {
             page.gauge(&format!("penstock_pipestream_{name}"), help, sum)?;
         }
-        page.gauge("penstock_pipestream_claims", "Claim checks that are known.", self.claims)?;
+        page.gauge("penstock_pipestream_claims", "Claim checks in the store.", self.claims)?;
         page.counter(
             "penstock_pipestream_claims_damaged",
-            "Places of the log of claim checks that were found damaged at the start.",
+            "Damaged records in the log of claim checks at the start.",
             read(&self.claim_counters.damaged),
         )?;
-        page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.held.events)?;
+        page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.totals.events)?;
         if let Some(sink) = self.sink {
             sink.write_metrics(page)?;
         }
@@ -123,7 +123,7 @@ impl Report<'_> {
 
     fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
         let counters = self.counters;
-        page.counter("penstock_pipestream_connections", "Connections taken.", read(&counters.connections_total))?;
+        page.counter("penstock_pipestream_connections", "Connections accepted.", read(&counters.connections_total))?;
         let help = "Connections refused, by the limit that was reached.";
         let refused = counters.admission.by_limit();
         page.counters("penstock_pipestream_connections_refused", help, "reason", refused)?;
@@ -131,12 +131,12 @@ impl Report<'_> {
         counters.admission.write_reloads(page, "penstock_pipestream")?;
         page.counter(
             "penstock_pipestream_address_checks",
-            "Clients that had to show that their address is their own.",
+            "Clients that had to prove their address.",
             read(&counters.retries),
         )?;
         page.counter(
             "penstock_pipestream_reconnects",
-            "Connections that sessions went on over, when another one was lost.",
+            "Connections over which sessions continued after another one was lost.",
             read(&counters.reconnects),
         )?;
         page.counter(
@@ -182,7 +182,11 @@ impl Report<'_> {
             "code",
             named(&counters.entity_failures),
         )?;
-        page.counter("penstock_pipestream_payload_bytes", "Bytes of payloads received whole.", read(&counters.bytes))?;
+        page.counter(
+            "penstock_pipestream_payload_bytes",
+            "Bytes of completely received payloads.",
+            read(&counters.bytes),
+        )?;
         for (name, help, counter) in [
             (
                 "root_entities",
@@ -192,13 +196,13 @@ impl Report<'_> {
             ("announced", "Entities that clients have announced.", &sessions.received),
             ("sent_announced", "Entities that this server has announced.", &sessions.announced),
             ("held_streams", "Entity streams that had to wait for their announcement.", &sessions.held_streams),
-            ("late_streams", "Entity streams dropped: their entity was resolved.", &sessions.late_streams),
-            ("late_statuses", "Statuses dropped: their entity was resolved.", &sessions.late_statuses),
+            ("late_streams", "Entity streams dropped because their entity was resolved.", &sessions.late_streams),
+            ("late_statuses", "Statuses dropped because their entity was resolved.", &sessions.late_statuses),
             ("skipped_frames", "Private-use frames skipped.", &sessions.skipped_frames),
             ("attempts_failed", "Attempts at entities that failed and were not the last.", &sessions.attempts_failed),
             ("yields", "Times that an entity of a client was made to wait.", &sessions.yields),
             ("announcements_blocked", "Times that an announcement of ours had to wait.", &sessions.blocked),
-            ("events_lost", "Events dropped because nobody took them.", &counters.events_lost),
+            ("events_lost", "Events dropped because they were not taken.", &counters.events_lost),
         ] {
             page.counter(&format!("penstock_pipestream_{name}"), help, read(counter))?;
         }
@@ -213,7 +217,7 @@ impl Report<'_> {
         let Transport { blocked_streams, blocked_connection, blocked_stream, .. } = self.transport;
         page.counters(
             "penstock_pipestream_client_blocked",
-            "Times that a client said that a window of QUIC keeps it waiting.",
+            "Times that a client reported that a QUIC window blocks it.",
             "window",
             [("streams", blocked_streams), ("connection_bytes", blocked_connection), ("stream_bytes", blocked_stream)],
         )
@@ -224,7 +228,7 @@ fn write_journal(page: &mut Page<'_>, journal: &JournalCounters) -> fmt::Result 
     let JournalCounters { restored, in_vain, records, commits } = journal;
     let help = "Sessions of an earlier process that waited for their client.";
     page.counter("penstock_pipestream_sessions_restored", help, read(restored))?;
-    let help = "Those that nobody came back to, and those that could not be restored.";
+    let help = "Restored sessions whose client did not return, and sessions that could not be restored.";
     page.counter("penstock_pipestream_sessions_restored_in_vain", help, read(in_vain))?;
     page.counter("penstock_pipestream_session_records", "Records of sessions that were stored.", read(records))?;
     let help = "How long it took to make records durable.";

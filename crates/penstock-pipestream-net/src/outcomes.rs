@@ -86,7 +86,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         wake(wakers);
     }
 
-    /// Nothing more will be settled.
+    /// Close, because nothing more will be settled, and wake those that wait.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         {

@@ -9,13 +9,13 @@ use quinn::{SendStream, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
-use crate::answer::Answer;
 use crate::command::Command;
 use crate::limits::CREDIT;
 use crate::link::{Gate, Link};
 use crate::payload::{Payload, Pieces};
 use crate::pump::STOPPED;
 use crate::sealer::Sealer;
+use crate::ticket_reply::TicketReply;
 use crate::transport::quic_code;
 
 /// Credit that the smallest entity counts for, so that the number of tasks is bounded as well.
@@ -32,7 +32,7 @@ pub(crate) struct Outgoing {
     pub(crate) dehydrated: bool,
     /// Fires when the entity was resolved before it was sent.
     pub(crate) reset: oneshot::Receiver<ErrorCode>,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) reply: Option<TicketReply>,
 }
 
 /// Why an entity was not sent completely.
@@ -57,10 +57,10 @@ impl From<WriteError> for Failure {
 }
 
 /// Send an entity. Notify the caller as soon as there is room for it or, where it will have children, once its header
-/// is on its stream, so that theirs are sent after it.
+/// is on its stream, so that the headers of its children follow.
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
-    outgoing.announced(&link);
+    outgoing.notify_caller(&link);
     let (reason, stopped) = match sent {
         // Resolved or lost: the code that resolved it has informed the peer.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
@@ -70,14 +70,14 @@ pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
             (Reason { code: ErrorCode::InternalError, message }, false)
         }
     };
-    link.commands.tell(Command::NotSent { key: outgoing.ticket.key, reason, stopped }).await;
+    link.commands.send(Command::NotSent { key: outgoing.ticket.key, reason, stopped }).await;
 }
 
 impl Outgoing {
     async fn run(&mut self, link: &Link) -> Result<(), Failure> {
         let _credit = self.credit(&link.credit).await?;
         if !self.dehydrated {
-            self.announced(link);
+            self.notify_caller(link);
         }
         let length = self.payload.len();
         let size = self.chunk_size.unwrap_or(0);
@@ -98,9 +98,9 @@ impl Outgoing {
     }
 
     /// Notify the caller, once.
-    fn announced(&mut self, link: &Link) {
-        if let Some(answer) = self.answer.take() {
-            link.entity.answer(answer, self.ticket);
+    fn notify_caller(&mut self, link: &Link) {
+        if let Some(reply) = self.reply.take() {
+            link.entity.deliver_ticket(reply, self.ticket);
         }
     }
 
@@ -114,7 +114,7 @@ impl Outgoing {
         }
     }
 
-    /// Send one stream: the header as it stands and the payload from `offset` to `end`.
+    /// Send one stream: the current header and the payload from `offset` to `end`.
     async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
         let mut stream = self.open(link).await?;
         let pieces = self.payload.pieces(offset, end);
@@ -125,7 +125,7 @@ impl Outgoing {
         if self.dehydrated {
             // It is short and its stream is new, so this does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
-            self.announced(link);
+            self.notify_caller(link);
         }
         let written = tokio::select! {
             biased;

@@ -55,7 +55,7 @@ impl Payload {
         Self { source: Source::Memory(bytes), length, sha256 }
     }
 
-    /// Make a file by name. Reads it once to hash it.
+    /// Return a payload of a file by name. Reads it once to hash it.
     pub fn path(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
         let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
@@ -83,7 +83,7 @@ impl Payload {
         let mut memory = Vec::new();
         let mut spool: Option<File> = None;
         let spooled = hash(&mut reader, |bytes| spool_bytes(&mut memory, &mut spool, bytes));
-        let (length, sha256) = spooled.map_err(|error| Error::io("cannot keep the payload", error))?;
+        let (length, sha256) = spooled.map_err(|error| Error::io("cannot store the payload", error))?;
         let source = match spool {
             Some(file) => Source::File(Arc::new(file)),
             None => Source::Memory(memory.into()),
@@ -156,14 +156,14 @@ impl Pieces {
 
     /// Return the next piece, or `None` at the end. Blocks on the disk.
     pub(crate) fn read(&mut self) -> io::Result<Option<Bytes>> {
-        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        if left == 0 {
+        let remaining = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        if remaining == 0 {
             return Ok(None);
         }
         let piece = match &self.source {
             Source::Memory(_) => self.in_memory().ok_or(io::ErrorKind::UnexpectedEof)?,
             Source::File(file) => {
-                let mut buffer = vec![0; left.min(READ_SIZE)];
+                let mut buffer = vec![0; remaining.min(READ_SIZE)];
                 let count = read_at(file, &mut buffer, self.offset)?;
                 if count == 0 {
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the source became shorter"));

@@ -11,12 +11,12 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, Ticket};
 use quinn::{SendStream, WriteError};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::answer::Answer;
 use crate::entity_link::EntityLink;
 use crate::link::Link;
+use crate::ticket_reply::TicketReply;
 use crate::transport::quic_code;
 
-/// Number of bytes that may wait; beyond it the caller waits for its answer.
+/// Number of bytes that may wait; beyond it the caller waits for its ticket.
 const CREDIT: usize = 16 << 20;
 /// Credit that the smallest entity counts for.
 const LEAST_CREDIT: usize = 4 << 10;
@@ -27,20 +27,20 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Small {
     pub(crate) ticket: Ticket,
-    /// The header as it is sent.
+    /// The encoded header.
     pub(crate) head: Bytes,
     pub(crate) bytes: Bytes,
     pub(crate) dehydrated: bool,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) reply: Option<TicketReply>,
 }
 
 /// The entities that wait, and the one that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Pump {
     waiting: VecDeque<Small>,
-    /// Number of entities at the front that have been answered, and their bytes.
-    answered: usize,
-    answered_bytes: usize,
+    /// Number of entities at the front whose callers were notified, and their bytes.
+    notified: usize,
+    notified_bytes: usize,
     current: Option<Current>,
     turn: Turn,
 }
@@ -87,7 +87,7 @@ struct Current {
     ticket: Ticket,
     stream: SendStream,
     rest: [Bytes; 2],
-    answer: Option<Answer>,
+    reply: Option<TicketReply>,
 }
 
 impl Small {
@@ -96,9 +96,9 @@ impl Small {
     }
 
     /// Notify the caller, once.
-    pub(crate) fn answered(&mut self, link: &EntityLink) {
-        if let Some(answer) = self.answer.take() {
-            link.answer(answer, self.ticket);
+    pub(crate) fn notify_caller(&mut self, link: &EntityLink) {
+        if let Some(reply) = self.reply.take() {
+            link.deliver_ticket(reply, self.ticket);
         }
     }
 }
@@ -107,23 +107,23 @@ impl Pump {
     /// Queue an entity. Notify its caller immediately if there is room, unless children may overtake its header.
     pub(crate) fn push(&mut self, small: Small, link: &EntityLink) {
         self.waiting.push_back(small);
-        self.answer_more(link);
+        self.notify_more(link);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.current.is_none() && self.waiting.is_empty()
     }
 
-    /// Notify the callers for whom there is room by now.
-    fn answer_more(&mut self, link: &EntityLink) {
-        while self.answered_bytes < CREDIT
-            && let Some(next) = self.waiting.get_mut(self.answered)
+    /// Notify the callers for which there is credit now.
+    fn notify_more(&mut self, link: &EntityLink) {
+        while self.notified_bytes < CREDIT
+            && let Some(next) = self.waiting.get_mut(self.notified)
         {
-            self.answered_bytes = self.answered_bytes.saturating_add(next.credit());
+            self.notified_bytes = self.notified_bytes.saturating_add(next.credit());
             if !next.dehydrated {
-                next.answered(link);
+                next.notify_caller(link);
             }
-            self.answered += 1;
+            self.notified += 1;
         }
     }
 
@@ -148,8 +148,8 @@ impl Pump {
                     break;
                 }
             }
-            if let Some(Current { ticket, answer: Some(answer), .. }) = self.current.take() {
-                link.entity.answer(answer, ticket);
+            if let Some(Current { ticket, reply: Some(reply), .. }) = self.current.take() {
+                link.entity.deliver_ticket(reply, ticket);
             }
             if !stopped.is_empty() {
                 break;
@@ -168,11 +168,11 @@ impl Pump {
         self.turn = Turn::None;
         let Ok(stream) = opened else { return false };
         let Some(small) = self.waiting.pop_front() else { return false };
-        self.answered = self.answered.saturating_sub(1);
-        self.answered_bytes = self.answered_bytes.saturating_sub(small.credit());
-        self.answer_more(&link.entity);
-        let Small { ticket, head, bytes, answer, .. } = small;
-        self.current = Some(Current { ticket, stream, rest: [head, bytes], answer });
+        self.notified = self.notified.saturating_sub(1);
+        self.notified_bytes = self.notified_bytes.saturating_sub(small.credit());
+        self.notify_more(&link.entity);
+        let Small { ticket, head, bytes, reply, .. } = small;
+        self.current = Some(Current { ticket, stream, rest: [head, bytes], reply });
         true
     }
 
@@ -181,31 +181,31 @@ impl Pump {
         if let Some(mut current) = self.current.take_if(|current| current.ticket.key == key) {
             // Dropping the stream would finish it, as if the payload were complete.
             let _ = current.stream.reset(quic_code(code));
-            if let Some(answer) = current.answer.take() {
-                link.answer(answer, current.ticket);
+            if let Some(reply) = current.reply.take() {
+                link.deliver_ticket(reply, current.ticket);
             }
         }
         if let Some(index) = self.waiting.iter().position(|small| small.ticket.key == key)
             && let Some(mut small) = self.waiting.remove(index)
         {
-            if index < self.answered {
-                self.answered -= 1;
-                self.answered_bytes = self.answered_bytes.saturating_sub(small.credit());
+            if index < self.notified {
+                self.notified -= 1;
+                self.notified_bytes = self.notified_bytes.saturating_sub(small.credit());
             }
-            small.answered(link);
-            self.answer_more(link);
+            small.notify_caller(link);
+            self.notify_more(link);
         }
         if self.waiting.is_empty() {
             self.turn = Turn::None;
         }
     }
 
-    /// Handle the loss of the connection: answer the callers that wait; the entities are sent over another connection.
-    pub(crate) fn lose(&mut self, link: &EntityLink) {
+    /// Handle the loss of the connection: notify the callers that wait; the entities are sent over another connection.
+    pub(crate) fn handle_connection_lost(&mut self, link: &EntityLink) {
         let Self { waiting, current, .. } = std::mem::take(self);
-        waiting.into_iter().for_each(|mut small| small.answered(link));
-        if let Some(Current { ticket, answer: Some(answer), .. }) = current {
-            link.answer(answer, ticket);
+        waiting.into_iter().for_each(|mut small| small.notify_caller(link));
+        if let Some(Current { ticket, reply: Some(reply), .. }) = current {
+            link.deliver_ticket(reply, ticket);
         }
     }
 }
@@ -218,7 +218,7 @@ impl Current {
         while self.rest.iter().any(|piece| !piece.is_empty()) {
             self.stream.write_chunks(&mut self.rest).await?;
         }
-        // Stopped in the meantime: nothing is lost by that.
+        // The peer may have stopped the stream in the meantime, which loses nothing.
         let _ = self.stream.finish();
         Ok(())
     }

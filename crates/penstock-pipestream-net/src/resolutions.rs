@@ -86,10 +86,10 @@ impl Run {
     /// Take a settled slot; return its value.
     fn take(&mut self, index: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Complete | Slot::Other))?;
-        let was = std::mem::replace(slot, Slot::Taken);
+        let previous = std::mem::replace(slot, Slot::Taken);
         self.settled -= 1;
         self.trim();
-        Some(was)
+        Some(previous)
     }
 
     fn trim(&mut self) {
@@ -145,7 +145,7 @@ impl State {
         self.resolution(key, slot)
     }
 
-    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed in their turn.
+    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed when they are taken from it.
     fn forget_if_empty(&mut self, key: RunKey) {
         if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && !run.ready) {
             self.runs.remove(&key);
@@ -213,7 +213,7 @@ impl Resolutions {
         wake(wakers);
     }
 
-    /// Nothing more will be settled.
+    /// Close, because nothing more will be settled, and wake those that wait.
     pub(crate) fn close(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_that_is_forgotten_is_nobodys() {
+    fn a_forgotten_outcome_has_no_owner() {
         let outcomes = expecting(3);
         outcomes.settle([(key(1), failed())]);
         outcomes.forget(key(1));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_that_nobody_asks_for_take_a_megabyte() {
+    fn a_million_outcomes_without_a_waiter_take_a_megabyte() {
         let outcomes = expecting(1_000_000);
         outcomes.settle((1..=1_000_000).map(|entity| (key(entity), complete())));
         let state = lock(&outcomes.0);

@@ -13,7 +13,7 @@ use crate::Result;
 pub(crate) struct Sealer(pub(crate) Arc<SessionHeaderKeys>);
 
 impl Sealer {
-    /// Return the header as it is sent, sealed under its own nonce.
+    /// Return the sealed header, under a separate nonce.
     ///
     /// # Errors
     ///

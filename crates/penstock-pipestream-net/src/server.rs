@@ -26,7 +26,7 @@ use crate::counters::{CounterSnapshot, Counters};
 use crate::driver::{Names, Reconnect, ResumableSessions};
 use crate::events::EventLog;
 use crate::journal::{ServerState, Waiting};
-use crate::metrics::{Held, Report, Transport};
+use crate::metrics::{OpenTotals, Report, Transport};
 use crate::options::SessionOptions;
 use crate::port::{ClaimChecks, PortService, no_claim_checks};
 use crate::shared::{Phase, Shared};
@@ -100,11 +100,11 @@ struct Inner {
     claims: Arc<dyn ClaimChecks>,
     defer_types: Arc<DeferTypes>,
     /// Sessions that continue when their client returns.
-    returns: Arc<ResumableSessions>,
+    resumable: Arc<ResumableSessions>,
     /// The names of the open sessions.
     names: Arc<Names>,
     sessions: Mutex<Sessions>,
-    next: AtomicU64,
+    next_number: AtomicU64,
     stopping: AtomicBool,
     metrics: OnceLock<metrics::Endpoint>,
 }
@@ -112,11 +112,11 @@ struct Inner {
 /// The open sessions, and QUIC's counters of the others.
 #[derive(Default)]
 struct Sessions {
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, ActiveSession>,
     ended: Transport,
 }
 
-struct Open {
+struct ActiveSession {
     commands: Commands,
     shared: Arc<Shared>,
     connection: Connection,
@@ -176,10 +176,10 @@ impl Server {
             counters,
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
-            returns: Arc::new(ResumableSessions::new(state)),
+            resumable: Arc::new(ResumableSessions::new(state)),
             names: Arc::default(),
             sessions: Mutex::default(),
-            next: AtomicU64::new(0),
+            next_number: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             metrics: OnceLock::new(),
         });
@@ -247,8 +247,8 @@ impl Server {
         let Some(sink) = inner.consumer.sink().filter(|sink| sink.keeps_settled()) else { return Ok(()) };
         let sink = Arc::clone(sink);
         let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
-        let noted = noted.map_err(|died| Error::task(&died))?;
-        noted.map_err(|error| Error::io("the sink cannot keep what was settled", error))
+        let noted = noted.map_err(|error| Error::task(&error))?;
+        noted.map_err(|error| Error::io("the sink cannot store a settled claim check", error))
     }
 
     /// Accept no more connections and close sessions with NO_ERROR as soon as nothing is open in them; sessions that
@@ -256,7 +256,7 @@ impl Server {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
-        down.await.map_err(|died| Error::task(&died))
+        down.await.map_err(|error| Error::task(&error))
     }
 }
 
@@ -264,15 +264,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         // In a forked child this is the parent's socket.
         if let Ok(inner) = self.0.get() {
-            if inner.returns.state.is_some() {
-                // A client that comes back at once must not hear from this server that its session is not there.
+            if inner.resumable.state.is_some() {
+                // A client that reconnects immediately must not be told that its session is unknown.
                 inner.endpoint.set_server_config(None);
                 // The process that continues them finds them on disk.
-                inner.urge_all(|| Urgent::Leave(None));
-                drop(inner.returns.take_waiting());
-                inner.close_endpoint(SESSION_CONTINUES, b"the server is gone");
+                inner.send_urgent_to_all(|| Urgent::Leave(None));
+                drop(inner.resumable.take_waiting());
+                inner.close_endpoint(SESSION_CONTINUES, b"the server was dropped");
             }
-            inner.close_endpoint(ErrorCode::InternalError, b"the server is gone");
+            inner.close_endpoint(ErrorCode::InternalError, b"the server was dropped");
             inner.stop_metrics();
         }
     }
@@ -283,15 +283,15 @@ impl Inner {
         self.stopping.store(true, Ordering::Relaxed);
         self.endpoint.set_server_config(None);
         if !grace.is_zero() {
-            self.urge_all(|| Urgent::CloseWhenIdle);
+            self.send_urgent_to_all(|| Urgent::CloseWhenIdle);
             let _ = timeout(grace, self.all_closed()).await;
         }
         // Sessions on disk continue with the next server.
-        self.urge_all(|| Urgent::Leave(None));
-        drop(self.returns.take_waiting());
+        self.send_urgent_to_all(|| Urgent::Leave(None));
+        drop(self.resumable.take_waiting());
         self.all_closed().await;
         Arc::clone(&self.claims).close().await;
-        self.close_endpoint(ErrorCode::NoError, b"the server is going down");
+        self.close_endpoint(ErrorCode::NoError, b"the server is shutting down");
         let _ = timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.stop_metrics();
     }
@@ -302,18 +302,20 @@ impl Inner {
     }
 
     /// Return the recovery for a session whose connection is lost.
-    fn road(&self) -> Reconnect {
+    fn reconnect(&self) -> Reconnect {
         match self.session.survives {
-            Some(within) => Reconnect::Waits { returns: Arc::clone(&self.returns), within, calls: None, until: None },
-            None => Reconnect::Ends,
+            Some(within) => {
+                Reconnect::Accept { resumable: Arc::clone(&self.resumable), within, connections: None, until: None }
+            }
+            None => Reconnect::Never,
         }
     }
 
     /// Let sessions of an earlier process wait for their clients as long as others do, then end them.
     fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
         let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
-        waiting.into_iter().for_each(|waiting| self.returns.wait_for(waiting));
-        ended.iter().for_each(|waiting| self.returns.note_end(waiting.owner.session));
+        waiting.into_iter().for_each(|waiting| self.resumable.insert(waiting));
+        ended.iter().for_each(|waiting| self.resumable.note_end(waiting.owner.session));
         let (inner, within) = (Arc::downgrade(self), self.session.survives.unwrap_or_default());
         runtime.spawn(async move {
             let give_up = async |waiting: Vec<Waiting>| {
@@ -321,14 +323,14 @@ impl Inner {
                 for waiting in waiting {
                     let session = waiting.owner.session;
                     if waiting.end(&inner.counters).await {
-                        inner.returns.note_removed(session);
+                        inner.resumable.note_removed(session);
                     }
                     inner.claims.fail_redeemed(session);
                 }
             };
             give_up(ended).await;
             sleep(within).await;
-            let waiting = inner.upgrade().map(|inner| inner.returns.take_waiting());
+            let waiting = inner.upgrade().map(|inner| inner.resumable.take_waiting());
             give_up(waiting.unwrap_or_default()).await;
         });
     }
@@ -339,9 +341,9 @@ impl Inner {
         }
     }
 
-    fn urge_all(&self, command: impl Fn() -> Urgent) {
+    fn send_urgent_to_all(&self, command: impl Fn() -> Urgent) {
         for session in lock(&self.sessions).open.values() {
-            session.commands.urge(command());
+            session.commands.send_urgent(command());
         }
     }
 
@@ -369,7 +371,7 @@ impl Inner {
             }
             Err(refused) => {
                 Counters::add(&self.counters.refused, 1);
-                tracing::debug!(%peer, %refused, "a connection was refused");
+                tracing::debug!(%peer, %refused, "refused a connection");
                 None
             }
         }
@@ -384,27 +386,27 @@ impl fmt::Debug for Inner {
 
 impl metrics::Source for Inner {
     fn write(&self, page: &mut metrics::Page<'_>) -> fmt::Result {
-        let mut held = Held::default();
+        let mut totals = OpenTotals::default();
         let transport = {
             let sessions = lock(&self.sessions);
             let mut transport = sessions.ended;
             for open in sessions.open.values() {
                 transport.add(&open.connection.stats());
-                held.add(&open.shared.gauges);
-                held.events += u64::try_from(open.shared.events.len()).unwrap_or(u64::MAX);
+                totals.add(&open.shared.gauges);
+                totals.events += u64::try_from(open.shared.events.len()).unwrap_or(u64::MAX);
             }
             transport
         };
         let log = self.session.events.as_ref().map(EventLog::counters);
         let claims = self.claims.count();
         let claim_counters = self.claims.counters();
-        let journal = self.returns.state.as_ref().map(|state| &*state.keeper.counters);
+        let journal = self.resumable.state.as_ref().map(|state| &*state.keeper.counters);
         Report {
             counters: &self.counters,
             claims,
             claim_counters,
             transport,
-            held,
+            totals,
             sink: self.consumer.sink().map(|sink| &**sink),
             log,
             journal,
@@ -428,13 +430,13 @@ fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<
     Ok(Arc::new(crypto))
 }
 
-/// Let the sink store what was settled without a session, where it can: a server that was killed may have settled
-/// something without storing it there.
+/// Let the sink store the claim checks that were settled without a session, if it does: a server that was killed may
+/// not have stored some.
 fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
     if let Some(sink) = consumer.sink().filter(|sink| sink.keeps_settled())
         && let Err(error) = sink.note_settled(&claims.note_in_sink())
     {
-        tracing::warn!(%error, "the sink does not keep yet what was settled; that is tried again at the next start");
+        tracing::warn!(%error, "the sink cannot store settled claim checks: retried at the next start");
     }
 }
 
@@ -445,10 +447,10 @@ fn open_state(
     consumer: &Consumer,
 ) -> Result<(Option<ServerState>, Vec<Waiting>)> {
     let Some(recovery) = consumer.sink().and_then(|sink| sink.recovery()) else {
-        return Err(Error::misuse("a state folder is for servers whose sink is a folder".into()));
+        return Err(Error::misuse("a state folder needs a sink in a folder".into()));
     };
     if session.survives.is_none() || !session.session.capabilities.layer2 {
-        return Err(Error::misuse("a state folder is for sessions that survive their connections, at layer 2".into()));
+        return Err(Error::misuse("a state folder needs layer 2 and a reconnect timeout".into()));
     }
     let state = ServerState::open(folder, &mut session.session)?;
     let waiting = state.restore(&session.session, recovery);
@@ -466,7 +468,7 @@ async fn accept(inner: Arc<Inner>) {
 async fn accept_connections(inner: &Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         let peer = incoming.remote_address();
-        // The server is half full, or the address has half its share: forged addresses must not use up places.
+        // The server is half full, or the address has half its share: forged addresses must not use up the limit.
         if inner.admission.is_half_full(peer.ip()) && !incoming.remote_address_validated() && incoming.may_retry() {
             Counters::add(&inner.counters.retries, 1);
             let _ = incoming.retry();
@@ -480,7 +482,7 @@ async fn accept_connections(inner: &Arc<Inner>) {
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = serve(incoming, &inner).await {
-                tracing::info!(%peer, %error, "connection refused");
+                tracing::info!(%peer, %error, "the handshake failed");
             }
             inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         });
@@ -520,9 +522,9 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         congestion::close(
             &connection,
             quic_code(ErrorCode::InternalError),
-            b"this server takes clients with a certificate only",
+            b"this server requires a client certificate",
         );
-        return Err(Error::tls("the client has shown no certificate".into()));
+        return Err(Error::tls("the client has no certificate".into()));
     }
     let start = Start {
         connection: connection.clone(),
@@ -532,9 +534,9 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         claims: Arc::clone(&inner.claims),
         defer_types: Arc::clone(&inner.defer_types),
         control: None,
-        road: inner.road(),
+        reconnect: inner.reconnect(),
         names: Arc::clone(&inner.names),
-        stored: None,
+        client_journal: None,
     };
     let RunningSession { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
         Ok(started) => started,
@@ -543,8 +545,8 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
             return Err(error);
         }
     };
-    let number = inner.next.fetch_add(1, Ordering::Relaxed);
-    let open = Open { commands, shared: Arc::clone(&shared), connection: connection.clone() };
+    let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
+    let open = ActiveSession { commands, shared: Arc::clone(&shared), connection: connection.clone() };
     lock(&inner.sessions).open.insert(number, open);
     if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
         let mut phase = shared.phase.subscribe();

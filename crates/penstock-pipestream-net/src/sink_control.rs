@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::port::SessionControl;
 use crate::types::Attempt;
 
-/// The way to a driver.
+/// A session's driver, as its sink sees it.
 #[derive(Debug)]
 pub(crate) struct DriverControl {
     commands: Commands,
@@ -27,19 +27,19 @@ impl DriverControl {
 
 impl SessionControl for DriverControl {
     fn complete(&self, attempts: Vec<Attempt>) {
-        self.commands.urge(Urgent::Complete(attempts));
+        self.commands.send_urgent(Urgent::Complete(attempts));
     }
 
     fn fail(&self, attempt: Attempt, reason: Reason) {
-        self.commands.urge(Urgent::Fail { attempt, reason });
+        self.commands.send_urgent(Urgent::Fail { attempt, reason });
     }
 
     fn set_aside(&self, attempt: Attempt, details: Details) {
-        self.commands.urge(Urgent::SetAside { attempt, details: Box::new(details) });
+        self.commands.send_urgent(Urgent::SetAside { attempt, details: Box::new(details) });
     }
 
     fn abort(&self, reason: Reason) {
-        self.commands.urge(Urgent::Abort(reason));
+        self.commands.send_urgent(Urgent::Abort(reason));
     }
 
     fn count(&self, bytes: u64) {
@@ -47,6 +47,6 @@ impl SessionControl for DriverControl {
     }
 
     fn stream_reset(&self, stream: u64, attempt: Attempt, code: u64) -> BoxFuture<'_, ()> {
-        self.commands.tell(Command::StreamReset { stream, attempt, code }).map(drop).boxed()
+        self.commands.send(Command::StreamReset { stream, attempt, code }).map(drop).boxed()
     }
 }

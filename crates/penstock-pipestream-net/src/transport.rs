@@ -109,10 +109,10 @@ pub fn check_mtu(mtu: i64) -> Result<u16> {
 pub(crate) fn config(
     intake: Intake,
     idle_timeout: Duration,
-    asked: Option<u16>,
+    mtu: Option<u16>,
     peer: SocketAddr,
 ) -> Result<Arc<TransportConfig>> {
-    let idle = idle_timeout.try_into().map_err(|_| Error::misuse("the idle time-out is too long".into()))?;
+    let idle = idle_timeout.try_into().map_err(|_| Error::misuse("the idle timeout is too long".into()))?;
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(BIDIRECTIONAL_STREAMS.into())
@@ -125,7 +125,7 @@ pub(crate) fn config(
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
         .datagram_receive_buffer_size(None);
-    discover_mtu(&mut config, asked, peer);
+    discover_mtu(&mut config, mtu, peer);
     Ok(Arc::new(config))
 }
 
@@ -144,9 +144,9 @@ pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
 }
 
 /// Discover the largest UDP payload on the path to a peer, up to the requested size.
-fn discover_mtu(config: &mut TransportConfig, asked: Option<u16>, peer: SocketAddr) {
+fn discover_mtu(config: &mut TransportConfig, mtu: Option<u16>, peer: SocketAddr) {
     let default = if peer.ip().to_canonical().is_loopback() { LOOPBACK_MTU } else { DEFAULT_MTU };
-    let largest = asked.unwrap_or(default);
+    let largest = mtu.unwrap_or(default);
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(largest);
     let congestion = CongestionConfig::new(INITIAL_WINDOW.max(INITIAL_PACKETS * u64::from(largest)));
@@ -162,7 +162,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
         let _ = socket.set_only_v6(false);
     }
     if let Err(error) = socket.set_recv_buffer_size(SOCKET_BUFFER).and(socket.set_send_buffer_size(SOCKET_BUFFER)) {
-        tracing::debug!(%error, "the socket's buffers stay as they are");
+        tracing::debug!(%error, "cannot enlarge the socket's buffers");
     }
     socket.bind(&address.into())?;
     Ok(socket.into())
@@ -249,8 +249,8 @@ pub(crate) fn endpoint(
 }
 
 /// Return the maximum number of packets that an endpoint for such an MTU sends at a time, whatever its peers are.
-pub(crate) fn segments_for(asked: Option<u16>) -> usize {
-    segments(asked.unwrap_or(LOOPBACK_MTU))
+pub(crate) fn segments_for(mtu: Option<u16>) -> usize {
+    segments(mtu.unwrap_or(LOOPBACK_MTU))
 }
 
 /// Sockets for clients by the number of packets that are sent at a time, shared by all sessions of a process.
@@ -260,20 +260,20 @@ static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
 /// Return the socket that all clients of this process share, for the peer's address family and the number of packets of
 /// one send.
-pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, asked: Option<u16>) -> Result<&'static Endpoint> {
+pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, mtu: Option<u16>) -> Result<&'static Endpoint> {
     let (clients, any) = match peer {
         SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
         SocketAddr::V6(_) => (&CLIENTS_V6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
     };
     let slots = clients.get_or_try_init(|| Ok::<_, Error>([const { OnceLock::new() }; MAX_SEGMENTS + 1]))?;
-    let segments = segments_for(asked);
+    let segments = segments_for(mtu);
     let slot = slots.get(segments).ok_or_else(|| Error::misuse(format!("{segments} packets at a time")))?;
     if let Some(endpoint) = slot.get() {
         return Ok(endpoint);
     }
     let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", error))?;
-    let made = endpoint(runtime, socket, segments, None, None)?;
-    Ok(slot.get_or_init(|| made))
+    let created = endpoint(runtime, socket, segments, None, None)?;
+    Ok(slot.get_or_init(|| created))
 }
 
 /// Return the session's ID below layer 2 (decision 18): the same at both ends, and secret from others.
@@ -313,9 +313,13 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
             (ErrorCode::from_code(close.error_code.into_inner()), message, true)
         }
         ConnectionError::ConnectionClosed(close) => (ErrorCode::InternalError, close.to_string(), true),
-        ConnectionError::TimedOut => (ErrorCode::IdleTimeout, "nothing was heard from the peer".to_owned(), false),
-        ConnectionError::Reset => (ErrorCode::ControlReset, "the peer has forgotten the connection".to_owned(), true),
-        // Not closed by the session, which would not ask any more: this end has gone.
+        ConnectionError::TimedOut => {
+            (ErrorCode::IdleTimeout, "the peer sent nothing within the idle timeout".to_owned(), false)
+        }
+        ConnectionError::Reset => {
+            (ErrorCode::ControlReset, "the peer does not know the connection: stateless reset".to_owned(), true)
+        }
+        // The session did not close it, so the endpoint did.
         ConnectionError::LocallyClosed => (ErrorCode::InternalError, "closed by this end".to_owned(), false),
         ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
             (ErrorCode::InternalError, error.to_string(), false)
@@ -337,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_nobody_reads_leave_room_for_the_control_stream() {
+    fn streams_without_a_reader_leave_room_for_the_control_stream() {
         let all = Intake::Sequential.streams() * Intake::Sequential.stream_window();
         assert!(all + (2 << 20) <= Intake::Sequential.connection_window());
     }

@@ -18,7 +18,7 @@ pub(crate) type Resumed = Option<StoppingPoint>;
 
 /// A claim check that is stored.
 #[derive(Debug, Clone)]
-pub(crate) struct Issued {
+pub(crate) struct IssuedClaim {
     pub(crate) id: u64,
     pub(crate) expiry_micros: u64,
     pub(crate) reason: Reason,

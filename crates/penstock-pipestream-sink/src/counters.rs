@@ -39,14 +39,14 @@ impl SinkCounters {
         gauge.fetch_sub(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A batch is durable.
+    /// Count a batch that is durable.
     pub(crate) fn committed(&self, entities: usize, took: Duration) {
         Self::add(&self.commits, 1);
         Self::add(&self.committed, entities);
         self.commit_seconds.observe(took);
     }
 
-    /// An entity could not be stored.
+    /// Count an entity that could not be stored.
     pub(crate) fn failed(&self, error: &io::Error) {
         Self::add(if is_full(error) { &self.no_space } else { &self.other_errors }, 1);
     }
@@ -59,7 +59,7 @@ impl SinkCounters {
     /// Write the counters to a page of metrics. docs/operations.md lists them, and a test compares.
     pub(crate) fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter("penstock_sink_commits", "Batches made durable.", read(&self.commits))?;
-        page.counter("penstock_sink_committed_entities", "Entities in them.", read(&self.committed))?;
+        page.counter("penstock_sink_committed_entities", "Entities in durable batches.", read(&self.committed))?;
         page.histogram("penstock_sink_commit_seconds", "How long a batch took.", &self.commit_seconds)?;
         page.counters(
             "penstock_sink_syncs",
@@ -67,7 +67,7 @@ impl SinkCounters {
             "of",
             [("file", read(&self.file_syncs)), ("system", read(&self.system_syncs))],
         )?;
-        page.counter("penstock_sink_waits", "Times that a session waited for the self.", read(&self.waits))?;
+        page.counter("penstock_sink_waits", "Times that a session waited for the sink.", read(&self.waits))?;
         page.counters(
             "penstock_sink_errors",
             "Entities that could not be stored.",

@@ -35,7 +35,7 @@ struct Entry<S> {
     failures: u32,
     header: Arc<EntityHeader>,
     dehydrated: bool,
-    /// Whether it is stored and deferred.
+    /// Whether it is deferred once it is stored.
     defers: bool,
     gathered: Option<Status>,
     state: State<S>,
@@ -48,14 +48,14 @@ enum State<S> {
     Placed(PayloadProperties),
     Delivered(PayloadProperties),
     /// The attempt has failed. Its header is kept for the line, if no other attempt follows.
-    Void,
+    Failed,
 }
 
-impl<S: Verified> State<S> {
+impl<S: VerifiedPayload> State<S> {
     /// Return the current name of the payload.
     fn file(self) -> Option<String> {
         match self {
-            Self::Receiving | Self::Void => None,
+            Self::Receiving | Self::Failed => None,
             Self::Stored(stored) => stored.name().map(str::to_owned),
             Self::Placed(placed) | Self::Delivered(placed) => placed.file,
         }
@@ -63,7 +63,7 @@ impl<S: Verified> State<S> {
 }
 
 /// A verified payload that waits for its name.
-pub(crate) trait Verified {
+pub(crate) trait VerifiedPayload {
     /// Return its length and digest, without a name.
     fn unnamed(&self) -> PayloadProperties;
 
@@ -80,7 +80,7 @@ pub(crate) struct StoredEntity {
     pub(crate) failures: u32,
 }
 
-/// How an entity is handled.
+/// Kind of an entity, which decides how the sink handles it.
 #[derive(Debug, Clone, Copy)]
 struct EntityKind {
     dehydrated: bool,
@@ -146,7 +146,7 @@ impl<S> Drop for Entries<S> {
     }
 }
 
-impl<S: Verified> Entries<S> {
+impl<S: VerifiedPayload> Entries<S> {
     pub(crate) fn new(
         control: Arc<dyn SessionControl>,
         counters: Arc<SinkCounters>,
@@ -203,7 +203,7 @@ impl<S: Verified> Entries<S> {
             }
             SinkEvent::AttemptFailed { key } => {
                 let entry = self.entries.get_mut(&key)?;
-                self.discarded.extend(std::mem::replace(&mut entry.state, State::Void).file());
+                self.discarded.extend(std::mem::replace(&mut entry.state, State::Failed).file());
                 None
             }
             SinkEvent::Gathered { key: Some(key), outcome } => {
@@ -233,11 +233,11 @@ impl<S: Verified> Entries<S> {
         }
     }
 
-    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, manner: EntityKind) {
+    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, kind: EntityKind) {
         let Attempt { key, number } = attempt;
         let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
-            if !matches!(known.state, State::Void) {
+            if !matches!(known.state, State::Failed) {
                 // Another chunk of it.
                 return;
             }
@@ -250,7 +250,7 @@ impl<S: Verified> Entries<S> {
         if let Err(reason) = self.membership.admit(key, &header) {
             self.control.fail(attempt, reason);
         }
-        let (state, EntityKind { dehydrated, defers }) = (State::Receiving, manner);
+        let (state, EntityKind { dehydrated, defers }) = (State::Receiving, kind);
         self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
         if self.header_bytes > MAX_HEADER_BYTES {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
@@ -276,7 +276,7 @@ impl<S: Verified> Entries<S> {
             || entry.as_ref().is_some_and(|entry| entry.gathered.is_some_and(|outcome| outcome != Status::Complete))
                 && end.reason.is_some_and(|reason| reason.code == ErrorCode::NoError);
         let payload = entry.as_ref().and_then(|entry| match &entry.state {
-            State::Receiving | State::Void => None,
+            State::Receiving | State::Failed => None,
             State::Stored(stored) => {
                 self.discarded.extend(stored.name().map(str::to_owned));
                 Some(stored.unnamed())
@@ -318,7 +318,7 @@ impl<S: Verified> Entries<S> {
     pub(crate) fn waiting(&self, key: EntityKey) -> Option<&S> {
         match &self.entries.get(&key)?.state {
             State::Stored(stored) => Some(stored),
-            State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void => None,
+            State::Receiving | State::Placed(_) | State::Delivered(_) | State::Failed => None,
         }
     }
 
@@ -327,14 +327,14 @@ impl<S: Verified> Entries<S> {
         let entry = self.entries.get_mut(&key)?;
         match std::mem::replace(&mut entry.state, State::Receiving) {
             State::Stored(stored) => Some(stored),
-            other @ (State::Receiving | State::Placed(_) | State::Delivered(_) | State::Void) => {
+            other @ (State::Receiving | State::Placed(_) | State::Delivered(_) | State::Failed) => {
                 entry.state = other;
                 None
             }
         }
     }
 
-    /// A payload has its name.
+    /// Record the name of a payload.
     pub(crate) fn placed(&mut self, key: EntityKey, placed: PayloadProperties) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.state = State::Placed(placed);
@@ -374,20 +374,20 @@ impl<S: Verified> Entries<S> {
         &self.failed_lines
     }
 
-    /// The FAILED lines are written.
+    /// Forget the FAILED lines, which are written.
     pub(crate) fn clear_failed_lines(&mut self) {
         self.failed_lines.clear();
     }
 
     /// Put back FAILED lines that have to be written again.
-    pub(crate) fn put_back(&mut self, lines: Vec<u8>) {
+    pub(crate) fn requeue_failed_lines(&mut self, lines: Vec<u8>) {
         if !self.incomplete {
             drop(self.failed_lines.splice(0..0, lines));
         }
     }
 
     /// Notify the session that entities are safely delivered, or stored to be deferred.
-    pub(crate) fn tell(&self, deliveries: Vec<Delivery>) {
+    pub(crate) fn report(&self, deliveries: Vec<Delivery>) {
         let mut complete = Vec::with_capacity(deliveries.len());
         for Delivery { key, number, header, placed, defers } in deliveries {
             let attempt = Attempt { key, number };
@@ -426,7 +426,7 @@ impl<S: Verified> Entries<S> {
 
     /// Return whether the session cannot change any more, its list lacks nothing but its last line, and no transaction
     /// has to be waited for.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn can_close_list(&self) -> bool {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
             Membership::Of { .. } => false,
@@ -434,8 +434,8 @@ impl<S: Verified> Entries<S> {
         is_alone && self.root.is_some() && !self.incomplete && !self.listed
     }
 
-    /// The list has its last line.
-    pub(crate) fn note_listed(&mut self) {
+    /// Record that the list has its last line.
+    pub(crate) fn mark_listed(&mut self) {
         self.listed = true;
     }
 
@@ -455,7 +455,7 @@ impl<S: Verified> Entries<S> {
         matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
     }
 
-    /// The present attempt at an entity fails.
+    /// Fail the present attempt at an entity.
     pub(crate) fn refuse(&self, key: EntityKey, reason: Reason) {
         let number = self.entries.get(&key).map_or(0, |entry| entry.number);
         self.control.fail(Attempt { key, number }, reason);

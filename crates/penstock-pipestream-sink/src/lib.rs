@@ -2,10 +2,10 @@
 //! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it.
 //!
 //! ```text
-//!  driver ── EntitySink ──► folder/, objects/     entries.rs: what is not committed yet; transactions/: all or nothing
-//!         ── ClaimChecks ─► claims/               what is deferred, next to the sessions
+//!  driver ── EntitySink ──► folder/, objects/     entries.rs: entities that are not committed yet; transactions/: all or nothing
+//!         ── ClaimChecks ─► claims/               claim checks of deferred entities, next to the sessions
 //!         ── PortService ─► read/                 rows of closed sessions, from the store or over the server's port
-//!                           format/               what files are called, and the lines of a list: the one home
+//!                           format/               names of files, and the lines of a list
 //! ```
 
 mod claims;

@@ -59,7 +59,7 @@ impl ChunkTracker {
         })
     }
 
-    /// A chunk's stream has begun, with this header.
+    /// Check the header of a chunk's stream, and record that the chunk has begun.
     pub fn admit(&mut self, header: &EntityHeader) -> Result<()> {
         let Some(chunk) = header.chunk_info else { return Err(self.invalid(EntityError::ChunkHeaders)) };
         if common(header) != self.common {
@@ -92,7 +92,7 @@ impl ChunkTracker {
 
     /// Return whether all chunks have come, without gaps.
     pub fn is_complete(&self) -> bool {
-        self.ended == self.total && self.covered.are(self.payload_length)
+        self.ended == self.total && self.covered.cover_exactly(self.payload_length)
     }
 
     /// Return the range of the first `bytes` bytes of an open chunk.
@@ -155,7 +155,7 @@ impl Stretches {
     }
 
     /// Return whether they are exactly the first `length` numbers.
-    fn are(&self, length: u64) -> bool {
+    fn cover_exactly(&self, length: u64) -> bool {
         match self.ends.first_key_value() {
             None => length == 0,
             Some((start, end)) => self.ends.len() == 1 && (*start, *end) == (0, length),

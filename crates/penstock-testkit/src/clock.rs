@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_clocks_move_together_and_only_when_told() {
+    fn both_clocks_move_together_and_only_when_advanced() {
         let mut clock = FakeClock::new();
         let (instant, micros) = (clock.instant(), clock.unix_micros());
         assert_eq!(micros, 1_767_225_600_000_000);

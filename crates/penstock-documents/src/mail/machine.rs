@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 /// A decoder from bytes to bytes, with its state between calls.
-pub(super) trait Machine {
+pub(super) trait TransferDecoder {
     /// Decode bytes from the front of `input` into `buffer` as long as that is simple; return how many were consumed
     /// and produced. The next byte then goes to [`Self::step`].
     fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
@@ -21,28 +21,28 @@ const STEP: usize = 64;
 pub(super) struct Out {
     bytes: [u8; STEP],
     length: usize,
-    given: usize,
+    read: usize,
 }
 
 impl Default for Out {
     fn default() -> Self {
-        Self { bytes: [0; STEP], length: 0, given: 0 }
+        Self { bytes: [0; STEP], length: 0, read: 0 }
     }
 }
 
 impl Out {
     pub(super) fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.length) {
-            *place = byte;
+        if let Some(slot) = self.bytes.get_mut(self.length) {
+            *slot = byte;
             self.length += 1;
         }
     }
 
     pub(super) fn pop(&mut self) -> Option<u8> {
-        let byte = self.bytes.get(..self.length)?.get(self.given).copied();
+        let byte = self.bytes.get(..self.length)?.get(self.read).copied();
         match byte {
-            Some(_) => self.given += 1,
-            None => (self.length, self.given) = (0, 0),
+            Some(_) => self.read += 1,
+            None => (self.length, self.read) = (0, 0),
         }
         byte
     }
@@ -56,27 +56,27 @@ pub(super) struct Decoder<R, M> {
     ended: bool,
 }
 
-impl<R: Read, M: Machine> Decoder<R, M> {
+impl<R: Read, M: TransferDecoder> Decoder<R, M> {
     pub(super) fn new(input: R, machine: M) -> Self {
         Self { input: BufReader::new(input), machine, out: Out::default(), ended: false }
     }
 }
 
-impl<R: Read, M: Machine> Read for Decoder<R, M> {
+impl<R: Read, M: TransferDecoder> Read for Decoder<R, M> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut given = 0;
-        while let Some(place) = buffer.get_mut(given) {
+        let mut written = 0;
+        while let Some(slot) = buffer.get_mut(written) {
             if let Some(byte) = self.out.pop() {
-                *place = byte;
-                given += 1;
+                *slot = byte;
+                written += 1;
                 continue;
             }
             if self.ended {
                 break;
             }
             let ahead = self.input.fill_buf()?;
-            let (taken, made) = self.machine.run(ahead, buffer.get_mut(given..).unwrap_or_default());
-            given += made;
+            let (taken, count) = self.machine.run(ahead, buffer.get_mut(written..).unwrap_or_default());
+            written += count;
             if let Some(&byte) = ahead.get(taken) {
                 self.machine.step(byte, &mut self.out);
                 self.input.consume(taken + 1);
@@ -87,6 +87,6 @@ impl<R: Read, M: Machine> Read for Decoder<R, M> {
                 self.machine.finish(&mut self.out)?;
             }
         }
-        Ok(given)
+        Ok(written)
     }
 }

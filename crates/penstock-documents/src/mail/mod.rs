@@ -31,8 +31,8 @@ const MAX_HEADERS: u64 = 1024 * 1024;
 /// The deepest nesting of multiparts in one mail.
 const MAX_LEVELS: usize = 100;
 /// Headers that make a text a mail: at least one of the first list, and two in total.
-const SENDERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
-const OTHERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
+const ORIGIN_HEADERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
+const OTHER_HEADERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
 /// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. Any line before the first
 /// blank one that is neither a header nor a continuation means no.
@@ -51,8 +51,8 @@ pub(crate) fn is_mail(head: &[u8]) -> bool {
         let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii_start();
         multipart |= name.eq_ignore_ascii_case(b"content-type")
             && value.get(..10).is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/"));
-        senders += usize::from(SENDERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
-        others += usize::from(OTHERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
+        senders += usize::from(ORIGIN_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
+        others += usize::from(OTHER_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())));
     }
     multipart || (senders > 0 && senders + others > 1)
 }
@@ -163,7 +163,7 @@ impl MailWalker {
     }
 
     /// Leave the multiparts that a delimiter ends, and return the next state.
-    fn pass(&mut self, delimiter: &Delimiter) -> State {
+    fn consume_delimiter(&mut self, delimiter: &Delimiter) -> State {
         self.levels.truncate(delimiter.level + usize::from(!delimiter.closes));
         match (delimiter.closes, self.levels.is_empty()) {
             (false, _) => State::Part,
@@ -234,7 +234,7 @@ impl MailWalker {
     fn take_preamble(&mut self, start: u64, context: &mut Context<'_>) -> Result<Option<Child>, Failure> {
         let (end, delimiter) = self.seek_delimiter(context)?;
         if let Some(delimiter) = delimiter {
-            self.state = self.pass(&delimiter);
+            self.state = self.consume_delimiter(&delimiter);
             return Ok(None);
         }
         if start == end && self.levels.len() == 1 {
@@ -258,14 +258,14 @@ impl MailWalker {
             let cut = Failure::broken("the mail ends before the boundary that closes this part");
             return child.map(|child| Some(child.damaged(cut)));
         };
-        self.state = self.pass(&delimiter);
+        self.state = self.consume_delimiter(&delimiter);
         child.map(Some)
     }
 
-    fn pass_between(&mut self, context: &mut Context<'_>) -> Result<Option<Child>, Failure> {
+    fn skip_between_parts(&mut self, context: &mut Context<'_>) -> Result<Option<Child>, Failure> {
         match self.seek_delimiter(context)? {
             (_, Some(delimiter)) => {
-                self.state = self.pass(&delimiter);
+                self.state = self.consume_delimiter(&delimiter);
                 Ok(None)
             }
             (_, None) => Err(Failure::broken("the mail ends before the boundary that closes it; parts may be missing")),
@@ -281,7 +281,7 @@ impl Walker for MailWalker {
                 State::Body(headers) => return result(self.take_body(headers, context)),
                 State::Preamble(start) => self.take_preamble(start, context),
                 State::Part => self.take_part(context),
-                State::Between => self.pass_between(context),
+                State::Between => self.skip_between_parts(context),
                 State::Done => return None,
             };
             if let Some(child) = result(step) {

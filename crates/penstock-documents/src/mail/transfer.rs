@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::machine::{Decoder, Machine, Out};
+use super::machine::{Decoder, Out, TransferDecoder};
 use super::uu::Uu;
 
 /// The encoding of a part of a mail.
@@ -85,7 +85,7 @@ fn sextet(byte: u8) -> Option<u8> {
     }
 }
 
-impl Machine for Base64 {
+impl TransferDecoder for Base64 {
     /// Decode whole groups, which are nearly all of a line.
     fn run(&mut self, input: &[u8], buffer: &mut [u8]) -> (usize, usize) {
         if self.sextets > 0 {
@@ -135,7 +135,7 @@ enum Quoted {
     EqualsHex(u8),
 }
 
-impl Machine for Quoted {
+impl TransferDecoder for Quoted {
     /// Copy unescaped bytes.
     fn run(&mut self, input: &[u8], buffer: &mut [u8]) -> (usize, usize) {
         if !matches!(self, Self::Plain) {
@@ -159,7 +159,7 @@ impl Machine for Quoted {
                 out.push(hex(first).unwrap_or_default() << 4 | hex(second).unwrap_or_default());
             }
             (state, byte) => {
-                state.give_back(out);
+                state.unread(out);
                 match byte {
                     b'=' => *self = Self::Equals,
                     _ => out.push(byte),
@@ -169,14 +169,14 @@ impl Machine for Quoted {
     }
 
     fn finish(&mut self, out: &mut Out) -> io::Result<()> {
-        std::mem::take(self).give_back(out);
+        std::mem::take(self).unread(out);
         Ok(())
     }
 }
 
 impl Quoted {
     /// Return the bytes of an escape that turned out to be invalid.
-    fn give_back(self, out: &mut Out) {
+    fn unread(self, out: &mut Out) {
         match self {
             Self::Plain => {}
             Self::Equals => out.push(b'='),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::machine::{Machine, Out};
+use super::machine::{Out, TransferDecoder};
 
 const BEGIN: &[u8] = b"begin ";
 const END: &[u8] = b"end";
@@ -38,7 +38,7 @@ enum State {
     Ended,
 }
 
-impl Machine for Uu {
+impl TransferDecoder for Uu {
     fn step(&mut self, byte: u8, out: &mut Out) {
         self.state = match (self.state, byte) {
             (State::Ended, _) => State::Ended,

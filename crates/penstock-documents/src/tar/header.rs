@@ -29,7 +29,7 @@ pub(crate) fn decode(block: &[u8]) -> Option<Header> {
 
 /// What the headers before a member's own declare about it.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct ExtendedHeaders {
     pub(crate) name: Option<Vec<u8>>,
     pub(crate) link: Option<Vec<u8>>,
     pub(crate) size: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) struct Ahead {
     pub(crate) damage: Option<Failure>,
 }
 
-impl Ahead {
+impl ExtendedHeaders {
     /// Add the bytes of a GNU long name (`L`) or long link (`K`).
     pub(crate) fn take_long(&mut self, kind: EntryType, bytes: &[u8]) {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn a_pax_value_may_hold_line_feeds() {
-        let mut ahead = Ahead::default();
-        ahead.take_pax(b"14 xattr=a\nbc\n12 path=x\ny\n");
-        assert_eq!((ahead.name.as_deref(), ahead.damage.is_none()), (Some(b"x\ny".as_slice()), true));
+        let mut extended = ExtendedHeaders::default();
+        extended.take_pax(b"14 xattr=a\nbc\n12 path=x\ny\n");
+        assert_eq!((extended.name.as_deref(), extended.damage.is_none()), (Some(b"x\ny".as_slice()), true));
         for wrong in [b"9 path=xy\n".as_slice(), b"12 path=xy\n", b"path=xy\n", b"11 size=-1\n", b"99 a=b\n"] {
-            let mut ahead = Ahead::default();
-            ahead.take_pax(wrong);
-            assert!(ahead.damage.is_some(), "{wrong:?}");
+            let mut extended = ExtendedHeaders::default();
+            extended.take_pax(wrong);
+            assert!(extended.damage.is_some(), "{wrong:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::name;
 use crate::workspace::Source;
 pub(crate) use header::is_header;
-use header::{Ahead, BLOCK};
+use header::{BLOCK, ExtendedHeaders};
 
 /// The most bytes of a name or a set of pax records.
 const MAX_EXTENSION: u64 = 1024 * 1024;
@@ -41,7 +41,7 @@ pub(crate) struct TarWalker {
 /// The result of reading one header.
 enum Step {
     Child(Child),
-    Again,
+    Continue,
 }
 
 impl TarWalker {
@@ -94,8 +94,8 @@ impl TarWalker {
 
     fn read(&mut self, at: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
-        let sought = self.source.seek(SeekFrom::Start(at));
-        sought
+        let position = self.source.seek(SeekFrom::Start(at));
+        position
             .and_then(|_| (&mut self.source).take(length).read_to_end(&mut bytes))
             .map_err(|error| Failure::io("reading the container failed", &error))?;
         Ok(bytes)
@@ -112,7 +112,12 @@ impl TarWalker {
         Ok((start, start + size))
     }
 
-    fn take_header(&mut self, header: &Header, ahead: &mut Ahead, context: &mut Context<'_>) -> Result<Step, Failure> {
+    fn take_header(
+        &mut self,
+        header: &Header,
+        extended: &mut ExtendedHeaders,
+        context: &mut Context<'_>,
+    ) -> Result<Step, Failure> {
         let kind = header.entry_type();
         let own_size = || header.entry_size().map_err(|_| Failure::broken("the member's size is malformed"));
         if kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() || kind.as_byte() == b'X'
@@ -120,50 +125,50 @@ impl TarWalker {
             let (start, end) = self.skip(own_size()?)?;
             if end - start > MAX_EXTENSION {
                 let reason = format!("a name or a pax header of more than {MAX_EXTENSION} bytes");
-                ahead.damage = Some(Failure::limit(reason));
-                return Ok(Step::Again);
+                extended.damage = Some(Failure::limit(reason));
+                return Ok(Step::Continue);
             }
             let bytes = self.read(start, end - start)?;
             match kind.is_gnu_longname() || kind.is_gnu_longlink() {
-                true => ahead.take_long(kind, &bytes),
-                false => ahead.take_pax(&bytes),
+                true => extended.take_long(kind, &bytes),
+                false => extended.take_pax(&bytes),
             }
-            return Ok(Step::Again);
+            return Ok(Step::Continue);
         }
         if kind.is_pax_global_extensions() || matches!(kind.as_byte(), b'V' | b'D') {
             self.skip(own_size()?)?;
-            return Ok(Step::Again);
+            return Ok(Step::Continue);
         }
-        let size = ahead.size.map_or_else(own_size, Ok);
-        self.take_member(header, std::mem::take(ahead), size, context)
+        let size = extended.size.map_or_else(own_size, Ok);
+        self.take_member(header, std::mem::take(extended), size, context)
     }
 
     fn take_member(
         &mut self,
         header: &Header,
-        ahead: Ahead,
+        extended: ExtendedHeaders,
         size: Result<u64, Failure>,
         context: &mut Context<'_>,
     ) -> Result<Step, Failure> {
-        let bytes = ahead.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let bytes = extended.name.unwrap_or_else(|| header.path_bytes().into_owned());
         let name = Some(name::decode(&bytes, context.limits.max_name)).filter(|name| !name.is_empty());
         let kind = header.entry_type();
         if kind.is_dir() || (kind.as_byte() == 0 && bytes.ends_with(b"/")) {
-            return Ok(Step::Again);
+            return Ok(Step::Continue);
         }
         if let Some(media_type) = special(kind) {
             let target = match media_type {
-                "inode/symlink" => ahead.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())),
+                "inode/symlink" => extended.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())),
                 _ => None,
             };
             let fetched = context.keep(&target.unwrap_or_default());
-            let mut child = Child::typed(name, media_type, ahead.damage.map_or(fetched, Err));
+            let mut child = Child::typed(name, media_type, extended.damage.map_or(fetched, Err));
             if kind.is_hard_link() {
                 child.metadata.insert("tar.link".to_owned(), "hard".to_owned());
             }
             return Ok(Step::Child(child));
         }
-        let mut unsupported = ahead.sparse.then(|| Failure::unsupported("the member is a sparse file"));
+        let mut unsupported = extended.sparse.then(|| Failure::unsupported("the member is a sparse file"));
         if kind.is_gnu_sparse() {
             unsupported = Some(Failure::unsupported("the member is a sparse file"));
             self.skip_sparse_map(header)?;
@@ -178,10 +183,10 @@ impl TarWalker {
                 return Ok(Step::Child(Child::failed(name, failure)));
             }
         };
-        if let Some(failure) = ahead.damage.or(unsupported) {
+        if let Some(failure) = extended.damage.or(unsupported) {
             return Ok(Step::Child(Child::failed(name, failure)));
         }
-        if let Some(nothing) = context.pass(end - start) {
+        if let Some(nothing) = context.skip(end - start) {
             return Ok(Step::Child(Child::fetched(name, Ok(nothing))));
         }
         self.source
@@ -205,16 +210,16 @@ impl TarWalker {
 
 impl Walker for TarWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
-        let mut ahead = Ahead::default();
+        let mut extended = ExtendedHeaders::default();
         let deadline = context.deadline();
         while !self.done {
             let step = context.check(&deadline).and_then(|()| self.next_header()).and_then(|header| match header {
-                Some(header) => self.take_header(&header, &mut ahead, context).map(Some),
+                Some(header) => self.take_header(&header, &mut extended, context).map(Some),
                 None => Ok(None),
             });
             match step {
                 Ok(Some(Step::Child(child))) => return Some(child),
-                Ok(Some(Step::Again)) => {}
+                Ok(Some(Step::Continue)) => {}
                 Ok(None) => self.done = true,
                 Err(failure) => return Some(self.give_up(failure)),
             }

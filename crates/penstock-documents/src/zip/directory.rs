@@ -97,8 +97,8 @@ impl Directory {
         }
         // The locator's offset is right unless other bytes precede the archive; then the record is still directly
         // before the locator.
-        let said = u64_at(&locator, 8).unwrap_or_default();
-        for place in [Some(said), locator_at.checked_sub(ZIP64_END_LENGTH)].into_iter().flatten() {
+        let declared = u64_at(&locator, 8).unwrap_or_default();
+        for place in [Some(declared), locator_at.checked_sub(ZIP64_END_LENGTH)].into_iter().flatten() {
             if place.checked_add(ZIP64_END_LENGTH).is_none_or(|end| end > locator_at) {
                 continue;
             }

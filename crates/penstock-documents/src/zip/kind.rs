@@ -9,7 +9,7 @@ use super::member;
 use crate::workspace::Source;
 
 /// How far the directory is searched, because the members that determine the kind come early.
-const SEARCHED: usize = 1000;
+const SEARCH_LIMIT: usize = 1000;
 /// How much of such a member is read.
 const MIMETYPE: u64 = 128;
 const CONTENT_TYPES: u64 = 1024 * 1024;
@@ -18,7 +18,7 @@ const CONTENT_TYPES: u64 = 1024 * 1024;
 pub(crate) fn media_type(source: &mut Box<dyn Source>, directory: &Directory) -> String {
     let mut at = directory.start;
     let mut weak = None;
-    for _ in 0..SEARCHED {
+    for _ in 0..SEARCH_LIMIT {
         if at >= directory.end {
             break;
         }

@@ -48,7 +48,7 @@ impl ZipWalker {
     fn take(&mut self, entry: &Entry, context: &mut Context<'_>) -> Result<Fetched, Failure> {
         // For children that another sender sends, only the directory is read.
         if context.divided
-            && let Some(nothing) = context.pass(entry.size)
+            && let Some(nothing) = context.skip(entry.size)
         {
             return Ok(nothing);
         }
@@ -56,7 +56,7 @@ impl ZipWalker {
         self.claim(entry.header, end)?;
         // The declared size is trusted only up to what a member may have.
         let bytes = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
-        if let Some(nothing) = context.pass(bytes) {
+        if let Some(nothing) = context.skip(bytes) {
             return Ok(nothing);
         }
         member::fetch(&mut self.source, entry, (start, end), context)

@@ -152,7 +152,7 @@ fn overlapping_members_fail_but_the_first_lives() {
 }
 
 #[test]
-fn office_documents_and_books_are_told_by_their_members() {
+fn office_documents_and_books_are_recognised_by_their_members() {
     let types = |kind: &str| {
         format!("<?xml version=\"1.0\"?><Types><Override PartName=\"/m.xml\" ContentType=\"{kind}\"/></Types>")
     };

@@ -68,7 +68,7 @@ fn a_markdown_text_may_begin_with_a_tag_and_a_declared_fragment_is_html() {
 }
 
 #[test]
-fn xml_is_told_by_its_declaration_or_by_being_well_formed() {
+fn xml_is_recognised_by_its_declaration_or_by_being_well_formed() {
     let steps = walk(
         "x",
         b"<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<a>caf\xe9 <b>&lt;x&gt;</b>\n<p>1</p><p>2</p></a>",
@@ -91,7 +91,7 @@ fn entities_that_a_document_defines_are_not_expanded() {
 }
 
 #[test]
-fn texts_are_decoded_and_told_by_content_whatever_they_are_called() {
+fn texts_are_decoded_and_recognised_by_content_whatever_their_names_are() {
     let steps = walk("photo.png", b"a,b\n1,2\n3,4\n");
     assert_eq!(lines(&steps), ["0::text/csv"]);
     assert_eq!(lines(&walk("x.pdf", b"{\"a\": 1}")), ["0::application/json"]);
@@ -115,7 +115,8 @@ fn a_source_that_fails_is_a_failed_document() {
             Ok(0)
         }
     }
-    let mut dehydrator = penstock_documents::Dehydrator::new("x", Box::new(Broken), Desk::new(), Default::default());
+    let mut dehydrator =
+        penstock_documents::Dehydrator::new("x", Box::new(Broken), TestWorkspace::new(), Default::default());
     let Some(penstock_documents::Event::Leaf(part, None)) = dehydrator.next_event() else { panic!("one failed leaf") };
     assert_eq!(part.failure.unwrap().kind, FailureKind::Io);
     assert!(part.sha256.is_none() && dehydrator.next_event().is_none());

@@ -7,7 +7,7 @@ use penstock_documents::{FailureKind, Limits};
 use crate::support::*;
 
 fn walk_limited(name: &str, bytes: &[u8], limits: Limits) -> Vec<Step> {
-    walk_within(name, bytes, Desk::new(), limits)
+    walk_within(name, bytes, TestWorkspace::new(), limits)
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn a_part_and_a_document_have_so_many_bytes_at_most() {
 fn a_declared_size_beyond_the_limit_is_refused_before_anything_is_inflated() {
     let mut member = Member::deflated("big", noise(100_000));
     member.size = 2_000_000_000;
-    let desk = Desk::new();
-    let spools = desk.spools.clone();
-    let steps = walk_within("x", &zip(&[member]), desk, Limits { max_inflated: 1 << 30, ..Limits::default() });
+    let workspace = TestWorkspace::new();
+    let spools = workspace.spools.clone();
+    let steps = walk_within("x", &zip(&[member]), workspace, Limits { max_inflated: 1 << 30, ..Limits::default() });
     assert_eq!(steps[1].failure().0, FailureKind::Limit);
     assert_eq!(spools.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
@@ -93,11 +93,11 @@ fn how_many_children_depends_on_the_size() {
 
 #[test]
 fn a_part_that_takes_too_long_fails_and_its_siblings_live() {
-    let mut desk = Desk::new();
-    desk.tick = 400;
+    let mut workspace = TestWorkspace::new();
+    workspace.tick = 400;
     let bytes = tar(&[("slow", &noise(500_000)), ("fast", b"x")]);
     let limits = Limits { part_time: Duration::from_secs(2), ..Limits::default() };
-    let steps = walk_within("x", &bytes, desk, limits);
+    let steps = walk_within("x", &bytes, workspace, limits);
     assert_eq!(lines(&steps)[1..], ["1:slow:timed out", "1:fast:text/plain"]);
 }
 

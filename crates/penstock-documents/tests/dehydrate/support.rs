@@ -12,7 +12,7 @@ use penstock_documents::{
 use sha2::{Digest, Sha256};
 
 /// Spools in small files, a clock that can be made to run, and a reader of "PDFs" whose pages are their lines.
-pub(crate) struct Desk {
+pub(crate) struct TestWorkspace {
     start: Instant,
     /// How many milliseconds each read of the clock takes.
     pub(crate) tick: u64,
@@ -20,13 +20,13 @@ pub(crate) struct Desk {
     pub(crate) spools: Arc<AtomicU64>,
 }
 
-impl Desk {
+impl TestWorkspace {
     pub(crate) fn new() -> Self {
         Self { start: Instant::now(), tick: 0, elapsed: AtomicU64::new(0), spools: Arc::default() }
     }
 }
 
-impl Workspace for Desk {
+impl Workspace for TestWorkspace {
     fn spool(&mut self) -> io::Result<Box<dyn Spool>> {
         self.spools.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(tempfile::SpooledTempFile::new(4096)))
@@ -113,8 +113,8 @@ impl Step {
     }
 }
 
-pub(crate) fn walk_within(name: &str, bytes: &[u8], desk: Desk, limits: Limits) -> Vec<Step> {
-    let mut dehydrator = Dehydrator::new(name, Box::new(Cursor::new(bytes.to_vec())), desk, limits);
+pub(crate) fn walk_within(name: &str, bytes: &[u8], workspace: TestWorkspace, limits: Limits) -> Vec<Step> {
+    let mut dehydrator = Dehydrator::new(name, Box::new(Cursor::new(bytes.to_vec())), workspace, limits);
     let mut steps = Vec::new();
     while let Some(event) = dehydrator.next_event() {
         steps.push(match event {
@@ -136,7 +136,7 @@ fn read(part: &Part, payload: Option<Payload>) -> Option<Vec<u8>> {
 }
 
 pub(crate) fn walk(name: &str, bytes: &[u8]) -> Vec<Step> {
-    walk_within(name, bytes, Desk::new(), Limits::default())
+    walk_within(name, bytes, TestWorkspace::new(), Limits::default())
 }
 
 /// Return all steps as lines, without the `leave`s.

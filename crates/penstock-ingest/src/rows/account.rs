@@ -60,7 +60,7 @@ struct State {
     /// Rows and bytes that were handed over but have not ended.
     open: (usize, u64),
     waiting: HashMap<EntityKey, OpenRow>,
-    /// Outcomes that arrived before the answer to their announcement.
+    /// Outcomes that arrived before the result of their announcement.
     early: HashMap<EntityKey, Resolution>,
     failures: Vec<RowFailure>,
     /// Scopes of documents that have ended, whose digests are available.
@@ -82,16 +82,16 @@ pub(super) struct OpenRow {
 }
 
 impl Account {
-    /// Count what is about to be sent.
+    /// Count rows that are about to be sent.
     pub(super) fn open(&self, rows: usize, bytes: u64) {
         let mut state = self.state();
         state.open = (state.open.0.saturating_add(rows), state.open.1.saturating_add(bytes));
     }
 
-    /// Take the answer to an announcement.
-    pub(super) fn announced(&self, mut row: OpenRow, answer: penstock_pipestream_net::Result<SentEntity>) {
+    /// Record the result of an announcement.
+    pub(super) fn record_announcement(&self, mut row: OpenRow, result: penstock_pipestream_net::Result<SentEntity>) {
         let mut state = self.state();
-        match answer {
+        match result {
             Ok(ticket) => {
                 row.scope = ticket.child_scope;
                 match state.early.remove(&ticket.key) {
@@ -99,7 +99,7 @@ impl Account {
                     None => drop(state.waiting.insert(ticket.key, row)),
                 }
             }
-            // The row is not at fault; whatever waits for room learns of the end.
+            // The row is not at fault; `wait_below` returns the end of the session.
             Err(penstock_pipestream_net::Error::Closed(_)) => {}
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
@@ -114,7 +114,7 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Record outcomes, some of which may arrive before the answers to their announcements.
+    /// Record outcomes, some of which may arrive before the results of their announcements.
     pub(super) fn settle(&self, outcomes: Vec<(EntityKey, Resolution)>) {
         let mut state = self.state();
         for (key, resolution) in outcomes {
@@ -144,8 +144,8 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Wait until no more than this is open. The error is the reason for which the session ended.
-    pub(super) async fn room(&self, rows: usize, bytes: u64) -> Result<(), Reason> {
+    /// Wait until no more rows and bytes than these are open. The error is the reason for which the session ended.
+    pub(super) async fn wait_below(&self, rows: usize, bytes: u64) -> Result<(), Reason> {
         loop {
             let changed = self.changed.notified();
             {
@@ -222,18 +222,18 @@ mod tests {
         account.open(2, 8);
         account.settle(vec![(key(0, 1), resolution(Status::Complete))]);
         assert_eq!(account.totals(), RowTotals::default());
-        account.announced(row(false), Ok(ticket(0, 1, None)));
-        account.announced(row(false), Ok(ticket(0, 2, None)));
+        account.record_announcement(row(false), Ok(ticket(0, 1, None)));
+        account.record_announcement(row(false), Ok(ticket(0, 2, None)));
         account.settle(vec![(key(0, 2), resolution(Status::Complete))]);
         assert_eq!(account.totals(), RowTotals { rows: 2, bytes: 8, ..RowTotals::default() });
-        block(account.room(0, 0)).unwrap();
+        block(account.wait_below(0, 0)).unwrap();
     }
 
     #[test]
-    fn all_failures_are_counted_and_the_first_ten_are_told() {
+    fn all_failures_are_counted_and_the_first_ten_are_reported() {
         let account = Account::new(false);
         for entity in 1..=11 {
-            account.announced(row(entity == 1), Ok(ticket(0, entity, None)));
+            account.record_announcement(row(entity == 1), Ok(ticket(0, entity, None)));
             account.settle(vec![(key(0, entity), failed(ErrorCode::EntityInvalid, "no"))]);
         }
         let failures = account.failures();
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn under_a_policy_rows_are_left_out_and_documents_fail() {
         let account = Account::new(true);
-        account.announced(row(false), Ok(ticket(2, 1, None)));
-        account.announced(row(true), Ok(ticket(0, 1, Some(2))));
+        account.record_announcement(row(false), Ok(ticket(2, 1, None)));
+        account.record_announcement(row(true), Ok(ticket(0, 1, Some(2))));
         account.settle(vec![(key(2, 1), resolution(Status::Failed)), (key(0, 1), resolution(Status::Failed))]);
         assert_eq!(account.totals(), RowTotals { failed: 1, left_out: 1, ..RowTotals::default() });
     }
@@ -261,14 +261,14 @@ mod tests {
         let account = Account::new(false);
         account.open(1, 4);
         let deadline = std::time::Instant::now() + std::time::Duration::from_millis(20);
-        let waited = wait(account.room(0, 0), Some(deadline), &mut || Ok(()));
+        let waited = wait(account.wait_below(0, 0), Some(deadline), &mut || Ok(()));
         assert!(matches!(waited, Err(WaitError::Deadline)));
-        block(account.room(1, 4)).unwrap();
-        account.announced(row(false), Err(penstock_io::Error::Deadline("late".to_owned()).into()));
+        block(account.wait_below(1, 4)).unwrap();
+        account.record_announcement(row(false), Err(penstock_io::Error::Deadline("late".to_owned()).into()));
         assert_eq!((account.totals().failed, account.failures()[0].code), (1, ErrorCode::InternalError));
         account.open(1, 4);
         let reason = Reason { code: ErrorCode::IdleTimeout, message: "gone".to_owned() };
         account.close(reason.clone());
-        assert_eq!(block(account.room(0, 0)), Err(reason));
+        assert_eq!(block(account.wait_below(0, 0)), Err(reason));
     }
 }

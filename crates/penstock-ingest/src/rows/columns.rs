@@ -72,7 +72,7 @@ impl EntityColumns {
     /// Find the columns of a batch. The error says which column is wrong, and why.
     pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
         let column = |name: &str| batch.column_by_name(name);
-        let content = column("content").ok_or_else(|| Error::Value("there is no column content".to_owned()))?;
+        let content = column("content").ok_or_else(|| Error::Value("the column content is missing".to_owned()))?;
         let names = RowNames {
             documents: column("document").map(|column| StringColumn::new("document", column)).transpose()?,
             paths: column("path").map(PathColumn::new).transpose()?,
@@ -102,9 +102,9 @@ impl EntityColumns {
 
     /// Return the bytes of one row; `None` if it is null.
     pub(super) fn content(&self, row: usize) -> Option<Bytes> {
-        let place = self.content.place(row)?;
+        let range = self.content.byte_range(row)?;
         // Arrow has checked its offsets, so this condition always holds.
-        (place.start <= place.end && place.end <= self.content.bytes.len()).then(|| self.content.bytes.slice(place))
+        (range.start <= range.end && range.end <= self.content.bytes.len()).then(|| self.content.bytes.slice(range))
     }
 
     /// Return the document and the owner of a row; an error if they cannot be sent.
@@ -153,14 +153,14 @@ impl RowNames {
 
 impl ContentColumn {
     fn new(column: &ArrayRef) -> Result<Self> {
-        let array = if let Some(places) = column.as_binary_opt::<i32>() {
-            ContentArray::Binary(places.clone())
-        } else if let Some(places) = column.as_binary_opt::<i64>() {
-            ContentArray::LargeBinary(places.clone())
-        } else if let Some(places) = column.as_string_opt::<i32>() {
-            ContentArray::Text(places.clone())
-        } else if let Some(places) = column.as_string_opt::<i64>() {
-            ContentArray::LargeText(places.clone())
+        let array = if let Some(array) = column.as_binary_opt::<i32>() {
+            ContentArray::Binary(array.clone())
+        } else if let Some(array) = column.as_binary_opt::<i64>() {
+            ContentArray::LargeBinary(array.clone())
+        } else if let Some(array) = column.as_string_opt::<i32>() {
+            ContentArray::Text(array.clone())
+        } else if let Some(array) = column.as_string_opt::<i64>() {
+            ContentArray::LargeText(array.clone())
         } else {
             let message = format!("the column content must be binary or string, not {}", column.data_type());
             return Err(Error::Value(message));
@@ -168,27 +168,27 @@ impl ContentColumn {
         let token = Arc::new(());
         let in_use = Arc::downgrade(&token);
         let bytes = match &array {
-            ContentArray::Binary(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
-            ContentArray::LargeBinary(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
-            ContentArray::Text(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
-            ContentArray::LargeText(places) => Bytes::from_owner(ArrayOwner { array: places.clone(), _token: token }),
+            ContentArray::Binary(array) => Bytes::from_owner(ArrayOwner { array: array.clone(), _token: token }),
+            ContentArray::LargeBinary(array) => Bytes::from_owner(ArrayOwner { array: array.clone(), _token: token }),
+            ContentArray::Text(array) => Bytes::from_owner(ArrayOwner { array: array.clone(), _token: token }),
+            ContentArray::LargeText(array) => Bytes::from_owner(ArrayOwner { array: array.clone(), _token: token }),
         };
         Ok(Self { bytes, array, column: Arc::clone(column), in_use })
     }
 
-    fn place(&self, row: usize) -> Option<Range<usize>> {
+    fn byte_range(&self, row: usize) -> Option<Range<usize>> {
         match &self.array {
-            ContentArray::Binary(places) => place(places, row),
-            ContentArray::LargeBinary(places) => place(places, row),
-            ContentArray::Text(places) => place(places, row),
-            ContentArray::LargeText(places) => place(places, row),
+            ContentArray::Binary(array) => byte_range(array, row),
+            ContentArray::LargeBinary(array) => byte_range(array, row),
+            ContentArray::Text(array) => byte_range(array, row),
+            ContentArray::LargeText(array) => byte_range(array, row),
         }
     }
 }
 
 /// Return the range of a row's bytes, if the row exists and is not null.
-fn place<T: ByteArrayType>(places: &GenericByteArray<T>, row: usize) -> Option<Range<usize>> {
-    if row < places.len() && places.is_valid(row) { range(places.value_offsets(), row) } else { None }
+fn byte_range<T: ByteArrayType>(array: &GenericByteArray<T>, row: usize) -> Option<Range<usize>> {
+    if row < array.len() && array.is_valid(row) { range(array.value_offsets(), row) } else { None }
 }
 
 /// Arrow memory as an owner for `Bytes`. The token is dropped after the array, so once it is gone the array is, too.

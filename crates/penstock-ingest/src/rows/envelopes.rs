@@ -35,8 +35,8 @@ impl EnvelopeColumns {
     /// derived from its name, which is the same in every row.
     pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
-        let given = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
-        let Some(doc_id) = given.or_else(|| doc_id_of_key(&document_key(document?, &NO_CONTENT))) else {
+        let explicit = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
+        let Some(doc_id) = explicit.or_else(|| doc_id_of_key(&document_key(document?, &NO_CONTENT))) else {
             return match ownership {
                 Some(_) => Err(Error::Value(
                     "a row has an owner and neither doc_id nor document; filter such rows, or give them one".to_owned(),

@@ -41,7 +41,7 @@ const OPEN_ROWS: usize = 32 << 10;
 const OPEN_BYTES: u64 = 64 << 20;
 
 type Chunk = Vec<(OpenRow, EntityDraft, Payload)>;
-type Answers = Vec<(OpenRow, penstock_pipestream_net::Result<SentEntity>)>;
+type AnnounceResults = Vec<(OpenRow, penstock_pipestream_net::Result<SentEntity>)>;
 
 /// Options for sending rows.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +118,7 @@ struct Sender {
     metadata: BTreeMap<String, String>,
     /// The metadata with the transaction's owner, and how many more entities must carry it: a sink needs it in an
     /// entity that is not refused.
-    owned: Option<(BTreeMap<String, String>, usize)>,
+    owner_metadata: Option<(BTreeMap<String, String>, usize)>,
     scopes: bool,
     /// Whether there are scopes below the root, and digests (section 10.2).
     layered: bool,
@@ -127,7 +127,7 @@ struct Sender {
     chunk: Chunk,
     chunk_bytes: u64,
     /// The chunk that is being announced.
-    announcing: Option<JoinHandle<Answers>>,
+    announcing: Option<JoinHandle<AnnounceResults>>,
     collector: JoinHandle<()>,
 }
 
@@ -142,7 +142,7 @@ impl Sender {
     fn new(session: SessionHandle, account: Arc<Account>, options: RowOptions) -> Result<Self> {
         let RowOptions { mut metadata, scopes, tolerant: _ } = options;
         let all = metadata.clone();
-        let owned = metadata.remove(TRANSACTION_OWNER).map(|_| (all, CHUNK_ROWS));
+        let owner_metadata = metadata.remove(TRANSACTION_OWNER).map(|_| (all, CHUNK_ROWS));
         let layered = session.agreement()?.layer > 0;
         let collector = runtime::spawn(collect(session.clone(), Arc::clone(&account)))?;
         let (chunk, announcing) = (Vec::new(), None);
@@ -150,7 +150,7 @@ impl Sender {
             session,
             account,
             metadata,
-            owned,
+            owner_metadata,
             scopes,
             layered,
             document: None,
@@ -169,7 +169,7 @@ impl Sender {
             if self.scopes {
                 self.enter(&columns, row, interrupts)?;
             }
-            let Some(content) = columns.content(row) else { return Err(null(&columns, row)) };
+            let Some(content) = columns.content(row) else { return Err(null_content(&columns, row)) };
             let bytes = content.len() as u64;
             let mut draft = columns.draft(row, self.common());
             draft.parent = self.document.as_ref().map(|(_, key)| *key);
@@ -185,14 +185,14 @@ impl Sender {
         }
         self.flush(interrupts)?;
         // This thread releases the columns of the batch, after the chunks that use them.
-        self.announced(interrupts)
+        self.finish_announcing(interrupts)
     }
 
     /// Return the metadata that the next entity shares with the others.
     fn common(&mut self) -> &BTreeMap<String, String> {
-        match &mut self.owned {
-            Some((metadata, left)) if *left > 0 => {
-                *left -= 1;
+        match &mut self.owner_metadata {
+            Some((metadata, remaining)) if *remaining > 0 => {
+                *remaining -= 1;
                 metadata
             }
             Some(_) | None => &self.metadata,
@@ -209,9 +209,9 @@ impl Sender {
         let open = OpenRow { names: Arc::clone(columns.names()), row, bytes: 0, root: true, scope: None };
         let draft = document_draft(document, columns.document(row)?, self.common());
         self.account.open(1, 0);
-        let answer = wait(self.session.send(draft, Payload::empty()), interrupts)?;
-        let key = answer.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
-        self.account.announced(open, answer);
+        let result = wait(self.session.send(draft, Payload::empty()), interrupts)?;
+        let key = result.as_ref().map(|ticket| ticket.key).map_err(Clone::clone);
+        self.account.record_announcement(open, result);
         self.document = Some((document.map(str::to_owned), key?));
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Sender {
     /// End the current document.
     fn leave(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         self.flush(interrupts)?;
-        self.announced(interrupts)?;
+        self.finish_announcing(interrupts)?;
         let Some((_, key)) = self.document.take() else { return Ok(()) };
         Ok(wait(self.session.end_children(key), interrupts)??)
     }
@@ -229,22 +229,22 @@ impl Sender {
         if self.chunk.is_empty() {
             return Ok(());
         }
-        self.announced(interrupts)?;
+        self.finish_announcing(interrupts)?;
         let (chunk, bytes) = (std::mem::take(&mut self.chunk), std::mem::take(&mut self.chunk_bytes));
         let rows = OPEN_ROWS.saturating_sub(chunk.len());
-        wait(self.account.room(rows, OPEN_BYTES.saturating_sub(bytes)), interrupts)?.map_err(closed)?;
+        wait(self.account.wait_below(rows, OPEN_BYTES.saturating_sub(bytes)), interrupts)?.map_err(closed)?;
         self.account.open(chunk.len(), bytes);
         self.announcing = Some(runtime::spawn(announce(self.session.clone(), chunk))?);
         Ok(())
     }
 
     /// Wait until the chunk in flight was announced.
-    fn announced(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
+    fn finish_announcing(&mut self, interrupts: &dyn Interrupts) -> Result<()> {
         let Some(announcing) = &mut self.announcing else { return Ok(()) };
-        let answers = wait(announcing, interrupts)?;
+        let results = wait(announcing, interrupts)?;
         self.announcing = None;
-        for (open, answer) in answers.unwrap_or_default() {
-            self.account.announced(open, answer);
+        for (open, result) in results.unwrap_or_default() {
+            self.account.record_announcement(open, result);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Sender {
     /// Return the Merkle root over the root scope.
     fn finish(&mut self, interrupts: &dyn Interrupts) -> Result<Option<String>> {
         self.leave(interrupts)?;
-        wait(self.account.room(0, 0), interrupts)?.map_err(closed)?;
+        wait(self.account.wait_below(0, 0), interrupts)?.map_err(closed)?;
         wait(self.account.take_digests(&self.session), interrupts)?;
         arrow_buffers::release_unused();
         if !self.layered {
@@ -268,7 +268,7 @@ impl Sender {
     }
 }
 
-async fn announce(session: SessionHandle, chunk: Chunk) -> Answers {
+async fn announce(session: SessionHandle, chunk: Chunk) -> AnnounceResults {
     let (rows, items): (Vec<_>, Vec<_>) =
         chunk.into_iter().map(|(open, draft, payload)| (open, (draft, payload))).unzip();
     rows.into_iter().zip(session.send_many(items).await).collect()
@@ -300,7 +300,7 @@ fn closed(reason: Reason) -> Error {
 }
 
 /// Return the error for a row without content, which says what to do.
-fn null(columns: &EntityColumns, row: usize) -> Error {
+fn null_content(columns: &EntityColumns, row: usize) -> Error {
     let name = columns.names().document(row).map_or(String::new(), |document| format!(" of the document {document}"));
     let message =
         format!("a row{name} has no content (null); filter such rows, or coalesce their content to an empty one");

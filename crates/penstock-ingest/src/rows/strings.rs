@@ -56,13 +56,13 @@ impl PathColumn {
     }
 
     fn segments_of(&self, row: usize) -> Option<Vec<String>> {
-        let place = match self {
+        let range_of_row = match self {
             Self::Small(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
             Self::Large(lists) if row < lists.len() && lists.is_valid(row) => range(lists.value_offsets(), row),
             Self::Small(_) | Self::Large(_) => None,
         }?;
         let texts = StringColumn::new("path", self.segments()).ok()?;
-        Some(place.map(|index| texts.get(index).unwrap_or_default().to_owned()).collect())
+        Some(range_of_row.map(|index| texts.get(index).unwrap_or_default().to_owned()).collect())
     }
 }
 /// Return the strings of a row's list; `None` if it is null.

@@ -105,7 +105,7 @@ fn a_row_without_content_is_refused_and_the_error_says_what_to_do() {
 }
 
 #[test]
-fn whoever_interrupts_rows_ends_the_wait_for_them() {
+fn an_interruption_ends_the_wait_for_rows() {
     let pair = Pair::new(1);
     let session = pair.connect(1);
     let rows = RowSender::new(session.clone(), options(false)).unwrap();
@@ -120,7 +120,7 @@ fn columns_of_other_types_are_refused_by_name() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let content = || ("content", texts(&[Some("a")]));
     let refused = [
-        (batch(&[("other", Arc::clone(&numbers))]), "there is no column content"),
+        (batch(&[("other", Arc::clone(&numbers))]), "the column content is missing"),
         (batch(&[("content", Arc::clone(&numbers))]), "the column content must be binary or string, not Int32"),
         (batch(&[content(), ("document", Arc::clone(&numbers))]), "the column document must be a string, not Int32"),
         (batch(&[content(), ("path", Arc::clone(&numbers))]), "the column path must be an array of strings, not Int32"),
@@ -137,7 +137,7 @@ fn columns_of_other_types_are_refused_by_name() {
 }
 
 #[test]
-fn memory_of_arrow_is_held_until_nobody_uses_it() {
+fn memory_of_arrow_is_held_until_its_last_use_ends() {
     let columns = EntityColumns::new(&batch(&[("content", contents(&[b"one"]))])).unwrap();
     let (names, content) = (Arc::downgrade(columns.names()), columns.content(0).unwrap());
     arrow_buffers::hold(&columns);

@@ -138,7 +138,7 @@ fn a_container_that_is_none_any_more_is_said_to_be_missing() {
     let sent = sender.send_children(document("a.zip"), open(b"text"), &selection, Memory, &NEVER).unwrap();
     let group = sent.wait(None, &NEVER).unwrap().unwrap().group().unwrap();
     let group: Value = serde_json::from_str(&group).unwrap();
-    assert_eq!(group["missing"], "there is no container any more, but: text/plain");
+    assert_eq!(group["missing"], "the container has changed: text/plain");
     block(session.close()).unwrap();
 }
 
@@ -190,7 +190,7 @@ fn a_file_that_is_sent_whole_and_changed_meanwhile_is_refused() {
     fs::write(file.path(), &bytes[1..]).unwrap();
     let sent = sender.send(document("a"), open(&bytes), Some(file.path().to_owned()), Memory, &NEVER).unwrap();
     let receipt = whole_receipt(&sent);
-    let reason = "the part cannot be kept for sending: the bytes have changed since they were first read";
+    let reason = "the part cannot be stored for sending: the bytes have changed since they were first read";
     assert_eq!((&receipt["status"], &receipt["reason"]), (&"FAILED".into(), &reason.into()));
     block(session.close()).unwrap();
 }
@@ -270,7 +270,7 @@ fn options_that_do_not_go_together_are_refused() {
         options.privacy = privacy(PrivacyOptions { pad_children: 8, ..PrivacyOptions::default() });
     };
     let error = refused(0, &padding);
-    let text = "pad_children needs layer 1: at layer 0 no scope says what is in it";
+    let text = "pad_children needs layer 1, because layer 0 has no scopes";
     assert!(matches!(&error, Error::Value(message) if message == text), "{error:?}");
     let error = refused(1, &|options| {
         let by_reference = Some("s3://bucket/prefix".to_owned());

@@ -18,7 +18,7 @@ const MAX_BATCH_BYTES: u64 = 4 << 20;
 impl Transfer<'_> {
     /// Return why the next part cannot be sent, if it cannot.
     fn refusal(&self) -> Option<String> {
-        self.lost.clone().or_else(|| self.stack.last()?.refused.clone())
+        self.session_end.clone().or_else(|| self.stack.last()?.refused.clone())
     }
 
     fn draft(&self, index: usize, dehydrate: bool) -> EntityDraft {
@@ -46,7 +46,7 @@ impl Transfer<'_> {
     }
 
     /// Queue a part for the next announcement.
-    pub(super) fn offer(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<()> {
+    pub(super) fn enqueue(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<()> {
         if let Some(reason) = self.refusal() {
             self.deferred = None;
             self.ledger.fail_unsent(index, &reason);
@@ -85,7 +85,7 @@ impl Transfer<'_> {
         if let Some(open) = self.stack.last_mut() {
             open.headless += 1;
         }
-        self.take(index, announced)
+        self.handle_announced(index, announced)
     }
 
     /// Announce the queued parts.
@@ -97,13 +97,13 @@ impl Transfer<'_> {
         let (batch, parts) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.batch_parts));
         let results = self.wait(self.session.send_many(batch))?;
         for (index, result) in parts.into_iter().zip(results) {
-            self.take(index, result)?;
+            self.handle_announced(index, result)?;
         }
         Ok(())
     }
 
-    /// Handle the answer to an announcement. A refusal fails the part, its container, and the container's other parts.
-    fn take(&mut self, index: usize, result: penstock_pipestream_net::Result<SentEntity>) -> Result<()> {
+    /// Handle the result of an announcement. A refusal fails the part, its container, and the container's other parts.
+    fn handle_announced(&mut self, index: usize, result: penstock_pipestream_net::Result<SentEntity>) -> Result<()> {
         let error = match result {
             Ok(ticket) => {
                 self.ledger.announce(index, &ticket);
@@ -118,7 +118,7 @@ impl Transfer<'_> {
         let reason = error.to_string();
         self.ledger.fail_unsent(index, &reason);
         if let penstock_pipestream_net::Error::Closed(_) = error {
-            self.lost.get_or_insert(reason);
+            self.session_end.get_or_insert(reason);
             return Ok(());
         }
         let Some(open) = self.stack.last_mut() else { return Ok(()) };
@@ -132,7 +132,7 @@ impl Transfer<'_> {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let reason = Reason { code, message: error.to_string() };
         if let Err(error) = self.wait(self.session.fail(key, reason))? {
-            self.lost.get_or_insert_with(|| error.to_string());
+            self.session_end.get_or_insert_with(|| error.to_string());
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Transfer<'_> {
         let (index, key, bytes) = (*index, *key, *last);
         let original = self.ledger.records.get(index).and_then(|record| record.bytes);
         let count = self.ledger.privacy.padding(*announced, original);
-        if count == 0 || self.lost.is_some() {
+        if count == 0 || self.session_end.is_some() {
             return Ok(());
         }
         let (document, _) = self.ledger.privacy.disclosed_path(&self.ledger.document, &[]);

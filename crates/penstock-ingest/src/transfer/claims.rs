@@ -28,13 +28,13 @@ impl Transfer<'_> {
         match self.claim_work(index, &deferred)? {
             ClaimWork::Open => Ok(Some(deferred)),
             ClaimWork::Stored(file) => {
-                let place = PreviousPart { file: Some(file), reason: None, ..deferred.place };
-                self.ledger.keep(index, place);
+                let stored = PreviousPart { file: Some(file), reason: None, ..deferred.stored };
+                self.ledger.keep(index, stored);
                 Ok(None)
             }
             ClaimWork::Elsewhere => {
-                self.ledger.keep_deferred(index, deferred.place);
-                self.stays_deferred = true;
+                self.ledger.keep_deferred(index, deferred.stored);
+                self.has_deferred = true;
                 Ok(None)
             }
         }
@@ -64,9 +64,9 @@ impl Transfer<'_> {
         Ok(self.wait(self.session.knows(label.clone()))?.unwrap_or(false))
     }
 
-    /// Take over what an earlier session has deferred, and return the claim check. If it is no longer valid, the part
-    /// is sent again like any other. A part that an earlier process has announced in this session is sent under the
-    /// claim check only if that was redeemed, which happens once.
+    /// Redeem the claim check of a part that an earlier session has deferred, and return it. If it is no longer valid,
+    /// the part is sent again like any other. A part that an earlier process has announced in this session is sent under
+    /// the claim check only if that was redeemed, which happens once.
     pub(super) fn redeem(&mut self, index: usize) -> Result<Option<u64>> {
         let Some(DeferredPart { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
@@ -91,7 +91,7 @@ impl Transfer<'_> {
                     document = self.ledger.document,
                     claim = format!("{claim:016x}"),
                     %error,
-                    "a claim check is not good any more: its part is sent anew"
+                    "a claim check is no longer valid: its part is sent again"
                 );
                 Ok(None)
             }

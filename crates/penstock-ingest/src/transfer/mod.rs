@@ -48,21 +48,21 @@ pub(crate) struct Transfer<'a> {
     batch_parts: Vec<usize>,
     batch_bytes: u64,
     /// Why the session has ended; the rest is recorded without being sent.
-    lost: Option<String>,
+    session_end: Option<String>,
     previous: PreviousReceipt,
     /// The source of labels in the session, and the labels of this document once its bytes are known.
     labels: Option<&'a Labels>,
     document_labels: Option<DocumentLabels>,
     /// Whether something stays DEFERRED in an earlier session.
-    stays_deferred: bool,
-    /// What the next offered part redeems.
+    has_deferred: bool,
+    /// The deferred part that the next enqueued one redeems.
     deferred: Option<DeferredPart>,
     /// The depth of the container of which some children are sent; 0 is the document itself. Containers above it are
     /// not sent here.
     base: u32,
     /// The range of these children, for the header of the entity that stands for the container.
     children: Option<String>,
-    /// What the dehydrator had inflated before the first of them.
+    /// Bytes that the dehydrator had inflated before the first of them.
     inflated_before: u64,
 }
 
@@ -99,11 +99,11 @@ impl<'a> Transfer<'a> {
             batch: Vec::new(),
             batch_parts: Vec::new(),
             batch_bytes: 0,
-            lost: None,
+            session_end: None,
             previous: PreviousReceipt::default(),
             labels: None,
             document_labels: None,
-            stays_deferred: false,
+            has_deferred: false,
             deferred: None,
             base: 0,
             children: None,
@@ -153,7 +153,7 @@ impl<'a> Transfer<'a> {
                 }
                 Event::Leaf(part, _) if self.children.is_some() && part.depth <= self.base => {
                     let found = part.failure.map_or(part.media_type, |failure| failure.reason);
-                    self.ledger.missing = Some(format!("there is no container any more, but: {found}"));
+                    self.ledger.missing = Some(format!("the container has changed: {found}"));
                 }
                 Event::Leaf(part, payload) => self.leaf(part, payload)?,
                 Event::Leave { .. } => self.leave()?,
@@ -186,7 +186,7 @@ impl<'a> Transfer<'a> {
                 let message = format!("{incomplete} of {children} parts are not COMPLETE");
                 let reason = Reason { code: ErrorCode::EntityInvalid, message };
                 if let Err(error) = self.wait(self.session.fail(key, reason))? {
-                    self.lost.get_or_insert_with(|| error.to_string());
+                    self.session_end.get_or_insert_with(|| error.to_string());
                 }
             }
         }
@@ -200,8 +200,8 @@ impl<'a> Transfer<'a> {
         let text = part.text.take();
         let hollow = bytes.is_none();
         let index = self.add(&part, hollow);
-        let kept = self.keep_row_content(index, &part, text, bytes.as_mut());
-        let payload = kept.and_then(|()| match bytes {
+        let row_kept = self.keep_row_content(index, &part, text, bytes.as_mut());
+        let payload = row_kept.and_then(|()| match bytes {
             Some(bytes) => payload(&part, bytes),
             None => Ok(Payload::empty()),
         });
@@ -215,11 +215,11 @@ impl<'a> Transfer<'a> {
         };
         // The entity that stands for a container in this session is announced with the first child that is sent below
         // it.
-        let stands_in = self.children.is_some() && part.depth == self.base;
-        let place = if self.is_comparable(index) { self.previous.take(&part, hollow) } else { None };
-        if stands_in || place.is_some() {
-            if let Some(place) = place {
-                self.ledger.keep(index, place);
+        let is_base = self.children.is_some() && part.depth == self.base;
+        let stored = if self.is_comparable(index) { self.previous.take(&part, hollow) } else { None };
+        if is_base || stored.is_some() {
+            if let Some(stored) = stored {
+                self.ledger.keep(index, stored);
             }
             self.stack.push(OpenContainer { key: None, refused: None, held: Some(payload), ..self.open(index) });
             return Ok(());
@@ -227,7 +227,7 @@ impl<'a> Transfer<'a> {
         let deferred = if self.is_comparable(index) { self.previous.take_deferred(&part) } else { None };
         self.announce_held()?;
         self.deferred = deferred;
-        self.offer(index, true, payload)?;
+        self.enqueue(index, true, payload)?;
         self.flush()?;
         self.stack.push(self.open(index));
         Ok(())
@@ -252,7 +252,7 @@ impl<'a> Transfer<'a> {
     /// recorded unsent.
     fn open(&self, index: usize) -> OpenContainer {
         let key = self.ledger.records.get(index).and_then(|record| record.key);
-        let refused = key.is_none().then(|| "the container that it lies in could not be sent".to_owned());
+        let refused = key.is_none().then(|| "its container could not be sent".to_owned());
         OpenContainer { index, key, refused, headless: 0, announced: 0, last: 0, held: None }
     }
 
@@ -265,7 +265,7 @@ impl<'a> Transfer<'a> {
         while let Some(mut open) = below.next() {
             if let Some(payload) = open.held.take() {
                 self.ledger.renew(open.index);
-                let sent = match self.offer(open.index, true, payload) {
+                let sent = match self.enqueue(open.index, true, payload) {
                     Ok(()) => self.flush(),
                     Err(error) => Err(error),
                 };
@@ -286,14 +286,14 @@ impl<'a> Transfer<'a> {
         let failure = part.failure.take().filter(|failure| !whole(failure));
         let text = part.text.take();
         let index = self.add(&part, false);
-        let kept = self.keep_row_content(index, &part, text, bytes.as_mut().filter(|_| failure.is_none()));
+        let row_kept = self.keep_row_content(index, &part, text, bytes.as_mut().filter(|_| failure.is_none()));
         let comparable = self.is_comparable(index);
         if failure.is_none()
-            && kept.is_ok()
+            && row_kept.is_ok()
             && comparable
-            && let Some(place) = self.previous.take(&part, false)
+            && let Some(stored) = self.previous.take(&part, false)
         {
-            self.ledger.keep(index, place);
+            self.ledger.keep(index, stored);
             return Ok(());
         }
         let deferred = if comparable { self.previous.take_deferred(&part) } else { None };
@@ -308,14 +308,15 @@ impl<'a> Transfer<'a> {
         self.deferred = deferred;
         let sendable = match (failure, bytes) {
             (Some(failure), _) => Err(failure),
-            (None, None) => Err(Failure::new(FailureKind::Io, "its bytes are not there")),
+            (None, None) => Err(Failure::new(FailureKind::Io, "its bytes are missing")),
             (None, Some(bytes)) => {
-                let made = kept.and_then(|()| self.whole_payload(&part).unwrap_or_else(|| payload(&part, bytes)));
-                made.map_err(|error| io_failure(&error))
+                let payload_result =
+                    row_kept.and_then(|()| self.whole_payload(&part).unwrap_or_else(|| payload(&part, bytes)));
+                payload_result.map_err(|error| io_failure(&error))
             }
         };
         match sendable {
-            Ok(payload) => self.offer(index, false, payload),
+            Ok(payload) => self.enqueue(index, false, payload),
             Err(failure) => self.announce_failed(index, &failure),
         }
     }
@@ -324,13 +325,13 @@ impl<'a> Transfer<'a> {
         self.flush()?;
         self.pad()?;
         let Some(OpenContainer { key: Some(key), headless, index, .. }) = self.stack.pop() else { return Ok(()) };
-        if self.lost.is_some() {
+        if self.session_end.is_some() {
             return Ok(());
         }
         if let Some(message) = self.container_failure(index, headless) {
             let reason = Reason { code: ErrorCode::EntityInvalid, message };
             if let Err(error) = self.wait(self.session.fail(key, reason))? {
-                self.lost.get_or_insert_with(|| error.to_string());
+                self.session_end.get_or_insert_with(|| error.to_string());
                 return Ok(());
             }
         }
@@ -348,7 +349,7 @@ impl<'a> Transfer<'a> {
             // container.
             return Some(format!("{headless} of its parts could not be sent"));
         }
-        let (children, deferred) = if self.stays_deferred { self.ledger.set_aside_before(index) } else { (0, 0) };
+        let (children, deferred) = if self.has_deferred { self.ledger.set_aside_before(index) } else { (0, 0) };
         // None of the parts that are sent has failed yet; the receiver counts those that do.
         let fails = |policy: &DocumentPolicy| policy.fails(children, deferred);
         let failed = deferred > 0 && self.ledger.policy.as_ref().is_none_or(fails);
@@ -393,7 +394,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// End what was begun, so that the session can still be closed: every open container fails, without further
+    /// End the open containers, so that the session can still be closed: every open container fails, without further
     /// children.
     fn abandon(&mut self) {
         while let Some(open) = self.stack.pop() {
@@ -405,7 +406,7 @@ impl<'a> Transfer<'a> {
                 session.end_children(key).await
             });
             if let Err(error) = ended.map_err(penstock_pipestream_net::Error::from).flatten() {
-                tracing::debug!(%error, "ending an interrupted document");
+                tracing::debug!(%error, "cannot end an interrupted document");
             }
         }
     }

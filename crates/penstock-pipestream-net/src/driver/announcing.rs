@@ -11,13 +11,13 @@ use crate::pump::{Pump, Small};
 
 /// Entities of ours, from the call that sends them to the end of their streams.
 #[derive(Default)]
-pub(super) struct Sending {
+pub(super) struct SendQueue {
     /// Those that cannot be announced yet.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PendingAnnouncements,
     /// Those that have just been announced.
-    pub(super) announcing: Vec<Announced>,
+    pub(super) announcing: Vec<AnnouncedEntity>,
     /// Those whose streams wait for their announcement to be written, and up to where that is.
-    pub(super) announced: VecDeque<(u64, Vec<Announced>)>,
+    pub(super) announced: VecDeque<(u64, Vec<AnnouncedEntity>)>,
     /// The small ones that are being sent.
     pub(super) pump: Pump,
     /// The large ones without a terminal status, and what stops their streams.
@@ -27,9 +27,9 @@ pub(super) struct Sending {
 /// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
 /// children never wait after other entities: those may be waiting for them.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(pub(super) BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
+pub(super) struct PendingAnnouncements(pub(super) BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
 
-impl Waiting {
+impl PendingAnnouncements {
     pub(super) fn has(&self, parent: Option<EntityKey>) -> bool {
         self.0.contains_key(&parent)
     }
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 /// An announced entity whose PENDING is being sent.
-pub(super) enum Announced {
+pub(super) enum AnnouncedEntity {
     /// The driver writes it itself.
     Small(Small),
     /// A task does.

@@ -14,19 +14,19 @@ use crate::clock::now;
 use crate::command::{Reply, SendRequest};
 use crate::draft::{CLAIM, Delivery, EntityDraft, claim_id};
 use crate::driver::Driver;
-use crate::driver::layer2::{KEPT, Kept};
+use crate::driver::layer2::{KeptEntity, MAX_KEPT_BYTES};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Stage;
 use crate::port::SinkEvent;
-use crate::types::{Attempt, Issued, Resumed};
+use crate::types::{Attempt, IssuedClaim, Resumed};
 
 impl Driver {
     /// Return whether a child has to wait because the limit of kept payloads is reached.
-    pub(super) fn keeps_too_much(&mut self, request: &SendRequest) -> bool {
+    pub(super) fn exceeds_kept_limit(&mut self, request: &SendRequest) -> bool {
         let survives = self.session.survives();
-        if self.layer2.kept_bytes < KEPT
+        if self.layer2.kept_bytes < MAX_KEPT_BYTES
             || request.draft.dehydrate
-            || !(survives || self.may_come_again(&request.draft))
+            || !(survives || self.may_retry(&request.draft))
         {
             return false;
         }
@@ -35,13 +35,15 @@ impl Driver {
     }
     /// Return whether a client sends before the server's SESSION has arrived: SESSION states whether the session
     /// survives its connection, and whether its policy is in force.
-    pub(super) fn begins_at_once(&self) -> bool {
-        matches!(self.road, Reconnect::Ends) && self.policy.is_none()
+    pub(super) fn begins_before_session(&self) -> bool {
+        matches!(self.reconnect, Reconnect::Never) && self.policy.is_none()
     }
     /// Return whether an entity of ours may be sent again under its parent's policy, or the session's.
-    fn may_come_again(&self, draft: &EntityDraft) -> bool {
+    fn may_retry(&self, draft: &EntityDraft) -> bool {
         match draft.parent {
-            Some(parent) => !self.layer2.retrying.is_empty() && self.layer2.retrying.contains(&parent),
+            Some(parent) => {
+                !self.layer2.retryable_parents.is_empty() && self.layer2.retryable_parents.contains(&parent)
+            }
             None => self.session.root_policy().is_some_and(|policy| policy.retries(0)),
         }
     }
@@ -50,26 +52,26 @@ impl Driver {
         let default = || self.policy.filter(|_| draft.dehydrate && draft.parent.is_none());
         draft.policy.or_else(default)
     }
-    /// Record what may have to be sent again.
+    /// Keep an entity that may have to be sent again.
     pub(super) fn keep(&mut self, ticket: &Ticket, policy: Option<&CompletionPolicy>, request: &SendRequest) {
         let survives = self.session.survives();
         if policy.and_then(|policy| Policy::of(policy).ok()).is_some_and(|policy| policy.retries(0)) {
-            self.layer2.retrying.insert(ticket.key);
+            self.layer2.retryable_parents.insert(ticket.key);
         }
-        if !survives && (request.draft.dehydrate || !self.may_come_again(&request.draft)) {
+        if !survives && (request.draft.dehydrate || !self.may_retry(&request.draft)) {
             return;
         }
         let layer2 = &mut self.layer2;
         if let Delivery::Payload(payload) = &request.delivery {
             let draft = request.draft.clone();
-            let kept = Kept { draft, payload: payload.clone() };
+            let kept = KeptEntity { draft, payload: payload.clone() };
             layer2.kept_bytes = layer2.kept_bytes.saturating_add(kept.weight());
             layer2.kept.insert(ticket.key, kept);
         }
     }
     /// Handle an entity of ours that was not sent completely. An entity that the peer has stopped may be sent again:
     /// the peer requests that by a STATUS.
-    pub(super) fn not_sent(&mut self, key: EntityKey, reason: Reason, stopped: bool) {
+    pub(super) fn handle_not_sent(&mut self, key: EntityKey, reason: Reason, stopped: bool) {
         if !(stopped && self.layer2.keeps(key)) {
             self.session.fail(now(), key, reason);
         }
@@ -97,17 +99,17 @@ impl Driver {
     pub(super) fn forget_sent(&mut self, key: EntityKey) -> Option<u64> {
         let layer2 = &mut self.layer2;
         let claim = if layer2.deferred.is_empty() { None } else { layer2.deferred.remove(&key) };
-        if !layer2.resuming.is_empty() {
-            for reply in layer2.resuming.remove(&key).into_iter().flatten() {
-                let _ = reply.send(Err(Error::Ended("the entity came to its end before it went on")));
+        if !layer2.resume_replies.is_empty() {
+            for reply in layer2.resume_replies.remove(&key).into_iter().flatten() {
+                let _ = reply.send(Err(Error::Ended("the entity ended before it was resumed")));
             }
         }
-        if !layer2.retrying.is_empty() {
-            layer2.retrying.remove(&key);
+        if !layer2.retryable_parents.is_empty() {
+            layer2.retryable_parents.remove(&key);
         }
         if !layer2.kept.is_empty() {
             layer2.drop_kept(key);
-            if layer2.kept_bytes < KEPT && std::mem::take(&mut layer2.kept_full) {
+            if layer2.kept_bytes < MAX_KEPT_BYTES && std::mem::take(&mut layer2.kept_full) {
                 self.retry_waiting();
             }
         }
@@ -118,13 +120,13 @@ impl Driver {
         &mut self,
         key: EntityKey,
         status: Status,
-    ) -> (Option<Issued>, Option<Arc<EntityHeader>>) {
+    ) -> (Option<IssuedClaim>, Option<Arc<EntityHeader>>) {
         let layer2 = &mut self.layer2;
         if !layer2.voids.is_empty() {
             layer2.voids.remove(&key);
         }
-        if !layer2.waiting.is_empty() {
-            layer2.waiting.remove(&key);
+        if !layer2.yielded.is_empty() {
+            layer2.yielded.remove(&key);
         }
         let header = if layer2.headers.is_empty() { None } else { layer2.drop_header(key) };
         let claim = if layer2.deferring.is_empty() { None } else { layer2.deferring.remove(&key) };
@@ -139,28 +141,28 @@ impl Driver {
         match event {
             Layer2Event::Named(name) => self.handle_named(*name),
             Layer2Event::AttemptFailed { key, reason, owned: true, .. } => {
-                self.attempt_of_ours_failed(*key, reason);
+                self.handle_sent_attempt_failed(*key, reason);
             }
             Layer2Event::AttemptFailed { key, owned: false, .. } => {
                 self.layer2.void(*key);
-                self.layer2.waiting.remove(key);
-                self.streams.let_go(*key);
+                self.layer2.yielded.remove(key);
+                self.streams.remove_assembly(*key);
                 self.batches.sink(SinkEvent::AttemptFailed { key: *key });
             }
             Layer2Event::SendAgain(ticket) => self.send_again(ticket),
-            Layer2Event::Returns(session) => self.returns = Some(*session),
+            Layer2Event::Returns(session) => self.resume_target = Some(*session),
             Layer2Event::Reconnected => {
-                tracing::info!(session = %self.link.shared.id(), "both ends have said what the other had missed");
+                tracing::info!(session = %self.link.shared.id(), "the session is synchronized after a reconnect");
                 // A client's session of an earlier process already has what it needs.
                 self.stage.identify();
             }
             Layer2Event::ResumeAnswered { key, refused } => {
-                if let Some(reply) = self.layer2.resuming.get_mut(key).and_then(VecDeque::pop_front) {
+                if let Some(reply) = self.layer2.resume_replies.get_mut(key).and_then(VecDeque::pop_front) {
                     let _ = reply.send(Ok(refused.clone()));
                 }
             }
             Layer2Event::Resumed { key, point } => {
-                if let Some(resumed) = self.layer2.waiting.remove(key) {
+                if let Some(resumed) = self.layer2.yielded.remove(key) {
                     // The receiver may have stopped waiting.
                     let _ = resumed.send(point.clone());
                 }
@@ -168,7 +170,7 @@ impl Driver {
             Layer2Event::ClaimWanted { key, reason } => self.claim_wanted(*key, reason),
             Layer2Event::ClaimAsked { request, ask } => self.answer_claim(*request, *ask),
             Layer2Event::ClaimAnswered { answer, .. } => {
-                if let Some(reply) = self.layer2.asked.pop_front() {
+                if let Some(reply) = self.layer2.claim_requests.pop_front() {
                     let answer = answer.clone().map_err(Error::Refused);
                     let _ = reply.send(answer);
                 }
@@ -185,9 +187,9 @@ impl Driver {
         let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
         self.layer2.defers |= self.session.root_policy().is_some_and(defers);
         if !self.register(name) {
-            // It has no list, and no answer other than this one.
+            // The session has no list, and its only response is this error.
             self.stage = Stage::Mute;
-            let message = "this server has a session of that ID, which has not ended".to_owned();
+            let message = "this server already has an open session of that ID".to_owned();
             self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });
             return;
         }
@@ -197,14 +199,15 @@ impl Driver {
                 self.stage.identify();
             }
             Role::Client if self.durable.is_some() && !self.session.survives() => {
-                let message = "a session with a state folder needs a server that lets sessions survive".to_owned();
+                let message =
+                    "a session with a state folder needs a server that supports resumable sessions".to_owned();
                 self.session.abort(now(), Reason { code: ErrorCode::LayerUnsupported, message });
             }
             Role::Client => self.stage.identify(),
         }
     }
-    pub(super) fn attempt_of_ours_failed(&mut self, key: EntityKey, reason: &Reason) {
-        self.layer2.resting.insert(key);
+    pub(super) fn handle_sent_attempt_failed(&mut self, key: EntityKey, reason: &Reason) {
+        self.layer2.awaiting_retry.insert(key);
         self.stop_outgoing(key, reason.code);
         if self.durable.as_mut().is_some_and(|durable| durable.failed(key, reason)) {
             return;
@@ -216,9 +219,9 @@ impl Driver {
     }
     fn send_again(&mut self, ticket: &Ticket) {
         let Some(kept) = self.layer2.kept.get(&ticket.key) else {
-            let wanted = self.durable.as_mut().is_some_and(|durable| durable.wants(ticket.key));
+            let wanted = self.durable.as_mut().is_some_and(|durable| durable.mark_wanted(ticket.key));
             if wanted && self.session.label(ticket.key).is_none() {
-                let message = "the process that has announced it has died, and it has no label".to_owned();
+                let message = "the process that announced the entity has ended, and the entity has no label".to_owned();
                 self.session.fail(now(), ticket.key, Reason { code: ErrorCode::InternalError, message });
             }
             return;
@@ -233,19 +236,19 @@ impl Driver {
         reply: Reply<()>,
         resumed: oneshot::Sender<Resumed>,
     ) {
-        let yielded = if self.layer2.is_present(attempt) {
+        let yielded = if self.layer2.is_current(attempt) {
             self.session.yield_entity(now(), attempt.key, point).map_err(Error::from)
         } else {
-            Err(Error::Ended("the attempt has failed meanwhile"))
+            Err(Error::Ended("the attempt has failed in the meantime"))
         };
         if yielded.is_ok() {
-            self.layer2.waiting.insert(attempt.key, resumed);
+            self.layer2.yielded.insert(attempt.key, resumed);
         }
         let _ = reply.send(yielded);
     }
     pub(super) fn resume(&mut self, key: EntityKey, token: &bytes::Bytes, reply: Reply<Option<Reason>>) {
         match self.session.resume(key, token) {
-            Ok(()) => self.layer2.resuming.entry(key).or_default().push_back(reply),
+            Ok(()) => self.layer2.resume_replies.entry(key).or_default().push_back(reply),
             Err(error) => drop(reply.send(Err(error.into()))),
         }
     }

@@ -12,7 +12,7 @@ use crate::claim_checks::Details;
 use crate::clock::now;
 use crate::command::{Reply, Urgent};
 use crate::driver::Driver;
-use crate::types::{Attempt, Issued};
+use crate::types::{Attempt, IssuedClaim};
 
 impl Driver {
     /// End the claim checks of a session that is over: entities that it has redeemed and not sent have failed, like all
@@ -33,10 +33,10 @@ impl Driver {
             }
             None => Details::why(reason),
         };
-        let number = self.layer2.present(key);
+        let number = self.layer2.current_attempt(key);
         self.issue(Attempt { key, number }, reason.clone(), details);
     }
-    /// A claim check, stored, then [`Urgent::Defer`].
+    /// Issue and store a claim check, then send [`Urgent::Defer`].
     pub(super) fn issue(&mut self, attempt: Attempt, reason: Reason, details: Details) {
         let Some(session) = self.link.shared.layer2() else { return };
         let key = attempt.key;
@@ -46,14 +46,15 @@ impl Driver {
         let commands = self.link.commands.clone();
         if claims.check_kept().is_err() {
             // A policy of the sender requests it; an entity that has failed stays FAILED, for its own reason.
-            let message = format!("{}; it is not set aside, because this end keeps no claim checks", reason.message);
-            commands.urge(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
+            let message =
+                format!("{}; the entity is not deferred, because this end stores no claim checks", reason.message);
+            commands.send_urgent(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
             return;
         }
         tokio::spawn(async move {
             let command = match claims.issue(terms, details).await {
                 Ok(claim) => {
-                    let claim = Issued { id: claim.id, expiry_micros: claim.expiry_micros, reason };
+                    let claim = IssuedClaim { id: claim.id, expiry_micros: claim.expiry_micros, reason };
                     Urgent::Defer { attempt, claim, reply: None }
                 }
                 Err(error) => {
@@ -61,7 +62,7 @@ impl Driver {
                     Urgent::NoClaim { attempt, reason: Reason { code, message: error.to_string() } }
                 }
             };
-            commands.urge(command);
+            commands.send_urgent(command);
         });
     }
     /// Return the session's part of the stopping point of a received entity.
@@ -75,9 +76,9 @@ impl Driver {
         let _ = reply.send(self.session.stopping_point(key, validation));
     }
     /// Defer a received entity under a claim check that is stored.
-    pub(super) fn defer(&mut self, attempt: Attempt, claim: Issued, reply: Option<Reply<()>>) {
+    pub(super) fn defer(&mut self, attempt: Attempt, claim: IssuedClaim, reply: Option<Reply<()>>) {
         let (id, key) = (claim.id, attempt.key);
-        let deferred = if self.layer2.is_present(attempt) {
+        let deferred = if self.layer2.is_current(attempt) {
             self.layer2.deferring.insert(key, claim.clone());
             self.session.defer(now(), key, id, claim.expiry_micros).map_err(Error::from)
         } else {
@@ -86,11 +87,11 @@ impl Driver {
         if !matches!(deferred, Ok(true)) {
             self.layer2.deferring.remove(&key);
         }
-        let ended = || Err(Error::Ended("the entity came to its end before it was set aside"));
+        let ended = || Err(Error::Ended("the entity ended before it was deferred"));
         let deferred = deferred.and_then(|deferred| if deferred { Ok(()) } else { ended() });
         let failed = deferred.is_err();
-        let heard = reply.is_some_and(|reply| reply.send(deferred).is_ok());
-        if failed && !heard {
+        let delivered = reply.is_some_and(|reply| reply.send(deferred).is_ok());
+        if failed && !delivered {
             // The code that handles the error revokes the claim check.
             self.link.entity.claims.void(id);
         }
@@ -109,7 +110,7 @@ impl Driver {
                 let message = if let Error::Protocol(error) = &error { error.message() } else { error.to_string() };
                 Reason { code, message }
             });
-            commands.urge(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
+            commands.send_urgent(Urgent::AnswerClaim { request, redeemed: redeemed && answer.is_ok(), answer });
         });
     }
     /// Pass on the answer to a question of the peer about a claim check.
@@ -126,12 +127,12 @@ impl Driver {
         }
         if let Err(error) = self.session.answer_claim(request, answer) {
             // The session has ended in the meantime.
-            tracing::debug!(%error, "nobody waits for the answer about a claim check");
+            tracing::debug!(%error, "discarded a response about a claim check: the session has ended");
         }
     }
     pub(super) fn ask_claim(&mut self, ask: ClaimAsk, reply: Reply<ClaimResponse>) {
         match self.session.ask_claim(ask) {
-            Ok(()) => self.layer2.asked.push_back(reply),
+            Ok(()) => self.layer2.claim_requests.push_back(reply),
             Err(error) => drop(reply.send(Err(error.into()))),
         }
     }

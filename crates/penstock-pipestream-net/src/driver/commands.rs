@@ -8,16 +8,16 @@ use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, Err
 use tokio::sync::oneshot;
 
 use crate::Error;
-use crate::answer::Answer;
 use crate::clock::now;
 use crate::command::{BufferedEntity, CheckpointAnswer, Command, Reply, SendRequest, Verdict};
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
-use crate::driver::announcing::Announced;
+use crate::driver::announcing::AnnouncedEntity;
 use crate::driver::stage::Root;
 use crate::outgoing::{self, Outgoing};
 use crate::payload::Payload;
 use crate::pump::Small;
+use crate::ticket_reply::TicketReply;
 
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
@@ -38,28 +38,28 @@ impl Driver {
             Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
             Command::StreamReset { stream, attempt, code } => {
                 self.streams.forget(stream);
-                if self.layer2.is_present(attempt) {
+                if self.layer2.is_current(attempt) {
                     self.session.handle_stream_reset(now, stream, Some(attempt.key), code);
                 }
             }
             Command::ChunkFinished { attempt, index, bytes, reply } => {
                 let key = attempt.key;
-                let progress = match self.layer2.is_present(attempt) {
+                let progress = match self.layer2.is_current(attempt) {
                     true => self.session.chunk_finished(now, key, index, bytes),
                     false => ChunkProgress::Dropped,
                 };
                 if progress == ChunkProgress::Whole {
-                    self.streams.let_go(key);
+                    self.streams.remove_assembly(key);
                 }
                 let _ = reply.send(progress);
             }
             Command::Fail { key, reason } => self.session.fail(now, key, reason),
             Command::FailAttempt { attempt, reason } => {
-                if self.layer2.is_present(attempt) {
+                if self.layer2.is_current(attempt) {
                     self.session.fail(now, attempt.key, reason);
                 }
             }
-            Command::NotSent { key, reason, stopped } => self.not_sent(key, reason, stopped),
+            Command::NotSent { key, reason, stopped } => self.handle_not_sent(key, reason, stopped),
             // An entity that has ended cannot be skipped.
             Command::Skip { key, reason } => drop(self.session.skip(now, key, reason)),
             Command::Resume { key, token, reply } => self.resume(key, &token, reply),
@@ -132,8 +132,8 @@ impl Driver {
     }
 
     fn handle_send(&mut self, now: Now, request: SendRequest) {
-        if self.root == Root::CloseWaits {
-            request.answer.fail(Error::misuse("the session is being closed: nothing more can be announced".into()));
+        if self.root == Root::Closing {
+            request.reply.fail(Error::misuse("the session is being closed: nothing more can be announced".into()));
         } else if self.sending.waiting.has(request.draft.parent) {
             self.sending.waiting.push(request);
         } else if let Some(request) = self.announce(now, request) {
@@ -143,14 +143,14 @@ impl Driver {
 
     /// Announce an entity and start to send it, or return it if it has to wait.
     fn announce(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
-        if request.answer.is_closed() {
+        if request.reply.is_closed() {
             // The caller has stopped waiting, and the peer does not know of the entity.
             return None;
         }
-        if self.keeps_too_much(&request) {
+        if self.exceeds_kept_limit(&request) {
             return Some(request);
         }
-        let request = self.look_up(now, request)?;
+        let request = self.attach_known(now, request)?;
         let policy = self.policy_of(&request.draft);
         let (label, EntityDraft { parent, dehydrate, .. }) = (self.label_of(&request.draft), &request.draft);
         let announced = self.session.announce_labelled(now, *parent, *dehydrate, policy.as_ref(), label.clone());
@@ -165,14 +165,14 @@ impl Driver {
                 None
             }
             Err(error) => {
-                request.answer.fail(error.into());
+                request.reply.fail(error.into());
                 None
             }
         }
     }
 
     fn announced(&mut self, now: Now, request: SendRequest, ticket: Ticket) {
-        let SendRequest { draft, delivery, answer } = request;
+        let SendRequest { draft, delivery, reply } = request;
         let shared = &self.link.shared;
         shared.resolutions.expect([ticket.key]);
         if let Some(scope) = ticket.child_scope {
@@ -182,30 +182,30 @@ impl Driver {
             Delivery::Payload(payload) => payload,
             Delivery::Failed(reason) => {
                 self.session.fail_unsent(now, ticket.key, reason);
-                self.link.entity.answer(answer, ticket);
+                self.link.entity.deliver_ticket(reply, ticket);
                 return;
             }
             Delivery::Skipped(reason) => {
                 // Only a session without layer 2 refuses, and it is not asked there.
                 let _ = self.session.skip(now, ticket.key, reason);
-                self.link.entity.answer(answer, ticket);
+                self.link.entity.deliver_ticket(reply, ticket);
                 return;
             }
         };
-        self.queue(ticket, draft, payload, Some(answer));
+        self.queue(ticket, draft, payload, Some(reply));
     }
 
     /// Queue an entity that is sent as soon as its announcement is written.
-    pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, answer: Option<Answer>) {
+    pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, reply: Option<TicketReply>) {
         if !self.session.may_send() && self.session.survives() {
             // It is sent again when there is a connection.
-            if let Some(answer) = answer {
-                self.link.entity.answer(answer, ticket);
+            if let Some(reply) = reply {
+                self.link.entity.deliver_ticket(reply, ticket);
             }
             return;
         }
-        if !self.layer2.resting.is_empty() {
-            self.layer2.resting.remove(&ticket.key);
+        if !self.layer2.awaiting_retry.is_empty() {
+            self.layer2.awaiting_retry.remove(&ticket.key);
         }
         let mut header = EntityHeader {
             layer: draft.layer,
@@ -224,34 +224,34 @@ impl Driver {
         let (chunk_size, dehydrated) = (draft.chunk_size, draft.dehydrate);
         let sealer = match self.sealer() {
             Ok(sealer) => sealer,
-            Err(error) => return self.unsealed(ticket, &error, answer),
+            Err(error) => return self.unsealed(ticket, &error, reply),
         };
         // Its PENDING is not among the control bytes yet.
         self.sending.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
             Some(bytes) => {
                 let head = match sealer.map(|sealer| sealer.seal(&header)) {
                     Some(Ok(sealed)) => sealed.into_bytes(),
-                    Some(Err(error)) => return self.unsealed(ticket, &error, answer),
+                    Some(Err(error)) => return self.unsealed(ticket, &error, reply),
                     None => header.into_bytes(),
                 };
-                Announced::Small(Small { ticket, head, bytes, dehydrated, answer })
+                AnnouncedEntity::Small(Small { ticket, head, bytes, dehydrated, reply })
             }
             None => {
                 let (stop, reset) = oneshot::channel();
                 self.sending.outgoing.insert(ticket.key, stop);
-                let outgoing = Outgoing { ticket, header, sealer, payload, chunk_size, dehydrated, reset, answer };
-                Announced::Large(Box::new(outgoing))
+                let outgoing = Outgoing { ticket, header, sealer, payload, chunk_size, dehydrated, reset, reply };
+                AnnouncedEntity::Large(Box::new(outgoing))
             }
         });
     }
 
     /// Give up an entity whose header cannot be sealed.
-    fn unsealed(&mut self, ticket: Ticket, error: &Error, answer: Option<Answer>) {
+    fn unsealed(&mut self, ticket: Ticket, error: &Error, reply: Option<TicketReply>) {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let message = format!("its header cannot be sealed: {error}");
         self.session.fail_unsent(now(), ticket.key, Reason { code, message });
-        if let Some(answer) = answer {
-            self.link.entity.answer(answer, ticket);
+        if let Some(reply) = reply {
+            self.link.entity.deliver_ticket(reply, ticket);
         }
     }
 
@@ -269,8 +269,8 @@ impl Driver {
         while let Some((_, entities)) = self.sending.announced.pop_front_if(|(end, _)| *end <= written) {
             for entity in entities {
                 match entity {
-                    Announced::Small(small) => self.sending.pump.push(small, &self.link.entity),
-                    Announced::Large(outgoing) => {
+                    AnnouncedEntity::Small(small) => self.sending.pump.push(small, &self.link.entity),
+                    AnnouncedEntity::Large(outgoing) => {
                         tokio::spawn(outgoing::send(*outgoing, Arc::clone(&self.link)));
                     }
                 }
@@ -288,25 +288,25 @@ impl Driver {
         self.sending.pump.stop(key, code, &self.link.entity);
         for batch in self.sending.announced.iter_mut().map(|(_, batch)| batch).chain([&mut self.sending.announcing]) {
             batch.retain_mut(|entity| match entity {
-                Announced::Small(small) if small.ticket.key == key => {
-                    small.answered(&self.link.entity);
+                AnnouncedEntity::Small(small) if small.ticket.key == key => {
+                    small.notify_caller(&self.link.entity);
                     false
                 }
-                Announced::Small(_) | Announced::Large(_) => true,
+                AnnouncedEntity::Small(_) | AnnouncedEntity::Large(_) => true,
             });
         }
     }
 
     /// Answer the callers that wait for the tickets of announced entities, because the connection is lost.
-    pub(super) fn answer_announced(&mut self) {
+    pub(super) fn notify_announced(&mut self) {
         let announced = std::mem::take(&mut self.sending.announced).into_iter().flat_map(|(_, batch)| batch);
         for entity in announced.chain(std::mem::take(&mut self.sending.announcing)) {
-            let (ticket, answer) = match entity {
-                Announced::Small(small) => (small.ticket, small.answer),
-                Announced::Large(outgoing) => (outgoing.ticket, outgoing.answer),
+            let (ticket, reply) = match entity {
+                AnnouncedEntity::Small(small) => (small.ticket, small.reply),
+                AnnouncedEntity::Large(outgoing) => (outgoing.ticket, outgoing.reply),
             };
-            if let Some(answer) = answer {
-                self.link.entity.answer(answer, ticket);
+            if let Some(reply) = reply {
+                self.link.entity.deliver_ticket(reply, ticket);
             }
         }
     }

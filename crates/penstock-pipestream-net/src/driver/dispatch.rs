@@ -6,11 +6,11 @@ use crate::clock::now;
 use crate::command::{BufferedEntity, CheckpointAnswer};
 use crate::counters::Counters;
 use crate::driver::Driver;
-use crate::driver::opening::Place;
+use crate::driver::opening::SinkState;
 use crate::driver::stage::{Life, Stage};
 use crate::driver::streams::names;
 use crate::events::LogEvent;
-use crate::incoming::{Admitted, Body, QueuedEntity};
+use crate::incoming::{AdmittedEntity, Body, QueuedEntity};
 use crate::port::{NewSession, OpenSession, SinkEvent};
 use crate::shared::Phase;
 use crate::sink_control::DriverControl;
@@ -75,7 +75,7 @@ impl Driver {
             shared.counters.sessions.add(&self.published, &seen);
             self.published = seen;
         }
-        let streams = self.link.streams().saturating_sub(self.link.places.available_permits());
+        let streams = self.link.streams().saturating_sub(self.link.stream_permits.available_permits());
         shared.gauges.set(&self.session.usage(), self.control.queued(), streams);
     }
 
@@ -92,7 +92,7 @@ impl Driver {
         let shared = &self.link.shared;
         let opened = match (&self.stage, self.session.agreement()) {
             (Stage::Identified, Some(agreement)) => {
-                tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "a session begins");
+                tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "session opened");
                 self.open_sink(agreement.layer).await.map(|()| Some(agreement))
             }
             // A session that ends before it has its ID opens the sink now, and has a list under its connection's name. In
@@ -110,15 +110,15 @@ impl Driver {
             Err(error) => {
                 self.stage = Stage::Mute;
                 if let Some(durable) = &mut self.durable {
-                    // Of a session of an earlier process: the next start tries it again, with the list that is still open.
-                    durable.stays();
+                    // The next start retries a session of an earlier process, whose list is still open.
+                    durable.keep_records();
                 }
-                tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot take a session");
+                tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot open the session");
                 let (code, message) = if let Error::Protocol(error) = &error {
                     (error.code(), error.message())
                 } else {
                     // The error names a folder of this machine, which must not be disclosed to the peer.
-                    (ErrorCode::InternalError, "the sink cannot take the session".to_owned())
+                    (ErrorCode::InternalError, "the sink cannot open the session".to_owned())
                 };
                 self.session.abort(now(), Reason { code, message });
                 true
@@ -127,10 +127,10 @@ impl Driver {
     }
 
     async fn open_sink(&mut self, layer: u8) -> Result<()> {
-        let opening = match std::mem::replace(&mut self.place, Place::Absent) {
-            Place::Closed(opening) => opening,
-            other @ (Place::Absent | Place::Open(_)) => {
-                self.place = other;
+        let opening = match std::mem::replace(&mut self.sink_state, SinkState::Absent) {
+            SinkState::Closed(opening) => opening,
+            other @ (SinkState::Absent | SinkState::Open(_)) => {
+                self.sink_state = other;
                 return Ok(());
             }
         };
@@ -143,9 +143,9 @@ impl Driver {
             certificate: certificate(&self.link.connection),
         };
         let OpenSession { sink, done } = opening.open(session).await?;
-        self.place = Place::Open(done);
-        if let (Some(durable), Some(place)) = (&mut self.durable, sink.place()) {
-            durable.note_sink_place(place);
+        self.sink_state = SinkState::Open(done);
+        if let (Some(durable), Some(folder)) = (&mut self.durable, sink.folder()) {
+            durable.note_sink_folder(folder);
         }
         // It was not set before.
         let _ = self.link.sink.set(sink);
@@ -155,7 +155,7 @@ impl Driver {
     /// Handle an entity that may be received. Return how many attempts at it were void: failed, or lost with their
     /// connection.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
-        let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.present(accepted.key));
+        let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.current_attempt(accepted.key));
         let layer2 = self.session.agreement().is_some_and(|agreement| agreement.layer == 2);
         let redeems = layer2 && self.note_admitted(key, header);
         let attempt = Attempt { key, number };
@@ -171,12 +171,15 @@ impl Driver {
             return;
         }
         let link = &self.link.entity;
-        let untaken = |(accepted, number, arrival)| {
-            let BufferedEntity { header, bytes, place, .. } = arrival;
-            let parked = Arc::ptr_eq(place.semaphore(), &link.parked);
-            (QueuedEntity { entity: Admitted { header, accepted, number }, body: Body::Whole(bytes), parked }, place)
+        let queued = |(accepted, number, arrival)| {
+            let BufferedEntity { header, bytes, permit, .. } = arrival;
+            let parked = Arc::ptr_eq(permit.semaphore(), &link.parked);
+            (
+                QueuedEntity { entity: AdmittedEntity { header, accepted, number }, body: Body::Whole(bytes), parked },
+                permit,
+            )
         };
-        self.link.deliver(whole.into_iter().map(untaken).collect());
+        self.link.deliver(whole.into_iter().map(queued).collect());
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -189,7 +192,7 @@ impl Driver {
                     (2, Some(name)) => {
                         self.link.shared.set_name(name);
                         // The server's SESSION states whether the session survives its connection.
-                        if self.begins_at_once() {
+                        if self.begins_before_session() {
                             self.stage.identify();
                         }
                     }
@@ -199,7 +202,7 @@ impl Driver {
                 }
             }
             Event::Admitted { stream, accepted } => {
-                let number = self.layer2.present(accepted.key);
+                let number = self.layer2.current_attempt(accepted.key);
                 if let Some(header) = self.streams.release(*stream, *accepted, number) {
                     self.admitted(accepted, &header);
                 }
@@ -239,7 +242,7 @@ impl Driver {
         self.batches.user.push(event);
     }
 
-    /// The peer has released a scope of ours.
+    /// Record that the peer has released a scope of this end.
     fn released(&mut self, released: Released) {
         if let Some(durable) = &mut self.durable {
             durable.note_released(&released);
@@ -261,8 +264,8 @@ impl Driver {
         }
         let claim = self.forget_sent(key);
         // One that waits for a retry has had no attempt since the last failure.
-        let rests = !self.layer2.resting.is_empty() && self.layer2.resting.remove(&key);
-        let attempts = failures.saturating_add(u32::from(!rests));
+        let awaits_retry = !self.layer2.awaiting_retry.is_empty() && self.layer2.awaiting_retry.remove(&key);
+        let attempts = failures.saturating_add(u32::from(!awaits_retry));
         let resolution = Resolution { status, reason, attempts, claim };
         if let Some(durable) = &mut self.durable {
             durable.note_ended(key, &resolution);
@@ -288,7 +291,7 @@ impl Driver {
             self.link.shared.counters.entity_ended(status, code);
             header = header.or_else(|| self.refused_header(key));
         }
-        self.streams.let_go(key);
+        self.streams.remove_assembly(key);
         let (claim, reason) = match claim {
             Some(claim) => (Some(claim.id), reason.or(Some(claim.reason))),
             None => (None, reason),
@@ -332,7 +335,7 @@ impl Driver {
             }
             Some(_) => {}
             // An entity that ends before SESSION has its line when the sink is open.
-            None if matches!(self.place, Place::Closed(_)) => {}
+            None if matches!(self.sink_state, SinkState::Closed(_)) => {}
             None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log

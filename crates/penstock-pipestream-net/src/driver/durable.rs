@@ -16,22 +16,22 @@ use crate::types::{Released, Resolution};
 pub(crate) struct Durable {
     pub(super) journal: Journal,
     /// Entities of an earlier process whose payload has not been provided yet.
-    pub(super) unattached: HashMap<EntityKey, Unattached>,
+    pub(super) pending_payloads: HashMap<EntityKey, PendingPayload>,
     /// Parents whose last child was announced by an earlier process.
     pub(super) ended: HashSet<EntityKey>,
-    /// Our root scope was ended by an earlier process.
+    /// Whether an earlier process has ended our root scope.
     pub(super) root_ended: bool,
-    /// Nothing more is written.
+    /// Whether no more records are written.
     pub(super) closed: bool,
-    /// The records are for the next process.
-    stays: bool,
+    /// Whether the records are kept for the next process.
+    keeps_records: bool,
 }
 
 /// State of an entity that waits for a payload.
 #[derive(Debug)]
-pub(super) enum Unattached {
-    /// Nothing.
-    Nothing,
+pub(super) enum PendingPayload {
+    /// The session has not requested it.
+    NotRequested,
     /// It is to be sent.
     Wanted,
     /// Its attempt has failed: it is to be sent again or given up.
@@ -40,8 +40,8 @@ pub(super) enum Unattached {
 
 impl Durable {
     pub(crate) fn new(journal: Journal) -> Self {
-        let (unattached, ended) = (HashMap::new(), HashSet::new());
-        Self { journal, unattached, ended, root_ended: false, closed: false, stays: false }
+        let (pending_payloads, ended) = (HashMap::new(), HashSet::new());
+        Self { journal, pending_payloads, ended, root_ended: false, closed: false, keeps_records: false }
     }
 
     /// Return whether the parent's last child was announced by an earlier process. Returns true once.
@@ -55,9 +55,9 @@ impl Durable {
         std::mem::take(&mut self.root_ended).then(|| self.journal.root().cloned())
     }
 
-    /// The next process finds the session's place in the sink by its name.
-    pub(super) fn note_sink_place(&mut self, place: &str) {
-        self.journal.note_sink_folder(place);
+    /// Record the session's folder in the sink, by which the next process finds it.
+    pub(super) fn note_sink_folder(&mut self, folder: &str) {
+        self.journal.note_sink_folder(folder);
     }
 
     pub(super) fn note_released(&mut self, released: &Released) {
@@ -68,19 +68,19 @@ impl Durable {
     }
 
     pub(super) fn note_ended(&mut self, key: EntityKey, resolution: &Resolution) {
-        self.unattached.remove(&key);
+        self.pending_payloads.remove(&key);
         self.journal.note_ended(key, resolution);
     }
 
-    /// An entity is to be sent; whether its payload is yet to be brought.
-    pub(super) fn wants(&mut self, key: EntityKey) -> bool {
-        self.unattached.get_mut(&key).map(|unattached| *unattached = Unattached::Wanted).is_some()
+    /// Mark an entity as requested. Return whether its payload is pending.
+    pub(super) fn mark_wanted(&mut self, key: EntityKey) -> bool {
+        self.pending_payloads.get_mut(&key).map(|pending| *pending = PendingPayload::Wanted).is_some()
     }
 
-    /// An attempt has failed; whether its payload is yet to be brought.
+    /// Record that an attempt has failed. Return whether the payload is pending.
     pub(super) fn failed(&mut self, key: EntityKey, reason: &Reason) -> bool {
-        let failed = || Unattached::Failed(reason.clone());
-        self.unattached.get_mut(&key).map(|unattached| *unattached = failed()).is_some()
+        let failed = || PendingPayload::Failed(reason.clone());
+        self.pending_payloads.get_mut(&key).map(|pending| *pending = failed()).is_some()
     }
 
     pub(super) fn announced(&mut self, label: Bytes, ticket: Ticket) {
@@ -90,23 +90,23 @@ impl Durable {
     }
 
     /// Write no more records, and keep the stored ones for the next process.
-    pub(super) fn stays(&mut self) {
-        (self.closed, self.stays) = (true, true);
+    pub(super) fn keep_records(&mut self) {
+        (self.closed, self.keeps_records) = (true, true);
     }
 
-    /// The session has ended. Return whether its records stay for the next process.
+    /// Remove the records of a session that has ended. Return whether they are kept for the next process.
     pub(super) async fn remove(self, session: &str) -> bool {
         if !self.journal.has_begun() {
             self.journal.close().await;
             return false;
         }
-        if self.stays {
+        if self.keeps_records {
             self.journal.close().await;
             return true;
         }
         if let Err(error) = self.journal.remove().await {
-            // They go before a later session of that ID has any.
-            tracing::warn!(session, %error, "the records of a session that has ended stay");
+            // They are removed before a later session of that ID writes any.
+            tracing::warn!(session, %error, "cannot remove the records of a session that has ended");
         }
         false
     }

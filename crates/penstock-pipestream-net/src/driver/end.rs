@@ -9,7 +9,7 @@ use crate::command::closed;
 use crate::congestion;
 use crate::driver::Driver;
 use crate::driver::durable::Durable;
-use crate::driver::opening::{Place, wait_for_sink};
+use crate::driver::opening::{SinkState, wait_for_sink};
 use crate::driver::stage::Root;
 use crate::events::LogEvent;
 use crate::transport::quic_code;
@@ -25,23 +25,23 @@ impl Driver {
     /// session survives first ends its root scope: once that is released, a server that stores sessions on disk has a
     /// record that nothing more follows.
     pub(super) fn close(&mut self, now: Now) {
-        let tells = self.link.shared.role == Role::Client && self.session.survives();
-        if !tells || self.root == Root::Released {
+        let ends_root_first = self.link.shared.role == Role::Client && self.session.survives();
+        if !ends_root_first || self.root == Root::Released {
             self.session.close(now);
             return;
         }
-        self.root = Root::CloseWaits;
+        self.root = Root::Closing;
         if !self.session.root_ended()
             && let Err(error) = self.session.end_root(now)
         {
-            tracing::warn!(session = %self.link.shared.id(), %error, "its root scope cannot be ended");
+            tracing::warn!(session = %self.link.shared.id(), %error, "cannot end the root scope");
             self.session.close(now);
         }
     }
 
     /// Continue the close: our root scope has been ended, and all of it is terminal at both ends.
     pub(super) fn root_is_released(&mut self) {
-        if std::mem::replace(&mut self.root, Root::Released) == Root::CloseWaits {
+        if std::mem::replace(&mut self.root, Root::Released) == Root::Closing {
             self.session.close(now());
         }
     }
@@ -63,32 +63,32 @@ impl Driver {
 
     /// End the session: notify the peer, then the sink, then everything that waits.
     pub(super) async fn finish(mut self, reason: Reason) {
-        self.road.close();
+        self.reconnect.close();
         if let Some(closing) = self.closing.take() {
             self.close_connection(&closing).await;
         }
         for request in self.sending.waiting.take() {
-            request.answer.fail(closed(&reason));
+            request.reply.fail(closed(&reason));
         }
         let session = self.session.counters();
         let shared = Arc::clone(&self.link.shared);
         let (sent, received, completed, failed) =
             (session.announced, session.received, session.completed, session.failed);
-        tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "the session has ended");
+        tracing::info!(session = %shared.id(), code = reason.code.name(), sent, received, completed, failed, "session ended");
         let log = self.link.log.clone();
         self.fail_redeemed();
-        let (place, durable) = (std::mem::replace(&mut self.place, Place::Absent), self.durable.take());
+        let (sink_state, durable) = (std::mem::replace(&mut self.sink_state, SinkState::Absent), self.durable.take());
         // The records of the next session of that name must not be in front of the end of this one's.
-        let name = self.naming.give_back().filter(|_| durable.is_some());
+        let name = self.naming.release().filter(|_| durable.is_some());
         // Commands, held streams and the sink's session are dropped with the driver, which wakes the tasks that wait
         // for them.
         drop(self);
-        let is_listed = wait_for_sink(place, &shared).await;
+        let is_listed = wait_for_sink(sink_state, &shared).await;
         if let Some(mut durable) = durable {
             if !is_listed {
                 // The next process closes the list, if the disk permits it.
-                tracing::warn!(session = %shared.id(), "the session's records stay until its list can be closed");
-                durable.stays();
+                tracing::warn!(session = %shared.id(), "cannot close the session's list: its records are kept for the next process");
+                durable.keep_records();
             }
             let stays = durable.remove(shared.id()).await;
             match name {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::command::{BufferedEntity, Verdict};
 use crate::driver::Driver;
-use crate::driver::sealing::Early;
+use crate::driver::sealing::EarlyStream;
 use crate::sealer::Sealer;
 use crate::{Error, Result};
 
@@ -23,19 +23,19 @@ impl Driver {
         header: Arc<EntityHeader>,
         reply: oneshot::Sender<Verdict>,
     ) {
-        if !self.may_open() {
-            return self.hold(now, Early::Begun { stream, header, reply });
+        if !self.has_header_keys() {
+            return self.hold(now, EarlyStream::Partial { stream, header, reply });
         }
-        let header = self.opened(header);
+        let header = self.open_header(header);
         self.take_header(now, stream, header, reply);
     }
 
     /// Handle a stream that arrived completely, as [`handle_header`](Self::handle_header) does.
     pub(super) fn handle_arrival(&mut self, now: Now, mut arrival: BufferedEntity) {
-        if !self.may_open() {
-            return self.hold(now, Early::Whole(arrival));
+        if !self.has_header_keys() {
+            return self.hold(now, EarlyStream::Whole(arrival));
         }
-        arrival.header = self.opened(arrival.header);
+        arrival.header = self.open_header(arrival.header);
         self.take_arrival(now, arrival);
     }
 
@@ -45,14 +45,14 @@ impl Driver {
     ///
     /// Misuse where the session has no ID yet; no entity of ours is announced before.
     pub(super) fn sealer(&mut self) -> Result<Option<Sealer>> {
-        if !self.may_open() {
+        if !self.has_header_keys() {
             return Err(Error::misuse("the session has no ID yet".to_owned()));
         }
         Ok(self.sealing.keys.clone().map(Sealer))
     }
 
     /// Return whether headers need no key, or their keys are there.
-    fn may_open(&mut self) -> bool {
+    fn has_header_keys(&mut self) -> bool {
         let Some(secrets) = self.sealing.secrets.as_ref().filter(|_| self.sealing.keys.is_none()) else { return true };
         let Some(id) = self.key_id() else { return false };
         // HKDF refuses only more output than it can produce.
@@ -67,11 +67,11 @@ impl Driver {
         shared.layer2().or_else(|| below().and_then(|_| SessionId::parse(shared.id()).ok()))
     }
 
-    fn opened(&self, header: Arc<EntityHeader>) -> Arc<EntityHeader> {
+    fn open_header(&self, header: Arc<EntityHeader>) -> Arc<EntityHeader> {
         if self.sealing.secrets.is_some() { Arc::new(self.sealing.open(&header)) } else { header }
     }
 
-    fn hold(&mut self, now: Now, early: Early) {
+    fn hold(&mut self, now: Now, early: EarlyStream) {
         if let Err(error) = self.sealing.hold(early) {
             self.sealing.forget_early();
             // The session closes by itself.
@@ -81,15 +81,15 @@ impl Driver {
 
     /// Handle the headers that arrived early, if the session has its ID by now. Return whether there were any.
     pub(super) fn take_early(&mut self, now: Now) -> bool {
-        if self.sealing.early.is_empty() || !self.may_open() {
+        if self.sealing.early.is_empty() || !self.has_header_keys() {
             return false;
         }
         let early = mem::take(&mut self.sealing.early);
-        self.sealing.waiting = 0;
+        self.sealing.early_bytes = 0;
         for stream in early {
             match stream {
-                Early::Begun { stream, header, reply } => self.handle_header(now, stream, header, reply),
-                Early::Whole(arrival) => self.handle_arrival(now, arrival),
+                EarlyStream::Partial { stream, header, reply } => self.handle_header(now, stream, header, reply),
+                EarlyStream::Whole(arrival) => self.handle_arrival(now, arrival),
             }
         }
         true

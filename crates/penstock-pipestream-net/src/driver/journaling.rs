@@ -15,8 +15,8 @@ use crate::congestion;
 use crate::counters::Counters;
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
-use crate::driver::durable::{Durable, Unattached};
-use crate::driver::opening::{Place, wait_for_sink};
+use crate::driver::durable::{Durable, PendingPayload};
+use crate::driver::opening::{SinkState, wait_for_sink};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Root;
 use crate::journal::Waiting;
@@ -46,7 +46,7 @@ impl Driver {
             && !sink.flush().await
         {
             // The next process's session would not report again how they ended.
-            return self.cannot_store("the sink cannot write how its entities have ended");
+            return self.cannot_store("the sink cannot write the outcomes of its entities");
         }
         durable.closed = last;
         let Err(error) = durable.journal.write(&record, snapshot, end).await else {
@@ -62,7 +62,7 @@ impl Driver {
 
     /// End the session, and write nothing more of it. There is more to be polled.
     fn cannot_store(&mut self, error: impl Display) -> bool {
-        tracing::error!(session = %self.link.shared.id(), %error, "the session ends: its records cannot be stored");
+        tracing::error!(session = %self.link.shared.id(), %error, "cannot store the session's records: the session is aborted");
         if let Some(durable) = &mut self.durable {
             durable.closed = true;
         }
@@ -71,20 +71,20 @@ impl Driver {
         true
     }
 
-    /// Suppress the announcement of an entity that was announced with its label before. Return what is still to be
-    /// announced.
-    pub(super) fn look_up(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
+    /// Suppress the announcement of an entity that was announced with its label before. Return the request if it is
+    /// still to be announced.
+    pub(super) fn attach_known(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         let label = &request.draft.label;
         let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Some(request) };
         if let Some(ticket) = durable.journal.open(label) {
-            self.attach_open(now, ticket, request);
+            self.attach_pending(now, ticket, request);
             return None;
         }
         let ended = match durable.journal.ended(label) {
             Ok(Some(ended)) => ended,
             Ok(None) => return Some(request),
             Err(error) => {
-                request.answer.fail(Error::io("cannot read what has become of the label", error));
+                request.reply.fail(Error::io("cannot read the outcome of the label", error));
                 return None;
             }
         };
@@ -100,18 +100,18 @@ impl Driver {
                 shared.releases.settle([(scope, Released { scope, parent: Some(ticket.key), depth, digest })]);
             }
         }
-        self.link.entity.answer(request.answer, ticket);
+        self.link.entity.deliver_ticket(request.reply, ticket);
         None
     }
 
     /// Return whether something has been announced with this label, by this process or an earlier one.
     pub(super) fn knows(&self, label: &Bytes) -> crate::Result<bool> {
         let Some(durable) = &self.durable else { return Ok(false) };
-        let failed = |error: std::io::Error| Error::io("cannot read what has become of the label", error);
+        let failed = |error: std::io::Error| Error::io("cannot read the outcome of the label", error);
         Ok(durable.journal.open(label).is_some() || durable.journal.ended(label).map_err(failed)?.is_some())
     }
 
-    fn attach_open(&mut self, now: Now, ticket: Ticket, request: SendRequest) {
+    fn attach_pending(&mut self, now: Now, ticket: Ticket, request: SendRequest) {
         let policy = self.policy_of(&request.draft);
         self.keep(&ticket, policy.as_ref(), &request);
         let shared = &self.link.shared;
@@ -124,39 +124,39 @@ impl Driver {
                 shared.releases.settle([(scope, Released { scope, parent: Some(ticket.key), depth, digest })]);
             }
         }
-        let unattached = durable.unattached.remove(&ticket.key);
-        let SendRequest { draft, delivery, answer } = request;
-        match (delivery, unattached) {
-            (Delivery::Payload(payload), Some(Unattached::Wanted)) => {
-                self.queue(ticket, draft, payload, Some(answer));
+        let pending = durable.pending_payloads.remove(&ticket.key);
+        let SendRequest { draft, delivery, reply } = request;
+        match (delivery, pending) {
+            (Delivery::Payload(payload), Some(PendingPayload::Wanted)) => {
+                self.queue(ticket, draft, payload, Some(reply));
                 return;
             }
-            (Delivery::Payload(_), Some(Unattached::Failed(reason))) => {
-                self.attempt_of_ours_failed(ticket.key, &reason);
+            (Delivery::Payload(_), Some(PendingPayload::Failed(reason))) => {
+                self.handle_sent_attempt_failed(ticket.key, &reason);
             }
-            (Delivery::Payload(_), Some(Unattached::Nothing) | None) => {}
+            (Delivery::Payload(_), Some(PendingPayload::NotRequested) | None) => {}
             (Delivery::Failed(reason), _) => self.session.fail(now, ticket.key, reason),
             // An entity that has ended in the meantime cannot be skipped.
             (Delivery::Skipped(reason), _) => drop(self.session.skip(now, ticket.key, reason)),
         }
-        self.link.entity.answer(answer, ticket);
+        self.link.entity.deliver_ticket(reply, ticket);
     }
 
     /// Fail the entities that an earlier process has announced and this one has not, because nothing more will be
     /// announced: the session would wait for them forever.
     pub(super) fn fail_unclaimed(&mut self, now: Now) {
         let Some(durable) = &mut self.durable else { return };
-        if durable.unattached.is_empty() {
+        if durable.pending_payloads.is_empty() {
             return;
         }
-        let left: HashSet<EntityKey> = durable.unattached.drain().map(|(key, _)| key).collect();
-        tracing::warn!(session = %self.link.shared.id(), entities = left.len(), "what an earlier process has announced is not there any more");
+        let left: HashSet<EntityKey> = durable.pending_payloads.drain().map(|(key, _)| key).collect();
+        tracing::warn!(session = %self.link.shared.id(), entities = left.len(), "failed entities that an earlier process announced and this one did not send");
         for open in self.session.sent_open() {
             let key = open.ticket.key;
             if !left.contains(&key) {
                 continue;
             }
-            let message = "the process that goes on with the session has not sent it".to_owned();
+            let message = "the process that resumed the session did not send the entity".to_owned();
             self.session.fail(now, key, Reason { code: ErrorCode::InternalError, message });
             if open.ticket.child_scope.is_some() && !open.ended {
                 // It fails in any case; the children that it has are all that it gets.
@@ -176,9 +176,9 @@ impl Driver {
     }
 
     /// Continue a client's session of an earlier process over this connection.
-    pub(crate) fn begin_again(&mut self, mut durable: Durable) {
+    pub(crate) fn resume_earlier(&mut self, mut durable: Durable) {
         for open in self.session.sent_open() {
-            durable.unattached.insert(open.ticket.key, Unattached::Nothing);
+            durable.pending_payloads.insert(open.ticket.key, PendingPayload::NotRequested);
             if open.ended {
                 durable.ended.insert(open.ticket.key);
             }
@@ -197,11 +197,11 @@ impl Driver {
     }
 
     /// Continue a server's session of an earlier process over this connection, whose peer has named it.
-    pub(super) fn take_over(&mut self, waiting: Waiting) {
+    pub(super) fn adopt_earlier(&mut self, waiting: Waiting) {
         if waiting.owner.certificate != certificate(&self.link.connection) {
-            tracing::warn!(session = %waiting.owner.session, peer = %self.link.shared.peer, "another client asks for the session");
-            if let Reconnect::Waits { returns, .. } = &self.road {
-                returns.wait_for(waiting);
+            tracing::warn!(session = %waiting.owner.session, peer = %self.link.shared.peer, "refused another client that tried to resume the session");
+            if let Reconnect::Accept { resumable, .. } = &self.reconnect {
+                resumable.insert(waiting);
             }
             self.session.refuse_return(now());
             return;
@@ -211,7 +211,7 @@ impl Driver {
             self.batches.sink(SinkEvent::Gathered { key: None, outcome });
         }
         let fresh = std::mem::replace(&mut self.session, session);
-        tracing::info!(session = %owner.session, peer = %self.link.shared.peer, "the session of an earlier process goes on");
+        tracing::info!(session = %owner.session, peer = %self.link.shared.peer, "resumed a session of an earlier process");
         Counters::add(&self.link.shared.counters.reconnects, 1);
         self.published = *self.session.counters();
         self.durable = Some(Durable::new(journal));
@@ -223,7 +223,7 @@ impl Driver {
             self.note_admitted(key, &header);
             self.session.complete(now(), key);
         }
-        if let Place::Closed(opening) = &mut self.place {
+        if let SinkState::Closed(opening) = &mut self.sink_state {
             opening.found = Some(found);
         }
         self.stage.identify();
@@ -233,17 +233,17 @@ impl Driver {
 
     /// Leave the session to another process, because this one ends or does not wait any longer.
     pub(super) async fn leave(mut self) {
-        let message = "the session goes on with the next process".to_owned();
+        let message = "the session continues in the next process".to_owned();
         let reason = Reason { code: SESSION_CONTINUES, message };
         let shared = Arc::clone(&self.link.shared);
-        tracing::info!(session = %shared.id(), "the session waits for the next process");
+        tracing::info!(session = %shared.id(), "the session is left to the next process");
         congestion::close(&self.link.connection, quic_code(reason.code), reason.message.as_bytes());
         for request in self.sending.waiting.take() {
-            request.answer.fail(closed(&reason));
+            request.reply.fail(closed(&reason));
         }
-        let (place, durable) = (std::mem::replace(&mut self.place, Place::Absent), self.durable.take());
+        let (sink_state, durable) = (std::mem::replace(&mut self.sink_state, SinkState::Absent), self.durable.take());
         drop(self);
-        wait_for_sink(place, &shared).await;
+        wait_for_sink(sink_state, &shared).await;
         // Only then may another server look at what is in the sink.
         if let Some(durable) = durable {
             durable.journal.close().await;

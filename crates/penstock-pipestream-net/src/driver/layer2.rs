@@ -11,15 +11,15 @@ use tokio::sync::oneshot;
 use crate::command::Reply;
 use crate::draft::EntityDraft;
 use crate::payload::Payload;
-use crate::types::{Attempt, Issued, Resumed, header_weight};
+use crate::types::{Attempt, IssuedClaim, Resumed, header_weight};
 
-/// Limit of what may be kept to be sent again: a payload in memory counts with its bytes, one in a file with what it
+/// Maximum number of bytes of payloads that are kept to be sent again: a payload in memory counts with its bytes, one in a file with what it
 /// takes while it is sent. Beyond the limit, announcements wait until a kept entity is terminal.
-pub(super) const KEPT: usize = 64 << 20;
-const LEAST_KEPT: usize = 16 << 10;
+pub(super) const MAX_KEPT_BYTES: usize = 64 << 20;
+const MIN_KEPT_BYTES: usize = 16 << 10;
 /// Maximum number of bytes of headers that are kept for claim checks; beyond it a claim check has no description of its
 /// entity.
-const HEADERS: usize = 64 << 20;
+const MAX_HEADER_BYTES: usize = 64 << 20;
 
 /// The driver's state for layer 2.
 #[derive(Debug, Default)]
@@ -27,58 +27,58 @@ pub(super) struct Layer2 {
     /// Number of times that the received part of an entity became void: the attempt failed, or its connection was lost.
     pub(super) voids: FastMap<EntityKey, u32>,
     /// Parents of ours whose children may be sent again.
-    pub(super) retrying: HashSet<EntityKey>,
-    /// Those children, as long as they are not terminal.
-    pub(super) kept: FastMap<EntityKey, Kept>,
+    pub(super) retryable_parents: HashSet<EntityKey>,
+    /// Children of those parents without a terminal status.
+    pub(super) kept: FastMap<EntityKey, KeptEntity>,
     pub(super) kept_bytes: usize,
     /// Entities of ours that have failed and have not been sent again since.
-    pub(super) resting: HashSet<EntityKey>,
-    /// Whether an announcement waits for what is kept.
+    pub(super) awaiting_retry: HashSet<EntityKey>,
+    /// Whether an announcement waits until kept payloads are released.
     pub(super) kept_full: bool,
-    /// Received entities that wait.
-    pub(super) waiting: FastMap<EntityKey, oneshot::Sender<Resumed>>,
-    /// Tokens that were returned.
-    pub(super) resuming: FastMap<EntityKey, VecDeque<Reply<Option<Reason>>>>,
-    /// Questions of ours about claim checks, in order.
-    pub(super) asked: VecDeque<Reply<ClaimResponse>>,
+    /// Received entities that have yielded.
+    pub(super) yielded: FastMap<EntityKey, oneshot::Sender<Resumed>>,
+    /// Callers that have returned a token.
+    pub(super) resume_replies: FastMap<EntityKey, VecDeque<Reply<Option<Reason>>>>,
+    /// Our requests about claim checks, in order.
+    pub(super) claim_requests: VecDeque<Reply<ClaimResponse>>,
     /// Whether a policy of the peer may defer entities, and the headers of those that have been opened since.
     pub(super) defers: bool,
     pub(super) headers: FastMap<EntityKey, Arc<EntityHeader>>,
     pub(super) header_bytes: usize,
     /// The claim checks of received entities whose DEFERRED is being sent.
-    pub(super) deferring: FastMap<EntityKey, Issued>,
+    pub(super) deferring: FastMap<EntityKey, IssuedClaim>,
     /// The claim checks of entities of ours whose DEFERRED has arrived.
     pub(super) deferred: FastMap<EntityKey, u64>,
     /// Claim checks that this session has redeemed, and whose entities have not arrived.
     pub(super) redeemed: HashSet<u64>,
-    /// Those whose entities have arrived.
+    /// Redeemed claim checks whose entities have arrived.
     pub(super) settling: FastMap<EntityKey, u64>,
 }
 
 /// An entity of ours that may be sent again.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptEntity {
     pub(super) draft: EntityDraft,
     pub(super) payload: Payload,
 }
 
-impl Kept {
+impl KeptEntity {
     /// Return the weight with which it counts. An entity with children does not count: its children could wait forever
     /// for the end of what waits for them.
     pub(super) fn weight(&self) -> usize {
-        if self.draft.dehydrate { 0 } else { self.payload.footprint().max(LEAST_KEPT) }
+        if self.draft.dehydrate { 0 } else { self.payload.footprint().max(MIN_KEPT_BYTES) }
     }
 }
 
 impl Layer2 {
     /// Return the number of the attempt at a received entity that counts.
-    pub(super) fn present(&self, key: EntityKey) -> u32 {
+    pub(super) fn current_attempt(&self, key: EntityKey) -> u32 {
         if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }
     }
 
     /// Return whether the received part of an attempt still counts.
-    pub(super) fn is_present(&self, attempt: Attempt) -> bool {
-        self.present(attempt.key) == attempt.number
+    pub(super) fn is_current(&self, attempt: Attempt) -> bool {
+        self.current_attempt(attempt.key) == attempt.number
     }
 
     /// Restore the state of an earlier process's session: it has redeemed these claim checks, and may have parents with
@@ -93,7 +93,7 @@ impl Layer2 {
         *voids = voids.saturating_add(1);
     }
 
-    /// Return whether an entity of ours may be sent again as it is.
+    /// Return whether an entity of ours is kept to be sent again.
     pub(super) fn keeps(&self, key: EntityKey) -> bool {
         !self.kept.is_empty() && self.kept.contains_key(&key)
     }
@@ -101,7 +101,7 @@ impl Layer2 {
     /// Keep a header for the claim check that its entity may get, unless there are too many.
     pub(super) fn keep_header(&mut self, key: EntityKey, header: &Arc<EntityHeader>) {
         let bytes = self.header_bytes.saturating_add(header_weight(header));
-        if bytes > HEADERS {
+        if bytes > MAX_HEADER_BYTES {
             return;
         }
         self.header_bytes = bytes;

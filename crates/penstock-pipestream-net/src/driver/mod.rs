@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use self::accept::accept;
-use self::announcing::Sending;
+use self::announcing::SendQueue;
 use self::batches::Batches;
 use self::control::{Control, ControlRead};
 pub(crate) use self::durable::Durable;
@@ -47,8 +47,8 @@ use self::idle_limits::IdleLimits;
 use self::layer2::Layer2;
 pub(crate) use self::names::Names;
 use self::names::SessionName;
-use self::opening::Place;
 pub(crate) use self::opening::SinkOpening;
+use self::opening::SinkState;
 pub(crate) use self::reconnect::{Reconnect, ResumableSessions};
 use self::sealing::Sealing;
 use self::stage::{Life, Root, Stage};
@@ -69,7 +69,7 @@ pub(crate) struct Driver {
     inbox: Inbox,
     control: Control,
     streams: Streams,
-    sending: Sending,
+    sending: SendQueue,
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
     sealing: Sealing,
@@ -80,17 +80,17 @@ pub(crate) struct Driver {
     policy: Option<CompletionPolicy>,
     naming: SessionName,
     stage: Stage,
-    place: Place,
+    sink_state: SinkState,
     root: Root,
     life: Life,
     silence: IdleLimits,
     /// Recovery when the connection is lost.
-    road: Reconnect,
+    reconnect: Reconnect,
     /// The tasks that take the peer's streams.
     accepting: JoinSet<()>,
-    /// The client resumes a session that is another driver's.
-    returns: Option<SessionId>,
-    /// The session's counters as they were last shown.
+    /// The session that the client resumes, which another driver has.
+    resume_target: Option<SessionId>,
+    /// The session's counters when they were last published.
     published: Counters,
     /// CONNECTION_CLOSE, once the session has asked for it.
     closing: Option<Reason>,
@@ -121,7 +121,7 @@ impl Driver {
         control: Option<(SendStream, RecvStream)>,
         options: SessionOptions,
         sink: Option<SinkOpening>,
-        road: Reconnect,
+        reconnect: Reconnect,
     ) -> Self {
         let accepting = accept(&link);
         let within = options.handshake_timeout;
@@ -131,7 +131,7 @@ impl Driver {
             inbox,
             control: Control::new(control),
             streams: Streams::default(),
-            sending: Sending::default(),
+            sending: SendQueue::default(),
             checkpoints: HashMap::new(),
             layer2: Layer2::default(),
             sealing: Sealing::new(options.header_keys, options.session.max_held_bytes),
@@ -140,13 +140,13 @@ impl Driver {
             policy: options.policy,
             naming: SessionName::new(options.session.layer2.and_then(|layer2| layer2.session)),
             stage: Stage::Negotiating { within, until: Instant::now().checked_add(within) },
-            place: sink.into(),
+            sink_state: sink.into(),
             root: Root::Open,
             life: Life::Running,
             silence: IdleLimits::new(options.quiet_timeout),
-            road,
+            reconnect,
             accepting,
-            returns: None,
+            resume_target: None,
             published: Counters::default(),
             closing: None,
         }
@@ -163,7 +163,7 @@ impl Driver {
         let mut lost = loss_of(&self.link.connection);
         let mut timer = pin!(sleep_until(Instant::now().into()));
         let mut commands = Vec::with_capacity(BATCH);
-        let (mut attached, mut had_room) = (true, true);
+        let (mut attached, mut could_write) = (true, true);
         self.flush().await;
         let reason = loop {
             match &self.life {
@@ -171,7 +171,7 @@ impl Driver {
                 Life::Leaving => return self.leave().await,
                 Life::Ended(reason) => break reason.clone(),
             }
-            if let Some(session) = self.returns.take() {
+            if let Some(session) = self.resume_target.take() {
                 let Some(driver) = self.hand_over_to(session) else { return };
                 self = driver;
                 self.flush().await;
@@ -183,33 +183,33 @@ impl Driver {
             {
                 timer.as_mut().reset(deadline.into());
             }
-            let room = self.control.has_room(self.session.queued_control());
-            if had_room && !room {
+            let can_write = self.control.has_room(self.session.queued_control());
+            if could_write && !can_write {
                 self.link.shared.counters.control_full.fetch_add(1, Ordering::Relaxed);
             }
-            had_room = room;
-            let pumps = self.control.is_flushed() && !self.sending.pump.is_empty();
-            let mut gone = None;
+            could_write = can_write;
+            let can_pump = self.control.is_flushed() && !self.sending.pump.is_empty();
+            let mut server_gone = None;
             tokio::select! {
-                Some(urgent) = self.inbox.urgent.recv() => gone = self.handle_urgent(urgent),
+                Some(urgent) = self.inbox.urgent.recv() => server_gone = self.handle_urgent(urgent),
                 error = &mut lost, if attached => {
                     self.handle_lost(&error);
                     attached = false;
                 }
-                met = self.road.next() => {
-                    attached = self.handle_met(met);
+                outcome = self.reconnect.next() => {
+                    attached = self.handle_reconnect(outcome);
                     lost = loss_of(&self.link.connection);
                 }
-                count = self.inbox.ordered.recv_many(&mut commands, BATCH), if room => {
+                count = self.inbox.ordered.recv_many(&mut commands, BATCH), if can_write => {
                     debug_assert!(count > 0, "the driver's own link keeps the channel open");
                     commands.drain(..).for_each(|command| self.handle_command(command));
                 }
-                event = self.control.next(room) => self.handle_control(event),
-                stopped = self.sending.pump.run(&self.link), if pumps => self.handle_stopped(stopped),
+                event = self.control.next(can_write) => self.handle_control(event),
+                stopped = self.sending.pump.run(&self.link), if can_pump => self.handle_stopped(stopped),
                 () = &mut timer, if deadline.is_some() => self.handle_timeout(),
             }
-            if let Some(reason) = gone {
-                attached &= !self.handle_gone(reason);
+            if let Some(reason) = server_gone {
+                attached &= !self.handle_server_gone(reason);
             }
             if matches!(self.life, Life::Retiring) && self.session.close_when_idle(now()) {
                 self.life = Life::Running;
@@ -240,33 +240,33 @@ impl Driver {
         // Where something is open, the driver waits for its end for the same time again.
         if self.silence.is_over(now.instant) && self.session.close_when_idle(now) {
             self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(peer = %self.link.shared.peer, "a session in which nothing happens was closed");
+            tracing::info!(peer = %self.link.shared.peer, "closed an idle session");
         }
         self.session.handle_timeout(now);
     }
 
-    /// Work on urgent commands. Return why the server does not listen any more, if that is so.
+    /// Handle urgent commands. Return the reason if the server no longer listens.
     fn handle_urgent(&mut self, first: Urgent) -> Option<Reason> {
         let now = now();
         self.silence.broken(now.instant);
-        let (mut next, mut gone) = (Some(first), None);
+        let (mut next, mut server_gone) = (Some(first), None);
         while let Some(urgent) = next {
             match urgent {
                 Urgent::Complete(attempts) => {
                     for attempt in attempts {
-                        if self.layer2.is_present(attempt) {
+                        if self.layer2.is_current(attempt) {
                             self.session.complete(now, attempt.key);
                         }
                     }
                 }
                 Urgent::Fail { attempt, reason } => {
-                    if self.layer2.is_present(attempt) {
+                    if self.layer2.is_current(attempt) {
                         self.session.fail(now, attempt.key, reason);
                     }
                 }
                 Urgent::Skip { attempt, reason } => {
                     // An entity that has ended cannot be skipped.
-                    if self.layer2.is_present(attempt) {
+                    if self.layer2.is_current(attempt) {
                         let _ = self.session.skip(now, attempt.key, reason);
                     }
                 }
@@ -275,7 +275,7 @@ impl Driver {
                 }
                 Urgent::StoppingPoint { key, validation, reply } => self.stopping_point(key, *validation, reply),
                 Urgent::NoteState { attempt, state_checksum, reply } => {
-                    if self.layer2.is_present(attempt) {
+                    if self.layer2.is_current(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
                     }
                     // The consumer that has continued may be gone.
@@ -287,7 +287,7 @@ impl Driver {
                 }
                 Urgent::Defer { attempt, claim, reply } => self.defer(attempt, claim, reply),
                 Urgent::NoClaim { attempt, reason } => {
-                    if self.layer2.is_present(attempt) {
+                    if self.layer2.is_current(attempt) {
                         self.session.refuse_claim(now, attempt.key, reason);
                     }
                 }
@@ -303,19 +303,19 @@ impl Driver {
                 }
                 Urgent::CloseWhenIdle | Urgent::Leave(_) if self.durable.is_some() => self.life = Life::Leaving,
                 Urgent::CloseWhenIdle => self.life = Life::Retiring,
-                Urgent::Gone(reason) => gone = Some(reason),
+                Urgent::ServerGone(reason) => server_gone = Some(reason),
                 Urgent::Leave(None) => self.session.close(now),
                 Urgent::Leave(Some(reason)) | Urgent::Abort(reason) => self.session.abort(now, reason),
             }
             next = self.inbox.urgent.try_recv().ok();
         }
-        gone
+        server_gone
     }
 
-    /// The peer has stopped streams of ours.
+    /// Handle streams of ours that the peer has stopped.
     fn handle_stopped(&mut self, stopped: Vec<(EntityKey, Reason)>) {
         for (key, reason) in stopped {
-            self.not_sent(key, reason, true);
+            self.handle_not_sent(key, reason, true);
         }
     }
 

@@ -9,7 +9,7 @@ use penstock_pipestream::SessionId;
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 
-/// A name, until this is dropped.
+/// Reservation of a name, until it is dropped.
 #[derive(Debug)]
 pub(super) struct NameGuard {
     names: Arc<Names>,
@@ -39,30 +39,30 @@ impl Drop for NameGuard {
     }
 }
 
-/// What a session is called at layer 2, at this end.
+/// Name of a session at layer 2, at this end.
 #[derive(Debug)]
 pub(super) struct SessionName {
     /// A client's name for the session, where it offers layer 2.
     pub(super) own: Option<SessionId>,
     /// The names of a server's sessions, and this one's among them.
     pub(super) names: Arc<Names>,
-    taken: Option<NameGuard>,
+    guard: Option<NameGuard>,
 }
 
 impl SessionName {
     pub(super) fn new(own: Option<SessionId>) -> Self {
-        Self { own, names: Arc::default(), taken: None }
+        Self { own, names: Arc::default(), guard: None }
     }
 
-    /// Give the session's name to what outlives it.
-    pub(super) fn give_back(&mut self) -> Option<NameGuard> {
-        self.taken.take()
+    /// Release the session's name to a caller that outlives the session.
+    pub(super) fn release(&mut self) -> Option<NameGuard> {
+        self.guard.take()
     }
 
     /// Take a name for the session; `false` where another session has it.
     pub(super) fn take(&mut self, name: SessionId) -> bool {
-        self.taken = self.names.take(name);
-        self.taken.is_some()
+        self.guard = self.names.take(name);
+        self.guard.is_some()
     }
 }
 

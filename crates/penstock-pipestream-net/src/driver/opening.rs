@@ -1,4 +1,4 @@
-//! The place in a sink that a session opens once it has its ID, and closes at its end.
+//! The opening of a session in its sink once it has its ID, and its close at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +33,15 @@ impl SinkOpening {
     }
 }
 
-/// A session's place in a sink.
+/// State of a session in its sink.
 ///
 /// ```text
-///  Absent: a handle takes what comes        Closed ── the session has its ID, or has ended before ──► Open
+///  Absent: a handle receives entities       Closed ── the session has its ID, or has ended before ──► Open
 ///    ▲                                        │
 ///    └────────────── the sink refuses ────────┘
 /// ```
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum SinkState {
     /// There is no sink, or it has refused the session.
     Absent,
     /// It is opened once the session has its ID.
@@ -50,19 +50,19 @@ pub(super) enum Place {
     Open(oneshot::Receiver<()>),
 }
 
-impl From<Option<SinkOpening>> for Place {
+impl From<Option<SinkOpening>> for SinkState {
     fn from(opening: Option<SinkOpening>) -> Self {
         opening.map_or(Self::Absent, Self::Closed)
     }
 }
 
-/// Wait until the sink has written what it has in hand. Return `false` where the list has no last line yet.
-pub(super) async fn wait_for_sink(place: Place, shared: &Shared) -> bool {
-    let Place::Open(done) = place else { return true };
+/// Wait until the sink has written all pending lines. Return `false` where the list has no last line yet.
+pub(super) async fn wait_for_sink(sink_state: SinkState, shared: &Shared) -> bool {
+    let SinkState::Open(done) = sink_state else { return true };
     match timeout(SINK_DONE, done).await {
         Ok(finished) => finished.is_ok(),
         Err(_) => {
-            tracing::error!(session = %shared.id(), "the sink has not finished; its folder stays open");
+            tracing::error!(session = %shared.id(), "the sink did not finish in time: its folder is left open");
             false
         }
     }

@@ -44,56 +44,56 @@ pub(crate) struct ResumableSessions {
 /// A session of an earlier process.
 ///
 /// ```text
-///  Waits ── its client comes ──► (taken)
-///    └── time is over ──► Ends ── its records are gone ──► (removed)
+///  Waiting ── its client returns ──► (taken)
+///    └── time is over ──► Ending ── its records are gone ──► (removed)
 /// ```
 #[derive(Debug)]
 enum Earlier {
-    /// It waits for its client.
-    Waits(Box<Waiting>),
-    /// It is being ended. No other session may have its name, whose records would be in front of its end.
-    Ends,
+    /// The session waits for its client.
+    Waiting(Box<Waiting>),
+    /// The session is being ended. No other session may have its name, whose records would be in front of its end.
+    Ending,
 }
 
 /// How a session gets another connection.
 #[derive(Default)]
 pub(crate) enum Reconnect {
-    /// It gets none.
+    /// The session ends with its connection.
     #[default]
-    Ends,
-    /// A client dials.
-    Dials { dialer: Arc<Dialer>, within: Duration, dialling: Option<DialFuture> },
-    /// A server waits.
-    Waits {
-        returns: Arc<ResumableSessions>,
+    Never,
+    /// A client dials the server.
+    Dial { dialer: Arc<Dialer>, within: Duration, dialing: Option<DialFuture> },
+    /// A server accepts a connection of the client.
+    Accept {
+        resumable: Arc<ResumableSessions>,
         within: Duration,
-        calls: Option<mpsc::UnboundedReceiver<ReturningClient>>,
+        connections: Option<mpsc::UnboundedReceiver<ReturningClient>>,
         until: Option<Instant>,
     },
 }
 
 type DialFuture = Pin<Box<dyn Future<Output = Result<DialedConnection>> + Send>>;
 
-/// Result of waiting.
+/// Result of reconnecting.
 pub(super) enum ReconnectOutcome {
-    /// A client has got through.
-    Dialled(Box<DialedConnection>),
+    /// A client has reached the server.
+    Dialed(Box<DialedConnection>),
     /// A server's client has returned.
-    Returned(Box<ReturningClient>),
+    Accepted(Box<ReturningClient>),
     /// No connection was established in time, with the reason.
-    Nobody(String),
+    TimedOut(String),
 }
 
 impl Reconnect {
     /// Wait for another connection. Safe to cancel.
     pub(super) async fn next(&mut self) -> ReconnectOutcome {
         match self {
-            Self::Ends | Self::Dials { dialling: None, .. } | Self::Waits { calls: None, .. } => pending().await,
-            Self::Dials { dialling: Some(dialling), .. } => match dialling.await {
-                Ok(dialled) => ReconnectOutcome::Dialled(Box::new(dialled)),
-                Err(error) => ReconnectOutcome::Nobody(error.to_string()),
+            Self::Never | Self::Dial { dialing: None, .. } | Self::Accept { connections: None, .. } => pending().await,
+            Self::Dial { dialing: Some(dialing), .. } => match dialing.await {
+                Ok(dialed) => ReconnectOutcome::Dialed(Box::new(dialed)),
+                Err(error) => ReconnectOutcome::TimedOut(error.to_string()),
             },
-            Self::Waits { calls: Some(calls), until, within, .. } => {
+            Self::Accept { connections: Some(connections), until, within, .. } => {
                 let late = async {
                     match until {
                         Some(until) => sleep_until((*until).into()).await,
@@ -101,46 +101,46 @@ impl Reconnect {
                     }
                 };
                 tokio::select! {
-                    Some(returning) = calls.recv() => ReconnectOutcome::Returned(Box::new(returning)),
-                    () = late => ReconnectOutcome::Nobody(format!("its client did not come back within {} s", within.as_secs_f64())),
+                    Some(returning) = connections.recv() => ReconnectOutcome::Accepted(Box::new(returning)),
+                    () = late => ReconnectOutcome::TimedOut(format!("the client did not reconnect within {} s", within.as_secs_f64())),
                 }
             }
         }
     }
 
-    /// Close the road of a session that is over: it cannot be continued any more.
+    /// Accept no more connections for a session that is over.
     pub(super) fn close(&mut self) {
-        let Self::Waits { calls: Some(calls), .. } = self else { return };
-        calls.close();
-        while let Ok(returning) = calls.try_recv() {
+        let Self::Accept { connections: Some(connections), .. } = self else { return };
+        connections.close();
+        while let Ok(returning) = connections.try_recv() {
             refuse(&returning.connection);
         }
     }
 
-    /// Look for another connection, because the connection is lost.
-    pub(super) fn look(&mut self) {
+    /// Start to reconnect, because the connection is lost.
+    pub(super) fn start(&mut self) {
         match self {
-            Self::Ends => {}
-            Self::Dials { dialer, within, dialling } => {
-                *dialling = Some(Box::pin(dial(Arc::clone(dialer), *within)));
+            Self::Never => {}
+            Self::Dial { dialer, within, dialing } => {
+                *dialing = Some(Box::pin(dial(Arc::clone(dialer), *within)));
             }
-            Self::Waits { within, until, .. } => *until = Instant::now().checked_add(*within),
+            Self::Accept { within, until, .. } => *until = Instant::now().checked_add(*within),
         }
     }
 
-    /// Note that a connection was found.
-    pub(super) fn found(&mut self) {
+    /// Finish reconnecting: there is a connection.
+    pub(super) fn finish(&mut self) {
         match self {
-            Self::Ends => {}
-            Self::Dials { dialling, .. } => *dialling = None,
-            Self::Waits { until, .. } => *until = None,
+            Self::Never => {}
+            Self::Dial { dialing, .. } => *dialing = None,
+            Self::Accept { until, .. } => *until = None,
         }
     }
 }
 
 /// Refuse a client that has returned to a session that has ended in the meantime.
 pub(super) fn refuse(connection: &Connection) {
-    congestion::close(connection, quic_code(ErrorCode::ClaimNotFound), b"the session has just ended");
+    congestion::close(connection, quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
 }
 
 /// Dial until a connection is established, or the time is over.
@@ -149,13 +149,13 @@ async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<DialedConnection>
     let mut pause = PAUSE.0;
     loop {
         let error = match dialer.dial().await {
-            Ok(dialled) => return Ok(dialled),
+            Ok(dialed) => return Ok(dialed),
             Err(error) => error,
         };
         if late.is_some_and(|late| Instant::now() + pause >= late) {
             return Err(error);
         }
-        tracing::debug!(%error, "the server is not there yet");
+        tracing::debug!(%error, "cannot reconnect to the server yet");
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }
@@ -167,17 +167,17 @@ impl ResumableSessions {
         Self { live: Mutex::default(), waiting: Mutex::default(), state }
     }
 
-    /// A session of an earlier process waits for its client.
-    pub(crate) fn wait_for(&self, waiting: Waiting) {
-        lock(&self.waiting).insert(waiting.owner.session, Earlier::Waits(Box::new(waiting)));
+    /// Add a session of an earlier process that waits for its client.
+    pub(crate) fn insert(&self, waiting: Waiting) {
+        lock(&self.waiting).insert(waiting.owner.session, Earlier::Waiting(Box::new(waiting)));
     }
 
-    /// A session of an earlier process has ended, and is yet to be removed.
+    /// Record that a session of an earlier process has ended and is yet to be removed.
     pub(crate) fn note_end(&self, session: SessionId) {
-        lock(&self.waiting).insert(session, Earlier::Ends);
+        lock(&self.waiting).insert(session, Earlier::Ending);
     }
 
-    /// A session of an earlier process is removed.
+    /// Remove a session of an earlier process.
     pub(crate) fn note_removed(&self, session: SessionId) {
         lock(&self.waiting).remove(&session);
     }
@@ -190,9 +190,9 @@ impl ResumableSessions {
     pub(super) fn take(&self, name: SessionId) -> Option<Waiting> {
         let mut waiting = lock(&self.waiting);
         match waiting.remove(&name)? {
-            Earlier::Waits(session) => Some(*session),
-            Earlier::Ends => {
-                waiting.insert(name, Earlier::Ends);
+            Earlier::Waiting(session) => Some(*session),
+            Earlier::Ending => {
+                waiting.insert(name, Earlier::Ending);
                 None
             }
         }
@@ -201,10 +201,10 @@ impl ResumableSessions {
     /// Return the sessions whose client has not returned. They keep their names until they are removed.
     pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
         let mut waiting = lock(&self.waiting);
-        let taken = waiting.values_mut().map(|session| std::mem::replace(session, Earlier::Ends));
+        let taken = waiting.values_mut().map(|session| std::mem::replace(session, Earlier::Ending));
         let waits = |session| match session {
-            Earlier::Waits(session) => Some(*session),
-            Earlier::Ends => None,
+            Earlier::Waiting(session) => Some(*session),
+            Earlier::Ending => None,
         };
         taken.filter_map(waits).collect()
     }
@@ -213,17 +213,17 @@ impl ResumableSessions {
     /// name.
     pub(super) fn register(&self, name: SessionId) -> Option<mpsc::UnboundedReceiver<ReturningClient>> {
         let mut sessions = lock(&self.live);
-        sessions.retain(|_, calls| !calls.is_closed());
+        sessions.retain(|_, connections| !connections.is_closed());
         if sessions.contains_key(&name) {
             return None;
         }
-        let (calls, called) = mpsc::unbounded_channel();
-        sessions.insert(name, calls);
-        Some(called)
+        let (connections, receiver) = mpsc::unbounded_channel();
+        sessions.insert(name, connections);
+        Some(receiver)
     }
 
     pub(super) fn of(&self, name: SessionId) -> Option<mpsc::UnboundedSender<ReturningClient>> {
-        lock(&self.live).get(&name).filter(|calls| !calls.is_closed()).cloned()
+        lock(&self.live).get(&name).filter(|connections| !connections.is_closed()).cloned()
     }
 }
 

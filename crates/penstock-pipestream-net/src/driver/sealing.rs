@@ -18,23 +18,23 @@ use crate::conceal::conceal;
 pub(super) struct Sealing {
     pub(super) secrets: Option<HeaderKeys>,
     pub(super) keys: Option<Arc<SessionHeaderKeys>>,
-    pub(super) early: Vec<Early>,
-    /// The bytes of the headers that wait, and how many may.
-    pub(super) waiting: usize,
+    pub(super) early: Vec<EarlyStream>,
+    /// Bytes of the headers that wait, and their limit.
+    pub(super) early_bytes: usize,
     limit: usize,
 }
 
 /// An entity stream whose header waits for the session's ID.
 #[derive(Debug)]
-pub(super) enum Early {
-    Begun { stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
+pub(super) enum EarlyStream {
+    Partial { stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
     Whole(BufferedEntity),
 }
 
-impl Early {
+impl EarlyStream {
     fn header(&self) -> &EntityHeader {
         match self {
-            Self::Begun { header, .. } => header,
+            Self::Partial { header, .. } => header,
             Self::Whole(arrival) => &arrival.header,
         }
     }
@@ -45,9 +45,9 @@ impl Sealing {
         Self { secrets, limit, ..Self::default() }
     }
 
-    /// The connection is lost, and its streams with it.
+    /// Forget the early streams of a connection that was lost.
     pub(super) fn forget_early(&mut self) {
-        (self.early, self.waiting) = (Vec::new(), 0);
+        (self.early, self.early_bytes) = (Vec::new(), 0);
     }
 
     pub(super) fn open(&self, header: &EntityHeader) -> EntityHeader {
@@ -57,9 +57,9 @@ impl Sealing {
         opened
     }
 
-    pub(super) fn hold(&mut self, early: Early) -> core::Result<()> {
-        self.waiting = self.waiting.saturating_add(early.header().weight());
-        if self.waiting > self.limit {
+    pub(super) fn hold(&mut self, early: EarlyStream) -> core::Result<()> {
+        self.early_bytes = self.early_bytes.saturating_add(early.header().weight());
+        if self.early_bytes > self.limit {
             return Err(core::LimitError::EarlyHeaders { bytes: self.limit }.into());
         }
         self.early.push(early);
@@ -75,7 +75,7 @@ mod tests {
     use crate::sealer::Sealer;
 
     #[test]
-    fn a_transactions_token_is_gone_once_a_sealed_header_is_opened() {
+    fn a_transactions_token_is_removed_once_a_sealed_header_is_opened() {
         let secrets = HeaderKeys::parse(&"ab".repeat(32)).expect("a key");
         let keys = Arc::new(secrets.for_session(SessionId::parse(&"01".repeat(16)).expect("an ID")).expect("keys"));
         let token = ("penstock.transaction-token".to_owned(), "a token of some length".to_owned());

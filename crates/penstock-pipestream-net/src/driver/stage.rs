@@ -87,6 +87,6 @@ pub(super) enum Life {
 pub(super) enum Root {
     Open,
     /// A close waits until the peer has released it; nothing more is announced.
-    CloseWaits,
+    Closing,
     Released,
 }

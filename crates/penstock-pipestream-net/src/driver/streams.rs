@@ -9,8 +9,8 @@ use crate::command::{BufferedEntity, Verdict};
 use crate::incoming::Assembly;
 use crate::transport::Intake;
 
-/// Number of slots at which those of finished streams are removed.
-const MANY: usize = 1_024;
+/// Number of slots at which the slots of finished streams are removed.
+const PRUNE_THRESHOLD: usize = 1_024;
 
 /// The peer's entity streams that are being received or that are held, and the payloads that arrive in chunks.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Streams {
         header: Arc<EntityHeader>,
         reply: oneshot::Sender<Verdict>,
     ) {
-        if self.slots.len() >= MANY {
+        if self.slots.len() >= PRUNE_THRESHOLD {
             self.slots.retain(|_, slot| match slot {
                 Slot::Held { .. } | Slot::HeldWhole(_) => true,
                 Slot::Receiving { stop, .. } => !stop.is_closed(),
@@ -83,7 +83,7 @@ impl Streams {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }
 
-    /// A stream has to wait.
+    /// Hold a stream, which has to wait.
     pub(super) fn hold(&mut self, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         self.held += 1;
         self.slots.insert(stream, Slot::Held { header, reply });
@@ -116,7 +116,7 @@ impl Streams {
         }
     }
 
-    /// The session has a stream stopped.
+    /// Stop a stream for the session.
     pub(super) fn stop(&mut self, stream: u64, code: ErrorCode) {
         match self.slots.remove(&stream) {
             // The task that received it may have ended.
@@ -129,7 +129,7 @@ impl Streams {
         }
     }
 
-    /// The peer has reset a stream.
+    /// Forget a stream that the peer has reset.
     pub(super) fn forget(&mut self, stream: u64) {
         self.slots.remove(&stream);
     }
@@ -153,8 +153,8 @@ impl Streams {
         begun.chain(self.assemblies.keys().copied()).collect()
     }
 
-    /// The entity is resolved, or its payload is whole.
-    pub(super) fn let_go(&mut self, key: EntityKey) {
+    /// Remove the assembly of an entity that is resolved, or whose payload is complete.
+    pub(super) fn remove_assembly(&mut self, key: EntityKey) {
         if !self.assemblies.is_empty() {
             self.assemblies.remove(&key);
         }

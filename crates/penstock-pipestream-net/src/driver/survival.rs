@@ -30,10 +30,10 @@ use crate::port::SinkEvent;
 use crate::transport::{SESSION_CONTINUES, certificate, loss, quic_code};
 
 impl Driver {
-    /// The connection is lost: the session waits for another one, or ends.
+    /// Suspend the session after its connection was lost, or end it.
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
-        // A client that returns to a server that was too busy to hear from it in time has not been told that the
+        // A client that returns to a server that was too busy to handle its packets in time does not know that the
         // session is over.
         let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
         // A session that the peer or this end has closed is over.
@@ -57,7 +57,7 @@ impl Driver {
     }
 
     /// Handle the server's disappearance, which no packet on the connection reports. Return whether the session waits.
-    pub(super) fn handle_gone(&mut self, reason: Reason) -> bool {
+    pub(super) fn handle_server_gone(&mut self, reason: Reason) -> bool {
         if self.session.is_suspended() {
             return true;
         }
@@ -71,15 +71,15 @@ impl Driver {
     }
 
     fn detach(&mut self, why: &str) -> bool {
-        if matches!(self.road, Reconnect::Ends) {
+        if matches!(self.reconnect, Reconnect::Never) {
             return false;
         }
         let unfinished = self.streams.unfinished();
         if !self.session.suspend(now(), |key| !unfinished.contains(&key)) {
             return false;
         }
-        let comes_again = unfinished.len();
-        tracing::info!(session = %self.link.shared.id(), why, comes_again, "the connection is lost; the session waits for another one");
+        let unfinished_entities = unfinished.len();
+        tracing::info!(session = %self.link.shared.id(), why, unfinished_entities, "connection lost: the session waits for another one");
         self.streams = Streams::default();
         self.sealing.forget_early();
         self.control = Control::new(None);
@@ -89,27 +89,27 @@ impl Driver {
         }
         // What was to be sent is sent again; callers that wait for a ticket have it.
         self.sending.outgoing.clear();
-        self.answer_announced();
-        self.sending.pump.lose(&self.link.entity);
-        self.road.look();
+        self.notify_announced();
+        self.sending.pump.handle_connection_lost(&self.link.entity);
+        self.reconnect.start();
         true
     }
 
     /// Handle another connection, or that none is established. Return whether the session is attached again.
-    pub(super) fn handle_met(&mut self, met: ReconnectOutcome) -> bool {
-        match met {
-            ReconnectOutcome::Dialled(dialled) => {
-                let (connection, control) = *dialled;
+    pub(super) fn handle_reconnect(&mut self, outcome: ReconnectOutcome) -> bool {
+        match outcome {
+            ReconnectOutcome::Dialed(dialed) => {
+                let (connection, control) = *dialed;
                 self.attach(connection, Control::new(Some(control)));
                 // Only misuse fails, which this is not.
                 self.session.reconnect(now()).is_ok()
             }
-            ReconnectOutcome::Returned(returning) => self.handle_returned(*returning),
-            ReconnectOutcome::Nobody(why) => {
+            ReconnectOutcome::Accepted(returning) => self.handle_returned(*returning),
+            ReconnectOutcome::TimedOut(why) => {
                 let reason = Reason { code: ErrorCode::IdleTimeout, message: format!("the connection is lost: {why}") };
                 if let Some(durable) = self.durable.as_mut().filter(|_| self.link.shared.role == Role::Client) {
                     // The next process may succeed.
-                    durable.stays();
+                    durable.keep_records();
                 }
                 self.session.handle_connection_lost(now(), reason, false);
                 false
@@ -121,18 +121,22 @@ impl Driver {
         let ReturningClient { fresh, control, connection } = returning;
         let is_up = !self.session.is_suspended();
         if !same_client(&self.link.connection, &connection) {
-            tracing::warn!(session = %self.link.shared.id(), peer = %connection.remote_address(), "another client asks for the session");
-            congestion::close(&connection, quic_code(ErrorCode::ClaimNotFound), b"the session is another client's");
+            tracing::warn!(session = %self.link.shared.id(), peer = %connection.remote_address(), "refused another client that tried to resume the session");
+            congestion::close(
+                &connection,
+                quic_code(ErrorCode::ClaimNotFound),
+                b"the session belongs to another client",
+            );
             return is_up;
         }
         // The old connection is gone, though this end has not noticed.
-        if is_up && !self.detach("its client is back") {
+        if is_up && !self.detach("the client has reconnected") {
             congestion::close(&connection, quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
             return true;
         }
         let old = self.link.connection.clone();
         self.attach(connection, control);
-        congestion::close(&old, quic_code(ErrorCode::NoError), b"the session goes on over another connection");
+        congestion::close(&old, quic_code(ErrorCode::NoError), b"session resumed over another connection");
         // The session closes by itself if something is wrong with it.
         let _ = self.session.adopt(now(), fresh);
         true
@@ -140,11 +144,11 @@ impl Driver {
 
     fn attach(&mut self, connection: Connection, control: Control) {
         let peer = connection.remote_address();
-        tracing::info!(session = %self.link.shared.id(), %peer, "the session goes on over another connection");
+        tracing::info!(session = %self.link.shared.id(), %peer, "session resumed over another connection");
         Counters::add(&self.link.shared.counters.reconnects, 1);
         self.link = Arc::new(self.link.over(connection));
         self.control = control;
-        self.road.found();
+        self.reconnect.finish();
         self.accepting.abort_all();
         self.accepting = accept(&self.link);
     }
@@ -152,22 +156,22 @@ impl Driver {
     /// Hand a fresh connection whose peer names a session that waits to that session's driver. Return the driver where
     /// there is none.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
-        let (calls, waiting) = match &self.road {
-            Reconnect::Waits { returns, .. } => (returns.of(named), returns.take(named)),
-            Reconnect::Ends | Reconnect::Dials { .. } => (None, None),
+        let (connections, waiting) = match &self.reconnect {
+            Reconnect::Accept { resumable, .. } => (resumable.of(named), resumable.take(named)),
+            Reconnect::Never | Reconnect::Dial { .. } => (None, None),
         };
         if let Some(waiting) = waiting {
-            self.take_over(waiting);
+            self.adopt_earlier(waiting);
             return Some(self);
         }
-        let Some(calls) = calls else {
+        let Some(connections) = connections else {
             self.session.refuse_return(now());
             return Some(self);
         };
         self.accepting.abort_all();
         let connection = self.link.connection.clone();
         let returning = ReturningClient { fresh: self.session, control: self.control, connection: connection.clone() };
-        if calls.send(returning).is_err() {
+        if connections.send(returning).is_err() {
             refuse(&connection);
         }
         None
@@ -179,15 +183,15 @@ impl Driver {
         if self.link.shared.role == Role::Client {
             return true;
         }
-        let waits = matches!(&self.road, Reconnect::Waits { returns, .. } if returns.waits(name));
+        let waits = matches!(&self.reconnect, Reconnect::Accept { resumable, .. } if resumable.waits(name));
         if waits || !self.naming.take(name) {
             return false;
         }
         if self.session.survives()
-            && let Reconnect::Waits { returns, calls, .. } = &mut self.road
+            && let Reconnect::Accept { resumable, connections, .. } = &mut self.reconnect
         {
-            *calls = returns.register(name);
-            if let Some(state) = returns.state.as_ref().filter(|_| self.durable.is_none() && calls.is_some()) {
+            *connections = resumable.register(name);
+            if let Some(state) = resumable.state.as_ref().filter(|_| self.durable.is_none() && connections.is_some()) {
                 let owner = Owner { session: name, certificate: certificate(&self.link.connection) };
                 self.durable = Some(Durable::new(state.begin(owner)));
             }

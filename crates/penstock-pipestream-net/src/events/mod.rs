@@ -117,7 +117,7 @@ impl Writer {
                     }
                     Message::Flush(done) => waiting.push(done),
                 }
-                // What is available by now is written together, without waiting for more.
+                // All available events are written together, without waiting for more.
                 next = if text.len() < WRITE_SIZE { messages.try_recv().ok() } else { None };
             }
             self.write(&text);
@@ -140,7 +140,7 @@ impl Writer {
             // Logged once, until writing succeeds again: a full disk must not fill the log of the process as well.
             Err(error) if !self.failed => {
                 self.failed = true;
-                tracing::error!(path = %self.path.display(), %error, "events are lost");
+                tracing::error!(path = %self.path.display(), %error, "cannot write events: they are lost");
             }
             Err(_) => {}
         }

@@ -23,8 +23,8 @@ impl Assembly {
         }
     }
 
-    /// Return the file, where a chunk has needed one.
-    pub(crate) fn made(&self) -> Option<Arc<Spool>> {
+    /// Return the file, if a chunk has opened it.
+    pub(crate) fn opened_spool(&self) -> Option<Arc<Spool>> {
         lock(&self.spool).clone()
     }
 }

@@ -135,7 +135,7 @@ impl Drop for TempFile {
             && let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %path.display(), %error, "a temporary file stays");
+            tracing::warn!(path = %path.display(), %error, "cannot remove a temporary file");
         }
     }
 }
@@ -168,12 +168,12 @@ impl Spool {
         lock(&self.temp).take()
     }
 
-    /// Write a chunk's bytes to their place. Blocks on the disk.
+    /// Write a chunk's bytes at an offset. Blocks on the disk.
     pub fn write_all(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         write_all_at(&self.file, bytes, offset)
     }
 
-    /// Read from a place. Blocks on the disk.
+    /// Read at an offset. Blocks on the disk.
     pub fn read(&self, max: usize, offset: u64) -> io::Result<Bytes> {
         let mut buffer = vec![0; max];
         let count = read_at(&self.file, &mut buffer, offset)?;

@@ -9,14 +9,14 @@ use tokio::task::spawn_blocking;
 use crate::command::Command;
 use crate::incoming::assembly::Assembly;
 use crate::incoming::body::{Body, Spool, StreamBody, StreamEnd};
-use crate::incoming::entity::{Admitted, QueuedEntity};
+use crate::incoming::entity::{AdmittedEntity, QueuedEntity};
 use crate::link::Link;
 use crate::types::Attempt;
 
 /// Why a chunk was not received.
 enum Failure {
     Ended(StreamEnd),
-    Wrong(Reason),
+    Invalid(Reason),
 }
 
 impl From<StreamEnd> for Failure {
@@ -28,27 +28,27 @@ impl From<StreamEnd> for Failure {
 /// Receive one chunk's stream. The task that receives the last chunk hands the entity over.
 pub(crate) async fn receive_chunk(
     mut body: StreamBody,
-    entity: &Admitted,
+    entity: &AdmittedEntity,
     assembly: &Arc<Assembly>,
     link: &Arc<Link>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     let Some(chunk) = entity.accepted.chunk else { return };
     let attempt = entity.attempt();
     match write_chunk(&mut body, entity.header.payload_length, attempt, chunk, assembly, link).await {
-        Ok(bytes) => finish_chunk(entity, chunk, bytes, assembly, link, place).await,
+        Ok(bytes) => finish_chunk(entity, chunk, bytes, assembly, link, permit).await,
         Err(Failure::Ended(StreamEnd::Reset(code))) => {
-            link.commands.tell(Command::StreamReset { stream: body.name(), attempt, code }).await;
+            link.commands.send(Command::StreamReset { stream: body.name(), attempt, code }).await;
         }
         Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => {}
-        Err(Failure::Wrong(reason)) => {
+        Err(Failure::Invalid(reason)) => {
             body.stop(reason.code);
-            link.commands.tell(Command::FailAttempt { attempt, reason }).await;
+            link.commands.send(Command::FailAttempt { attempt, reason }).await;
         }
     }
 }
 
-/// Write the bytes of a chunk to their place; the next pieces are read while the last ones are being written.
+/// Write the bytes of a chunk at their offset; the next pieces are read while the last ones are being written.
 async fn write_chunk(
     body: &mut StreamBody,
     payload_length: u64,
@@ -64,7 +64,7 @@ async fn write_chunk(
         let offset = chunk.offset.saturating_add(bytes);
         bytes = pieces.iter().fold(bytes, |sum, piece| sum.saturating_add(piece.len() as u64));
         if bytes > room {
-            return Err(Failure::Wrong(Reason {
+            return Err(Failure::Invalid(Reason {
                 code: ErrorCode::EntityInvalid,
                 message: format!("chunk {} goes beyond the payload's {payload_length} bytes", chunk.index),
             }));
@@ -90,21 +90,21 @@ async fn finish_write(writing: Option<tokio::task::JoinHandle<io::Result<()>>>) 
     let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the write was given up")));
     written.map_err(|error| {
         let message = format!("cannot write a chunk: {error}");
-        Failure::Wrong(Reason { code: ErrorCode::InternalError, message })
+        Failure::Invalid(Reason { code: ErrorCode::InternalError, message })
     })
 }
 
 async fn finish_chunk(
-    entity: &Admitted,
+    entity: &AdmittedEntity,
     chunk: AcceptedChunk,
     bytes: u64,
     assembly: &Arc<Assembly>,
     link: &Arc<Link>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     let (reply, progress) = oneshot::channel();
     let (attempt, index) = (entity.attempt(), chunk.index);
-    if !link.commands.tell(Command::ChunkFinished { attempt, index, bytes, reply }).await {
+    if !link.commands.send(Command::ChunkFinished { attempt, index, bytes, reply }).await {
         return;
     }
     match progress.await {
@@ -112,7 +112,7 @@ async fn finish_chunk(
         Ok(ChunkProgress::Waiting | ChunkProgress::Dropped) | Err(_) => return,
     }
     // A payload of no bytes has never needed a file.
-    let spool = assembly.made();
+    let spool = assembly.opened_spool();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
-    link.deliver(vec![(QueuedEntity { entity: entity.clone(), body, parked: false }, place)]);
+    link.deliver(vec![(QueuedEntity { entity: entity.clone(), body, parked: false }, permit)]);
 }

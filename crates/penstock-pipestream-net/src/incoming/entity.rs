@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::claim_checks::ClaimCheck;
 use crate::entity_link::EntityLink;
 use crate::incoming::body::Body;
-use crate::incoming::receiving::{Parts, Receiving};
+use crate::incoming::receiver::{EntityReceiver, Parts};
 use crate::types::Attempt;
 use crate::{Error, Result};
 
@@ -22,42 +22,42 @@ pub struct IncomingEntity {
     header: Arc<EntityHeader>,
     accepted: Accepted,
     number: u32,
-    receiving: PerProcess<Receiving>,
+    receiver: PerProcess<EntityReceiver>,
 }
 
 /// The driver's decision about an entity stream that it admitted.
 #[derive(Debug, Clone)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedEntity {
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) accepted: Accepted,
     /// Number of attempts that were void: failed, or lost with their connection.
     pub(crate) number: u32,
 }
 
-impl Admitted {
+impl AdmittedEntity {
     pub(crate) const fn attempt(&self) -> Attempt {
         Attempt { key: self.accepted.key, number: self.number }
     }
 }
 
 /// An entity that has not been taken yet. Its tie to the session is added when it is taken: a reference count that two
-/// threads change in turn costs as much as a small entity's hash.
+/// threads change alternately costs as much as a small entity's hash.
 #[derive(Debug)]
 pub(crate) struct QueuedEntity {
-    pub(crate) entity: Admitted,
+    pub(crate) entity: AdmittedEntity,
     pub(crate) body: Body,
-    /// Whether it arrived without a place.
+    /// Whether it is parked: it waits without a stream permit.
     pub(crate) parked: bool,
 }
 
 impl IncomingEntity {
-    /// Create the entity; `place` is set where it is not released before the entity is taken.
-    pub(crate) fn new(untaken: QueuedEntity, link: Arc<EntityLink>, place: Option<OwnedSemaphorePermit>) -> Self {
-        let QueuedEntity { entity, body, .. } = untaken;
+    /// Create the entity; `permit` is set where it is not released before the entity is taken.
+    pub(crate) fn new(queued: QueuedEntity, link: Arc<EntityLink>, permit: Option<OwnedSemaphorePermit>) -> Self {
+        let QueuedEntity { entity, body, .. } = queued;
         let (process, attempt) = (link.process, entity.attempt());
-        let Admitted { header, accepted, number } = entity;
-        let receiving = Receiving::new(attempt, Arc::clone(&header), body, link, place);
-        Self { header, accepted, number, receiving: PerProcess::of(process, receiving) }
+        let AdmittedEntity { header, accepted, number } = entity;
+        let receiver = EntityReceiver::new(attempt, Arc::clone(&header), body, link, permit);
+        Self { header, accepted, number, receiver: PerProcess::of(process, receiver) }
     }
 
     /// Return the entity's name in its session.
@@ -85,13 +85,13 @@ impl IncomingEntity {
     ///
     /// Hashes the bytes, and reads payloads that arrived in chunks from disk, on the thread that polls it.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
-        self.receiving.get_mut()?.chunk().await
+        self.receiver.get_mut()?.chunk().await
     }
 
     /// Put bytes back that [`chunk`](Self::chunk) returned last and that have not been looked at: they are returned
     /// next, and [`wait`](Self::wait) does not count them as processed.
     pub fn unread(&mut self, bytes: Bytes) -> Result<()> {
-        self.receiving.get_mut()?.unread(bytes);
+        self.receiver.get_mut()?.unread(bytes);
         Ok(())
     }
 
@@ -114,14 +114,14 @@ impl IncomingEntity {
     /// Report that the payload is safely delivered: the peer will be sent COMPLETE; for an entity with children, once
     /// these are terminal. The part that was not read yet is read and checked first.
     pub async fn complete(self) -> Result<()> {
-        self.receiving.into_inner()?.complete().await
+        self.receiver.into_inner()?.complete().await
     }
 
     /// [`complete`](Self::complete) without notifying the session or checking the process: the caller does both for
     /// many entities.
     pub(crate) async fn finish(self) -> Result<()> {
-        match self.receiving.asked_into_inner() {
-            Some(receiving) => receiving.finish().await,
+        match self.receiver.asked_into_inner() {
+            Some(receiver) => receiver.finish().await,
             None => Err(penstock_io::Error::Forked.into()),
         }
     }
@@ -129,69 +129,71 @@ impl IncomingEntity {
     /// [`finish`](Self::finish) a payload that has arrived completely: return its length if it verifies. `None`: it has
     /// to be awaited.
     pub(crate) fn finish_now(&mut self) -> Option<Result<u64>> {
-        self.receiving.asked_mut()?.finish_now()
+        self.receiver.asked_mut()?.finish_now()
     }
 
     /// Reject the entity; the peer will be sent FAILED and the reason.
     pub async fn fail(self, reason: Reason) -> Result<()> {
-        self.receiving.into_inner()?.reject(reason)
+        self.receiver.into_inner()?.reject(reason)
     }
 
     /// Refuse to skip or defer where that is impossible: below layer 2, and for an entity with children, whose handling
     /// its policy determines.
     pub fn check_layer2(&self) -> Result<()> {
         if self.accepted.dehydrated {
-            return Err(Error::misuse("an entity with children is completed or fails; it is not set aside".into()));
+            return Err(Error::misuse(
+                "an entity with children cannot be skipped or deferred: complete it, or let it fail".into(),
+            ));
         }
-        self.receiving.get()?.check_layer2()
+        self.receiver.get()?.check_layer2()
     }
 
     /// Refuse to defer where that is impossible: as [`check_layer2`](Self::check_layer2), and where claim checks are
     /// not stored.
     pub fn check_defer(&self) -> Result<()> {
         self.check_layer2()?;
-        self.receiving.get()?.check_claims()
+        self.receiver.get()?.check_claims()
     }
 
     /// Skip the entity, which does not count as failed: the peer will be sent SKIPPED and the reason. Layer 2.
     pub async fn skip(self, reason: Reason) -> Result<()> {
         self.check_layer2()?;
-        self.receiving.into_inner()?.skip(reason)
+        self.receiver.into_inner()?.skip(reason)
     }
 
     /// Let the entity wait for something, `reason`: its owner gets a token, and returns it when processing may
     /// continue; then [`resumed`](Self::resumed) returns `state`. An entity that waits may also be completed, failed,
     /// skipped or deferred; one with children is completed or failed, and the children continue meanwhile. Layer 2.
     pub async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
-        self.receiving.get()?.check_layer2()?;
-        self.receiving.get_mut()?.wait(reason, state).await
+        self.receiver.get()?.check_layer2()?;
+        self.receiver.get_mut()?.wait(reason, state).await
     }
 
     /// Wait until the owner lets an entity that [`wait`](Self::wait)s continue, and return the state; `None` where
     /// bytes were taken since, so that the state is no longer the entity's: processing starts again (section 10.7).
     /// Bytes that were taken are not returned again. Safe to cancel and call again.
     pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
-        self.receiving.get_mut()?.resumed().await
+        self.receiver.get_mut()?.resumed().await
     }
 
     /// Defer the entity under a claim check, which is valid for `life`, or as long as the server allows, and is stored
     /// before the peer receives DEFERRED. Layer 2.
     pub async fn defer(self, reason: Reason, life: Option<std::time::Duration>) -> Result<ClaimCheck> {
         self.check_defer()?;
-        self.receiving.into_inner()?.defer(reason, life).await
+        self.receiver.into_inner()?.defer(reason, life).await
     }
 
     /// Reject an entity that has no consumer.
     pub(crate) fn reject(self, reason: Reason) {
-        if let Ok(receiving) = self.receiving.into_inner() {
+        if let Ok(receiver) = self.receiver.into_inner() {
             // After the end of the session there is nothing to inform.
-            let _ = receiving.reject(reason);
+            let _ = receiver.reject(reason);
         }
     }
 
     /// Return its parts, for a consumer that verifies and decides by itself; `None` in a forked child.
     pub fn into_parts(self) -> Option<Parts> {
         let dehydrated = self.accepted.dehydrated;
-        self.receiving.into_inner().ok()?.into_parts(dehydrated)
+        self.receiver.into_inner().ok()?.into_parts(dehydrated)
     }
 }

@@ -33,7 +33,7 @@ pub(super) enum ReadOutcome {
     /// Its payload is small and complete.
     Whole(EntityHeader, Bytes),
     /// Its payload is long, arrives in chunks, or has not arrived completely.
-    Begun(PartialEntity),
+    Partial(PartialEntity),
 }
 
 /// A stream whose header is awaited.
@@ -65,9 +65,9 @@ impl HeaderReader {
                     Ok(None) => {}
                     Ok(Some(mut header)) => {
                         conceal(&mut header);
-                        let mut came = Pieces { first: self.decoder.take_rest(), more: Vec::new() };
-                        pieces.for_each(|piece| came.push(piece));
-                        return Ok((header, came));
+                        let mut received = Pieces { first: self.decoder.take_rest(), more: Vec::new() };
+                        pieces.for_each(|piece| received.push(piece));
+                        return Ok((header, received));
                     }
                     Err(error) => return Err(Some(self.refused(error))),
                 }
@@ -81,24 +81,24 @@ impl HeaderReader {
     }
 
     /// Take the bytes of a small payload that have already arrived, without waiting for more.
-    pub(super) async fn rest(mut self, header: EntityHeader, mut came: Pieces, slab: &mut Slab) -> ReadOutcome {
+    pub(super) async fn rest(mut self, header: EntityHeader, mut received: Pieces, slab: &mut Slab) -> ReadOutcome {
         let mut end = None;
         let collected = header.chunk_info.is_none() && header.payload_length <= SMALL_PAYLOAD;
-        while collected && came.len() <= header.payload_length {
+        while collected && received.len() <= header.payload_length {
             let mut pieces = [const { Bytes::new() }; PIECES];
-            match now(self.stream.read_chunks(&mut pieces)).await {
+            match poll_once(self.stream.read_chunks(&mut pieces)).await {
                 None => break,
                 Some(Ok(Some(count))) => {
-                    pieces.into_iter().take(count).for_each(|piece| came.push(piece));
+                    pieces.into_iter().take(count).for_each(|piece| received.push(piece));
                 }
-                Some(Ok(None)) => return ReadOutcome::Whole(header, slab.copy(&came)),
+                Some(Ok(None)) => return ReadOutcome::Whole(header, slab.copy(&received)),
                 Some(Err(error)) => {
                     end = Some(error.into());
                     break;
                 }
             }
         }
-        ReadOutcome::Begun(PartialEntity { stream: self.stream, header, rest: came.joined(), end })
+        ReadOutcome::Partial(PartialEntity { stream: self.stream, header, rest: received.joined(), end })
     }
 }
 
@@ -158,7 +158,7 @@ impl Slab {
 }
 
 /// Poll a future once, without waiting for it.
-pub(super) async fn now<F: Future>(future: F) -> Option<F::Output> {
+pub(super) async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

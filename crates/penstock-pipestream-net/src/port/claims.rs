@@ -112,7 +112,7 @@ pub fn no_claim_checks() -> Arc<dyn ClaimChecks> {
     Arc::new(NoClaimChecks::default())
 }
 
-/// A book that stays empty.
+/// A claim book that stays empty.
 #[derive(Debug, Default)]
 struct NoClaimChecks {
     book: Mutex<ClaimBook>,
@@ -122,8 +122,8 @@ struct NoClaimChecks {
 impl NoClaimChecks {
     fn not_kept() -> Error {
         Error::misuse(
-            "this end keeps no claim checks, so it sets nothing aside: a server needs a sink, or a folder for them, \
-             claims="
+            "this end stores no claim checks, so it cannot defer entities: a server needs a sink, or a folder for claim \
+             checks, claims="
                 .into(),
         )
     }
@@ -217,7 +217,10 @@ mod tests {
         let session = SessionId::new([1; 16]);
         let terms = ClaimTerms { session, scope: 2, entity: 1, life: None, validation: None };
         let error = block_on(Arc::clone(&claims).issue(terms, Details::default())).unwrap().unwrap_err();
-        assert!(error.to_string().contains("keeps no claim checks"), "{error}");
+        assert!(
+            matches!(&error, Error::Local(penstock_io::Error::Misuse(message)) if message.contains("stores no claim checks")),
+            "{error:?}"
+        );
         let found = block_on(Arc::clone(&claims).query(1)).unwrap().unwrap().found;
         let redeemed = block_on(Arc::clone(&claims).redeem(1, session, SessionId::new([2; 16]))).unwrap();
         let settled = block_on(Arc::clone(&claims).settle_here(1, Status::Complete)).unwrap();

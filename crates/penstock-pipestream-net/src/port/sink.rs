@@ -17,7 +17,7 @@ use crate::types::Attempt;
 
 /// Destination of the entities of a server's sessions.
 pub trait EntitySink: fmt::Debug + Send + Sync {
-    /// Open a place for a session.
+    /// Open a session.
     fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
 
     /// Return how it takes the streams of a connection.
@@ -63,13 +63,13 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
 
 /// Looks up the sessions of an earlier process in a sink.
 pub trait SessionRecovery {
-    /// Find the stored part of a session, as far as it concerns these entities. Without the name of its place it is the
+    /// Find the stored part of a session, as far as it concerns these entities. Without the name of its folder it is the
     /// last one that had its ID. Blocks on the disk.
     ///
     /// # Errors
     ///
     /// Errors of the disk.
-    fn find(&self, id: &str, place: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>>;
+    fn find(&self, id: &str, folder: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>>;
 }
 
 /// The stored part of a session that an earlier process had open.
@@ -90,16 +90,16 @@ pub trait RecoveredSession: fmt::Debug + Send {
     /// Errors of the disk.
     fn close_list(&mut self) -> io::Result<()>;
 
-    /// Open the session's place again.
+    /// Open the session again.
     fn open(self: Box<Self>, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
 }
 
-/// A session that needs a place in a sink.
+/// A session to be opened in a sink.
 #[derive(Debug)]
 pub struct NewSession {
     /// Its ID.
     pub id: Arc<str>,
-    /// The way back to it.
+    /// The sink's notifications to it.
     pub control: Arc<dyn SessionControl>,
     /// The types of entities that are stored and deferred, where there are any.
     pub defer: Option<Arc<DeferTypes>>,
@@ -107,7 +107,7 @@ pub struct NewSession {
     pub certificate: Option<[u8; 32]>,
 }
 
-/// A session's place in a sink.
+/// An open session in a sink.
 #[derive(Debug)]
 pub struct OpenSession {
     /// Receiver of its entities.
@@ -126,15 +126,15 @@ pub trait SinkSession: fmt::Debug + Send + Sync {
     /// done; the driver waits, and so holds the peer back.
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>>;
 
-    /// Create a place where the chunks of an entity are assembled. Blocks on the disk.
+    /// Create a spool in which the chunks of an entity are assembled. Blocks on the disk.
     ///
     /// # Errors
     ///
     /// Errors of the disk.
     fn spool(&self, attempt: Attempt) -> io::Result<Spool>;
 
-    /// Return the name of the session's place, if the next process can find it by that.
-    fn place(&self) -> Option<&str> {
+    /// Return the name of the session's folder, if the next process can find the session by it.
+    fn folder(&self) -> Option<&str> {
         None
     }
 
@@ -230,7 +230,7 @@ pub struct SinkLimits {
 }
 
 /// Entities that are handed over together. The tie of each to its session is added when it is taken: a reference count
-/// that two threads change in turn costs as much as a small entity's hash.
+/// that two threads change alternately costs as much as a small entity's hash.
 #[derive(Debug)]
 pub struct EntityBatch<'a> {
     entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>,
@@ -267,7 +267,7 @@ impl Iterator for Entities<'_> {
     type Item = IncomingEntity;
 
     fn next(&mut self) -> Option<IncomingEntity> {
-        let (untaken, place) = self.entities.next()?;
-        Some(IncomingEntity::new(untaken, Arc::clone(self.link), Some(place)))
+        let (queued, permit) = self.entities.next()?;
+        Some(IncomingEntity::new(queued, Arc::clone(self.link), Some(permit)))
     }
 }

@@ -100,7 +100,7 @@ fn a_wrong_payload_is_an_error_for_its_reader() {
             let payload = vec![1; size];
             let mut wrong = header(1, &payload);
             wrong.checksum = vec![0; 32].into();
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             peer.stream(&wrong, &payload).await;
             let session = sessions.next().await.unwrap();
             let mut entity = session.next_entity().await.unwrap().unwrap();
@@ -202,7 +202,7 @@ fn what_is_unresolved_at_the_end_has_failed() {
 }
 
 #[test]
-fn whoever_sees_an_entity_fail_with_its_session_can_see_that_it_was_the_session() {
+fn an_entity_that_fails_with_its_session_shows_that_the_session_is_closed() {
     let (_pair, client, server) = both();
     let tickets: Vec<_> = (0..50).map(|_| block(client.send(draft("x/y"), Payload::empty())).unwrap()).collect();
     let _entity = block(server.next_entity()).unwrap().unwrap();

@@ -16,7 +16,7 @@ use crate::common::{Pair, block, draft, eventually};
 /// A sink that records its input, and refuses what it is configured to refuse.
 #[derive(Debug, Default)]
 struct Memory {
-    told: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     /// The sink is far behind until this fires.
     behind: Option<Arc<Notify>>,
 }
@@ -34,11 +34,11 @@ struct Handle(Arc<Memory>);
 
 impl Memory {
     fn note(&self, what: impl Into<String>) {
-        self.told.lock().unwrap().push(what.into());
+        self.calls.lock().unwrap().push(what.into());
     }
 
-    fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
     }
 }
 
@@ -114,7 +114,7 @@ fn a_sink_hears_of_an_entity_before_its_payload_and_of_its_end_after() {
     let resolution = block(session.wait_resolved(refused.key)).unwrap();
     assert_eq!((resolution.status, resolution.reason.unwrap().message.as_str()), (Status::Failed, "not here"));
     block(session.close()).unwrap();
-    eventually("the session goes on", || memory.told().last().is_some_and(|last| last == "gone"));
+    eventually("the session goes on", || memory.calls().last().is_some_and(|last| last == "gone"));
     let expected = [
         "admitted 1",
         "payload 1 of 7 bytes",
@@ -125,7 +125,7 @@ fn a_sink_hears_of_an_entity_before_its_payload_and_of_its_end_after() {
         "closed 0",
         "gone",
     ];
-    assert_eq!(memory.told(), expected);
+    assert_eq!(memory.calls(), expected);
     let counters = pair.server.counters().unwrap();
     assert_eq!((counters.entities, counters.bytes, counters.completed, counters.failed), (1, 7, 1, 1));
 }
@@ -136,9 +136,9 @@ fn a_sink_that_is_behind_gets_no_payload_until_it_has_taken_the_events() {
     let (pair, memory) = serve(Some(Arc::clone(&behind)));
     let session = pair.connect();
     let sent = block(session.send(draft("x/y"), Payload::bytes(&b"payload"[..]))).unwrap();
-    eventually("nothing was admitted", || !memory.told().is_empty());
+    eventually("nothing was admitted", || !memory.calls().is_empty());
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(memory.told(), ["admitted 1"]);
+    assert_eq!(memory.calls(), ["admitted 1"]);
     let going = Arc::clone(&behind);
     let (stop, mut stopped) = oneshot::channel::<()>();
     let ticking = std::thread::spawn(move || {
@@ -149,8 +149,8 @@ fn a_sink_that_is_behind_gets_no_payload_until_it_has_taken_the_events() {
     });
     assert_eq!(block(session.wait_resolved(sent.key)).unwrap().status, Status::Complete);
     block(session.close()).unwrap();
-    eventually("the session goes on", || memory.told().last().is_some_and(|last| last == "gone"));
-    assert_eq!(memory.told()[..2], ["admitted 1", "payload 1 of 7 bytes"]);
+    eventually("the session goes on", || memory.calls().last().is_some_and(|last| last == "gone"));
+    assert_eq!(memory.calls()[..2], ["admitted 1", "payload 1 of 7 bytes"]);
     drop(stop);
     ticking.join().unwrap();
 }

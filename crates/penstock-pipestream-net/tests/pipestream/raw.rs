@@ -86,19 +86,19 @@ impl RawClient {
 
     /// Agree on capabilities.
     pub(crate) async fn agree(mut self) -> Self {
-        self.tell(&[Frame::Capabilities(capabilities())]).await;
-        assert!(matches!(self.hear().await, Frame::Capabilities(_)));
+        self.send_frames(&[Frame::Capabilities(capabilities())]).await;
+        assert!(matches!(self.next_frame().await, Frame::Capabilities(_)));
         self
     }
 
-    pub(crate) async fn tell(&mut self, frames: &[Frame]) {
+    pub(crate) async fn send_frames(&mut self, frames: &[Frame]) {
         let mut bytes = BytesMut::new();
         frames.iter().for_each(|frame| frame.encode(&mut bytes));
         self.send.write_all(&bytes).await.unwrap();
     }
 
     /// Return the next frame of the server, heartbeats excepted.
-    pub(crate) async fn hear(&mut self) -> Frame {
+    pub(crate) async fn next_frame(&mut self) -> Frame {
         loop {
             match self.decoder.next_frame().unwrap() {
                 Some(Frame::Status(status)) if status.status == Status::Unspecified => {}
@@ -115,7 +115,7 @@ impl RawClient {
     pub(crate) async fn hear_status(&mut self) -> (StatusFrame, Vec<ErrorFrame>) {
         let mut errors = Vec::new();
         loop {
-            let frame = self.hear().await;
+            let frame = self.next_frame().await;
             if let Frame::Status(status) = frame {
                 return (status, errors);
             }

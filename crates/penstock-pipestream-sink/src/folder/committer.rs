@@ -19,14 +19,14 @@ use crate::format::{LOG, encode};
 use crate::transactions::{GIVEN_UP, ListEnd, PrepareOutcome, Transaction, TransactionAction, TransactionCommand};
 use crate::{Error, Result};
 
-/// Maximum number of messages that one commit takes together.
+/// Maximum number of messages in one commit.
 const BATCH: usize = 4_096;
 
 /// The thread that makes everything durable, for all sessions of a sink.
 pub(super) struct Committer {
     disk: Disk,
     records: TransactionLog,
-    room: Arc<Semaphore>,
+    batch_slots: Arc<Semaphore>,
     events: Option<EventLog>,
     folders: HashMap<u64, SessionFolder>,
     /// Entities that the next commit handles, in the order in which they arrived.
@@ -34,7 +34,7 @@ pub(super) struct Committer {
     /// Sessions with FAILED lines.
     changed: HashSet<u64>,
     /// Sessions that cannot change any more.
-    whole: Vec<u64>,
+    closable: Vec<u64>,
     ended: Vec<u64>,
     /// Callers that wait for the next commit, with their session.
     flushes: Vec<(u64, oneshot::Sender<bool>)>,
@@ -48,12 +48,12 @@ impl Committer {
         Ok(Self {
             disk,
             records: TransactionLog::new(&shared.dir, shared.faults.clone()),
-            room: Arc::clone(&shared.room),
+            batch_slots: Arc::clone(&shared.batch_slots),
             events: shared.events.clone(),
             folders: HashMap::new(),
             due: Vec::new(),
             changed: HashSet::new(),
-            whole: Vec::new(),
+            closable: Vec::new(),
             ended: Vec::new(),
             flushes: Vec::new(),
             counters: Arc::clone(&shared.counters),
@@ -75,7 +75,7 @@ impl Committer {
                 // The caller may have stopped waiting.
                 let _ = done.send(durable);
             }
-            self.room.add_permits(drivers);
+            self.batch_slots.add_permits(drivers);
         }
     }
 
@@ -94,7 +94,7 @@ impl Committer {
                     self.due.push((session, attempt.key));
                 }
             }
-            Message::Whole { session } => self.whole.push(session),
+            Message::CloseList { session } => self.closable.push(session),
             Message::Ended { session } => self.ended.push(session),
             Message::Flush { session, done } => {
                 // Lines that were refused before are retried.
@@ -111,16 +111,17 @@ impl Committer {
         };
         let (orders, due) = due.into_iter().partition(is_order);
         self.write(due);
-        for session in std::mem::take(&mut self.whole) {
+        for session in std::mem::take(&mut self.closable) {
             self.close_list(session);
         }
         for session in std::mem::take(&mut self.ended) {
             self.end(session);
         }
-        // They concern sessions that have ended by now.
-        let obeyed: Vec<_> = Vec::into_iter(orders).filter(|(session, key)| self.obey(*session, *key)).collect();
-        if !obeyed.is_empty() {
-            self.write(obeyed);
+        // Orders concern sessions that have ended by now.
+        let executed: Vec<_> =
+            Vec::into_iter(orders).filter(|(session, key)| self.execute_order(*session, *key)).collect();
+        if !executed.is_empty() {
+            self.write(executed);
         }
     }
 
@@ -149,8 +150,8 @@ impl Committer {
         }
     }
 
-    /// Carry out an order, or fail it.
-    fn obey(&mut self, session: u64, key: EntityKey) -> bool {
+    /// Execute an order, or fail its entity. Return false if it has failed.
+    fn execute_order(&mut self, session: u64, key: EntityKey) -> bool {
         let Some(order) = self.folders.get(&session).and_then(|folder| folder.order(key)) else { return false };
         let done = order.and_then(|order| self.carry_out(&order));
         match (done, self.folders.get(&session)) {
@@ -217,12 +218,12 @@ impl Committer {
         for ((session, deliveries), range) in written.into_iter().zip(ranges) {
             let failure = results.get(range).unwrap_or_default().iter().find_map(|result| result.as_ref().err());
             match failure {
-                None => self.tell(session, deliveries),
+                None => self.report(session, deliveries),
                 Some(error) => {
                     for delivery in deliveries {
                         self.give_up(session, delivery.key, error);
                     }
-                    tracing::error!(session, %error, "the list of a session cannot be made durable: the session ends");
+                    tracing::error!(session, %error, "cannot sync a session's list: the session is aborted");
                     // It is unknown which lines have reached the disk, and a later sync that succeeds does not show it.
                     if let Some(folder) = self.folders.get_mut(&session) {
                         folder.entries.mark_incomplete(format!("{LOG} cannot be made durable: {error}"));
@@ -232,7 +233,7 @@ impl Committer {
         }
     }
 
-    fn tell(&self, session: u64, deliveries: Vec<Delivery>) {
+    fn report(&self, session: u64, deliveries: Vec<Delivery>) {
         let Some(folder) = self.folders.get(&session) else { return };
         if let Some(events) = &self.events {
             let lines: Vec<_> = deliveries.iter().filter_map(Delivery::event).collect();
@@ -240,7 +241,7 @@ impl Committer {
                 events.write_blocking(&folder.id, lines);
             }
         }
-        folder.entries.tell(deliveries);
+        folder.entries.report(deliveries);
     }
 
     fn give_up(&self, session: u64, key: EntityKey, error: &io::Error) {
@@ -251,20 +252,22 @@ impl Committer {
 
     /// Write the last line of a session that cannot change any more, if it can be written now.
     fn close_list(&mut self, session: u64) {
-        let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.is_whole()) else { return };
+        let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.can_close_list()) else {
+            return;
+        };
         let closed = folder.close_list(&self.disk);
         let synced = closed.and_then(|before| match self.disk.sync(&folder.take_touched()).into_iter().collect() {
             Ok::<(), _>(()) => Ok(()),
             Err(error) => {
-                folder.open_list_again(before);
+                folder.reopen_list(before);
                 Err(error)
             }
         });
         match synced {
-            Ok(()) => folder.entries.note_listed(),
+            Ok(()) => folder.entries.mark_listed(),
             // A disk that is full may have room at the end.
             Err(error) => {
-                tracing::warn!(session = %folder.id, %error, "the session's log is closed at its end only");
+                tracing::warn!(session = %folder.id, %error, "cannot close the session's list yet: retried when the session ends");
             }
         }
     }
@@ -286,7 +289,7 @@ impl Committer {
         let synced = ended.and_then(|()| self.disk.sync(&folder.take_touched()).into_iter().collect());
         match synced {
             Ok::<(), _>(()) => folder.finish(),
-            Err(error) => tracing::error!(session = %folder.id, %error, "the session's log could not be closed"),
+            Err(error) => tracing::error!(session = %folder.id, %error, "cannot close the session's list"),
         }
     }
 
@@ -303,7 +306,7 @@ impl Committer {
 /// Name the payloads and write the lines of one session; return what is to be reported once that is durable.
 fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<Delivery> {
     if folder.entries.is_incomplete() {
-        // The session has been told to end; until it does, none of its other entities becomes COMPLETE in a list that
+        // The session was asked to end; until it does, none of its other entities becomes COMPLETE in a list that
         // is never read.
         return Vec::new();
     }

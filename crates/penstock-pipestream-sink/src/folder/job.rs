@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::folder::disk::Step;
 use crate::folder::session::FolderSession;
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 use crate::references::{Check, referring};
 
 /// Files larger than this are made durable by the worker that writes them, so that no batch waits for them.
@@ -20,26 +20,26 @@ const READ_SIZE: usize = 128 << 10;
 /// Take an entity. Called on the IO thread; hashing and writing happen elsewhere.
 pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
     let referring = referring(entity.header());
-    let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
+    let Some(Parts { attempt, dehydrated, body, check, permit }) = entity.into_parts() else { return };
     let job = Job { session, attempt, dehydrated, check: Some(Check::Payload(check)), written: 0, target: None };
     if let Some(allowed) = referring {
         drop(tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             job.store_reference(body, allowed).await;
         }));
         return;
     }
     match body {
         Body::Whole(bytes) => drop(spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             job.store_whole(&bytes);
         })),
         Body::Spooled(spool) => drop(spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             job.store_spooled(&spool);
         })),
         Body::Stream(stream) => drop(tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             job.store_stream(*stream).await;
         })),
     }
@@ -48,14 +48,14 @@ pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
 /// Why a payload was not stored.
 pub(super) enum Failure {
     /// It does not match its header.
-    Wrong(core::Error),
-    /// The disk.
+    Invalid(core::Error),
+    /// The disk failed.
     Disk(io::Error),
 }
 
 impl From<core::Error> for Failure {
     fn from(error: core::Error) -> Self {
-        Self::Wrong(error)
+        Self::Invalid(error)
     }
 }
 
@@ -68,7 +68,7 @@ impl From<io::Error> for Failure {
 impl Failure {
     fn reason(self) -> Reason {
         match self {
-            Self::Wrong(error) => Reason { code: error.code(), message: error.message() },
+            Self::Invalid(error) => Reason { code: error.code(), message: error.message() },
             Self::Disk(error) => {
                 Reason { code: ErrorCode::InternalError, message: format!("the sink cannot store it: {error}") }
             }
@@ -77,7 +77,7 @@ impl Failure {
 }
 
 impl FolderSession {
-    /// The session's word that the entity is FAILED makes the line.
+    /// Report the failure to the session, whose event FAILED makes the line.
     pub(super) fn fail(&self, attempt: Attempt, failure: Failure) {
         self.count(&failure);
         self.control.fail(attempt, failure.reason());
@@ -111,7 +111,7 @@ impl Job {
     fn store_spooled(mut self, spool: &Spool) {
         let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
             spool.file().sync_data()?;
-            Ok(Stored { temp: spool.take_temp(), bytes: self.written, sha256, synced: true, reference: None })
+            Ok(StoredPayload { temp: spool.take_temp(), bytes: self.written, sha256, synced: true, reference: None })
         });
         self.conclude(checked);
     }
@@ -198,7 +198,7 @@ impl Job {
         Ok(check.finish()?)
     }
 
-    pub(super) fn finish(&mut self) -> Result<Stored, Failure> {
+    pub(super) fn finish(&mut self) -> Result<StoredPayload, Failure> {
         let sha256 = self.verify()?;
         // A leaf without bytes has an empty file; a container without any bytes has none.
         if self.target.is_none() && !self.dehydrated {
@@ -215,10 +215,10 @@ impl Job {
                 Some(temp)
             }
         };
-        Ok(Stored { temp, bytes: self.written, sha256, synced, reference: None })
+        Ok(StoredPayload { temp, bytes: self.written, sha256, synced, reference: None })
     }
 
-    fn conclude(self, stored: Result<Stored, Failure>) {
+    fn conclude(self, stored: Result<StoredPayload, Failure>) {
         match stored {
             Ok(stored) => self.session.stored(self.attempt, stored),
             Err(failure) => self.session.fail(self.attempt, failure),
@@ -233,5 +233,5 @@ async fn finished(worker: &mut Option<JoinHandle<Result<Job, Failure>>>) -> Resu
         None => pending().await,
     };
     *worker = None;
-    done.unwrap_or_else(|died| Err(Failure::Disk(io::Error::other(died))))
+    done.unwrap_or_else(|error| Err(Failure::Disk(io::Error::other(error))))
 }

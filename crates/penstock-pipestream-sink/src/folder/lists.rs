@@ -16,7 +16,7 @@ pub(super) fn lock(log: &File) -> io::Result<()> {
 
 /// Return the folders of the sessions that had an ID, by their numbers. An operator may have removed any of them, so
 /// all names of the sink are examined.
-pub(crate) fn uses(sink: &Path, id: &str) -> io::Result<Vec<String>> {
+pub(crate) fn sessions_of(sink: &Path, id: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sink)? {
         let entry = entry?;

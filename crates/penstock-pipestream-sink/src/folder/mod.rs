@@ -62,8 +62,7 @@ use crate::entries::Entries;
 use crate::error::cannot_open;
 use crate::folder::committer::Committer;
 use crate::folder::disk::Faults;
-use crate::folder::lists::uses;
-pub(crate) use crate::folder::lists::uses as sessions_of;
+pub(crate) use crate::folder::lists::sessions_of;
 use crate::folder::restored_session::RestoredSession;
 use crate::folder::session::{FolderSession, Guard};
 use crate::folder::session_folder::SessionFolder;
@@ -104,7 +103,7 @@ impl FolderSink {
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             inbox,
-            room: Arc::new(Semaphore::new(WAITING_BATCHES)),
+            batch_slots: Arc::new(Semaphore::new(WAITING_BATCHES)),
             events,
             faults,
             sessions: AtomicU64::new(0),
@@ -148,13 +147,13 @@ fn open(
     let folder = folder.map_err(|error| cannot_open(&shared.dir.join(&*id), error))?;
     let path = shared.dir.join(&folder.name);
     let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
-    shared.tell(Message::Opened { session, folder: Box::new(folder) });
+    shared.send(Message::Opened { session, folder: Box::new(folder) });
     let guard = Arc::new(Guard { session, shared: Arc::clone(shared) });
     Ok((FolderSession { guard, path: path.into(), control }, ended))
 }
 
 /// Return the same, off the IO thread.
-fn open_apart(
+fn open_blocking(
     shared: Result<Arc<Shared>>,
     session: NewSession,
     found: Option<RestoredSession>,
@@ -162,7 +161,7 @@ fn open_apart(
     async move {
         let shared = shared?;
         let opened = spawn_blocking(move || open(&shared, session, found)).await;
-        let (session, done) = opened.map_err(|died| Error::task(&died))??;
+        let (session, done) = opened.map_err(|error| Error::task(&error))??;
         Ok(OpenSession { sink: Arc::new(session), done })
     }
     .boxed()
@@ -176,7 +175,7 @@ impl FolderSink {
 
 impl EntitySink for FolderSink {
     fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>> {
-        open_apart(self.shared(), session, None)
+        open_blocking(self.shared(), session, None)
     }
 
     fn recovery(&self) -> Option<&dyn SessionRecovery> {
@@ -203,25 +202,25 @@ impl EntitySink for FolderSink {
 }
 
 impl SessionRecovery for FolderSink {
-    fn find(&self, id: &str, place: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>> {
+    fn find(&self, id: &str, folder: Option<&str>, keys: &HashSet<EntityKey>) -> io::Result<Box<dyn RecoveredSession>> {
         let shared = Arc::clone(self.shared.get().map_err(io::Error::other)?);
-        let folder = match place {
+        let folder = match folder {
             Some(folder) => folder.to_owned(),
-            None => uses(&shared.dir, id)?.pop().unwrap_or_else(|| id.to_owned()),
+            None => sessions_of(&shared.dir, id)?.pop().unwrap_or_else(|| id.to_owned()),
         };
         let found = RestoredSession::read(&shared.dir, folder, keys)?;
-        Ok(Box::new(Recovered { shared, found }))
+        Ok(Box::new(RecoveredFolder { shared, found }))
     }
 }
 
 /// The stored part of a session of an earlier process.
 #[derive(Debug)]
-struct Recovered {
+struct RecoveredFolder {
     shared: Arc<Shared>,
     found: RestoredSession,
 }
 
-impl RecoveredSession for Recovered {
+impl RecoveredSession for RecoveredFolder {
     fn has(&self, key: EntityKey) -> bool {
         self.found.has(key)
     }
@@ -240,7 +239,7 @@ impl RecoveredSession for Recovered {
 
     fn open(self: Box<Self>, session: NewSession) -> BoxFuture<'static, Result<OpenSession>> {
         let Self { shared, found } = *self;
-        open_apart(Ok(shared), session, Some(found))
+        open_blocking(Ok(shared), session, Some(found))
     }
 }
 
@@ -254,17 +253,17 @@ impl SinkSession for FolderSession {
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
         let shared = &self.guard.shared;
         let session = self.guard.session;
-        if let Ok(room) = shared.room.try_acquire() {
-            room.forget();
-            shared.tell(Message::Events { session, events });
+        if let Ok(permit) = shared.batch_slots.try_acquire() {
+            permit.forget();
+            shared.send(Message::Events { session, events });
             return None;
         }
         SinkCounters::add(&shared.counters.waits, 1);
         let waiting = async move {
             // The semaphore is never closed.
-            if let Ok(room) = shared.room.acquire().await {
-                room.forget();
-                shared.tell(Message::Events { session, events });
+            if let Ok(permit) = shared.batch_slots.acquire().await {
+                permit.forget();
+                shared.send(Message::Events { session, events });
             }
         };
         Some(waiting.boxed())
@@ -275,19 +274,19 @@ impl SinkSession for FolderSession {
         Ok(Spool::named(file, temp))
     }
 
-    fn place(&self) -> Option<&str> {
+    fn folder(&self) -> Option<&str> {
         self.path.file_name()?.to_str()
     }
 
     fn flush(&self) -> BoxFuture<'_, bool> {
         let (done, flushed) = oneshot::channel();
-        self.guard.shared.tell(Message::Flush { session: self.guard.session, done });
+        self.guard.shared.send(Message::Flush { session: self.guard.session, done });
         // The thread ends only by a panic.
         async move { flushed.await.unwrap_or(false) }.boxed()
     }
 
     fn close_list(&self) -> BoxFuture<'_, ()> {
-        self.guard.shared.tell(Message::Whole { session: self.guard.session });
+        self.guard.shared.send(Message::CloseList { session: self.guard.session });
         // Where the disk refuses it, it is retried at the session's end.
         self.flush().map(drop).boxed()
     }

@@ -7,7 +7,7 @@ use crate::format::{LOG, encode};
 /// Maximum length of the last line: it contains one small number.
 pub(super) const TAIL: i64 = 64;
 
-/// Remove what a server that crashed was receiving: the hidden names of sessions that are neither closed nor open.
+/// Remove the temporary files of a server that crashed: the hidden names of sessions that are neither closed nor open.
 pub(super) fn clean(dir: &Path) -> io::Result<()> {
     for session in fs::read_dir(dir)? {
         let session = session?;
@@ -32,7 +32,7 @@ pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     for entry in fs::read_dir(session)? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") && entry.file_type()?.is_file() {
-            tracing::info!(file = %entry.path().display(), "left by a server that did not end well; removed");
+            tracing::info!(file = %entry.path().display(), "removed a temporary file of a server that crashed");
             fs::remove_file(entry.path())?;
         }
     }

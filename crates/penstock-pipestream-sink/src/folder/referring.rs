@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 use penstock_pipestream_net::port::Body;
 
 use crate::folder::job::{Failure, Job};
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 
 impl Job {
     /// Store the message, or the object. `allowed` is the result of the check of its header.
@@ -31,17 +31,17 @@ impl Job {
             // Its checksum is verified; it is counted and hashed once more for the line.
             None => {
                 self.check = Some(crate::references::Check::kept(&message));
-                self = self.write_apart(message).await?;
+                self = self.write_blocking(message).await?;
             }
             Some(mut object) => {
                 self.check = Some(object.check());
                 while let Some(piece) = object.next().await? {
-                    self = self.write_apart(piece).await?;
+                    self = self.write_blocking(piece).await?;
                 }
             }
         }
-        apart(move || {
-            let stored = Stored { reference: Some(referred.into()), ..self.finish()? };
+        blocking(move || {
+            let stored = StoredPayload { reference: Some(referred.into()), ..self.finish()? };
             self.session.stored(self.attempt, stored);
             Ok(())
         })
@@ -49,20 +49,20 @@ impl Job {
     }
 
     /// Write off the IO thread.
-    async fn write_apart(mut self, piece: Bytes) -> Result<Self, Failure> {
-        apart(move || self.write([piece].into()).map(|()| self)).await
+    async fn write_blocking(mut self, piece: Bytes) -> Result<Self, Failure> {
+        blocking(move || self.write([piece].into()).map(|()| self)).await
     }
 }
 
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(std::io::Error::other(died).into()))
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error).into()))
 }
 
 /// Return the bytes of a message, which are few.
 async fn message(body: Body) -> Result<Bytes, Failure> {
     let bytes = match body {
         Body::Whole(bytes) => bytes,
-        Body::Spooled(spool) => apart(move || Ok(spool.read(MAX_MESSAGE + 1, 0)?)).await?,
+        Body::Spooled(spool) => blocking(move || Ok(spool.read(MAX_MESSAGE + 1, 0)?)).await?,
         // A payload that arrives as a stream is longer than any message may be.
         Body::Stream(mut stream) => {
             stream.stop(ErrorCode::EntityTooLarge);
@@ -73,5 +73,5 @@ async fn message(body: Body) -> Result<Bytes, Failure> {
 }
 
 fn too_long() -> Failure {
-    Failure::Wrong(core::LimitError::ReferencePayload.into())
+    Failure::Invalid(core::LimitError::ReferencePayload.into())
 }

@@ -31,9 +31,9 @@ pub(super) struct RestoredSession {
     /// Length of its list in bytes, without half a line at the end.
     length: u64,
     closed: bool,
-    /// Positions of the lines of entities that are looked for, each with its end.
+    /// Ranges of the lines of the requested entities.
     lines: HashMap<EntityKey, Vec<Range<u64>>>,
-    /// Lines that are void, in ascending order.
+    /// Void lines, in ascending order.
     void: Vec<Range<u64>>,
 }
 
@@ -73,7 +73,7 @@ impl RestoredSession {
             text.clear();
             let count = reader.read_until(b'\n', &mut text)?;
             if text.last() != Some(&b'\n') {
-                found.look_at_payloads(sink);
+                found.check_payloads(sink);
                 return Ok(found);
             }
             found.closed = text.starts_with(b"{\"closed\":");
@@ -97,13 +97,13 @@ impl RestoredSession {
     /// Compare the length of each payload with its line; if it differs, its entity has to be sent again: the file of a
     /// failed entity is removed before its FAILED line is written, and a disk that fails may lose that line. All
     /// other lines of these entities are void.
-    fn look_at_payloads(&mut self, sink: &Path) {
+    fn check_payloads(&mut self, sink: &Path) {
         for (key, mut lines) in std::mem::take(&mut self.lines) {
             if let Some(found) = self.entities.get(&key) {
                 match found.placed.check(sink) {
                     Ok(()) => drop(lines.pop()),
                     Err(error) => {
-                        tracing::warn!(folder = self.folder, %error, "what is in the list is not there; it has to come again");
+                        tracing::warn!(folder = self.folder, %error, "a listed payload is missing or incomplete: its entity must be sent again");
                         self.entities.remove(&key);
                     }
                 }
@@ -115,7 +115,7 @@ impl RestoredSession {
 
     /// Remove half a line at the list's end, and the lines that are void: readers would see an entity twice, or one
     /// whose payload is missing. Return the file to write to.
-    pub(super) fn mend(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
+    pub(super) fn repair(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
         list.set_len(self.length)?;
         // Readers may have a closed list, and keep positions in it.
         if self.void.is_empty() || self.closed {
@@ -124,20 +124,20 @@ impl RestoredSession {
         let folder = sink.join(&self.folder);
         let new = folder.join(NEW);
         let _ = fs::remove_file(&new);
-        let mut mended = OpenOptions::new().read(true).append(true).create_new(true).open(&new)?;
-        lock(&mended)?;
+        let mut repaired = OpenOptions::new().read(true).append(true).create_new(true).open(&new)?;
+        lock(&repaired)?;
         let mut from = 0;
         for void in self.void.iter().cloned().chain(std::iter::once(self.length..self.length)) {
             list.seek(SeekFrom::Start(from))?;
-            io::copy(&mut (&list).take(void.start.saturating_sub(from)), &mut mended)?;
+            io::copy(&mut (&list).take(void.start.saturating_sub(from)), &mut repaired)?;
             from = void.end;
         }
-        mended.sync_all()?;
+        repaired.sync_all()?;
         fs::rename(&new, folder.join(LOG))?;
         File::open(&folder)?.sync_all()?;
-        self.length = mended.metadata()?.len();
+        self.length = repaired.metadata()?.len();
         self.void.clear();
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Close the list of a session that cannot change any more, unless a transaction has to be waited for.
@@ -155,7 +155,7 @@ impl RestoredSession {
             return Ok(());
         }
         let list = OpenOptions::new().read(true).append(true).open(&path)?;
-        let mut list = self.mend(sink, list)?;
+        let mut list = self.repair(sink, list)?;
         let last = encode::closed(ErrorCode::NoError);
         list.write_all(&last)?;
         list.sync_all()?;
@@ -164,7 +164,7 @@ impl RestoredSession {
         Ok(())
     }
 
-    /// Add an entity's line. Return the entity, if it is looked for.
+    /// Add an entity's line. Return the entity, if it was requested.
     fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
@@ -205,7 +205,7 @@ mod tests {
     use penstock_pipestream_net::port::NewSession;
 
     use super::*;
-    use crate::folder::tests::told::Told;
+    use crate::folder::tests::recorded::RecordingControl;
     use crate::folder::{FolderSink, open};
 
     const ID: &str = "11111111111111111111111111111111";
@@ -275,7 +275,12 @@ mod tests {
         let (dir, keys) = left();
         let sink = FolderSink::open(dir.path(), None).unwrap();
         let found = RestoredSession::read(dir.path(), ID.to_owned(), &keys).unwrap();
-        let new = NewSession { id: ID.into(), control: Arc::new(Told::default()), defer: None, certificate: None };
+        let new = NewSession {
+            id: ID.into(),
+            control: Arc::new(RecordingControl::default()),
+            defer: None,
+            certificate: None,
+        };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
         // The list belongs to this process as before: it is locked, and appended to.
@@ -294,12 +299,12 @@ mod tests {
         let mut found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1), key(2)].into()).unwrap();
         assert!(!found.has(key(2)) && found.is_closed());
         let list_file = OpenOptions::new().read(true).append(true).open(dir.path().join(ID).join(LOG)).unwrap();
-        found.mend(dir.path(), list_file).unwrap();
+        found.repair(dir.path(), list_file).unwrap();
         assert_eq!(list(dir.path()), text(&lines));
     }
 
     #[test]
-    fn a_list_is_mended_before_its_last_line() {
+    fn a_list_is_repaired_before_its_last_line() {
         let dir = sink(&[1], &[failed(1), complete(1, 6), b"{\"sc".to_vec()]);
         let mut found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
         found.close(dir.path()).unwrap();

@@ -7,7 +7,7 @@ use penstock_pipestream_net::port::{Attempt, SessionControl, TempFile};
 
 use crate::folder::disk::Step;
 use crate::folder::shared::{Message, Shared};
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 use crate::references::References;
 
 /// Signals that no task works for a session any more.
@@ -19,7 +19,7 @@ pub(super) struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.shared.tell(Message::Ended { session: self.session });
+        self.shared.send(Message::Ended { session: self.session });
     }
 }
 
@@ -48,8 +48,8 @@ impl FolderSession {
         Ok((file, TempFile::new(path)))
     }
 
-    pub(super) fn stored(&self, attempt: Attempt, stored: Stored) {
+    pub(super) fn stored(&self, attempt: Attempt, stored: StoredPayload) {
         self.control.count(stored.bytes);
-        self.guard.shared.tell(Message::Stored { session: self.guard.session, attempt, stored });
+        self.guard.shared.send(Message::Stored { session: self.guard.session, attempt, stored });
     }
 }

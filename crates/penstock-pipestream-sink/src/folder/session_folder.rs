@@ -8,15 +8,15 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeKey};
 use penstock_pipestream_net::port::SinkEvent;
 use tokio::sync::oneshot;
 
-use crate::entries::{Entries, Verified};
+use crate::entries::{Entries, VerifiedPayload};
 use crate::folder::disk::{Disk, Faults, Step};
 use crate::folder::lists::lock;
 use crate::folder::recover::remove_hidden;
 use crate::folder::restored_session::RestoredSession;
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 use crate::format::LOG;
 use crate::format::encode::{self, PayloadProperties};
-use crate::format::names::{payload_names, session_folders, used_up};
+use crate::format::names::{id_exhausted, payload_names, session_folders};
 use crate::transactions::{MAX_ORDER, TransactionCommand};
 
 /// A session's folder, and its entities that are not committed yet.
@@ -25,7 +25,7 @@ pub(super) struct SessionFolder {
     pub(super) id: Arc<str>,
     /// The name of the folder: the session's ID, followed by the number of earlier uses where the ID was used before.
     pub(super) name: String,
-    pub(super) entries: Entries<Stored>,
+    pub(super) entries: Entries<StoredPayload>,
     path: PathBuf,
     log: File,
     /// Folders of scopes that exist.
@@ -43,7 +43,7 @@ pub(super) struct UnsyncedLines {
     lines: Vec<u8>,
 }
 
-impl Verified for Stored {
+impl VerifiedPayload for StoredPayload {
     fn unnamed(&self) -> PayloadProperties {
         PayloadProperties { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
     }
@@ -59,7 +59,7 @@ impl SessionFolder {
         sink: &Path,
         faults: &Faults,
         id: &Arc<str>,
-        entries: Entries<Stored>,
+        entries: Entries<StoredPayload>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
         let (name, path) = make_session(sink, faults, id)?;
@@ -86,7 +86,7 @@ impl SessionFolder {
         faults: &Faults,
         id: &Arc<str>,
         mut found: RestoredSession,
-        mut entries: Entries<Stored>,
+        mut entries: Entries<StoredPayload>,
         done: oneshot::Sender<()>,
     ) -> io::Result<Self> {
         let name = found.folder.clone();
@@ -97,7 +97,7 @@ impl SessionFolder {
         let log = OpenOptions::new().read(true).append(true).create(true).open(path.join(LOG))?;
         lock(&log)?;
         remove_hidden(&path)?;
-        let log = found.mend(sink, log)?;
+        let log = found.repair(sink, log)?;
         entries.restore(found.membership.clone(), found.is_closed(), found.into_entities());
         Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
@@ -114,22 +114,22 @@ impl SessionFolder {
     fn remove(&self, file: &str) {
         let Some(path) = self.path.parent().map(|sink| sink.join(file)) else { return };
         if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(path = %path.display(), %error, "the file of a failed entity stays");
+            tracing::warn!(path = %path.display(), %error, "cannot remove the file of a failed entity");
         }
     }
 
     /// Return the temporary file that has to be made durable before this entity can be placed.
     pub(super) fn unsynced(&self, key: EntityKey) -> Option<PathBuf> {
         match self.entries.waiting(key)? {
-            Stored { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
-            Stored { .. } => None,
+            StoredPayload { temp: Some(temp), synced: false, .. } => Some(temp.path().to_owned()),
+            StoredPayload { .. } => None,
         }
     }
 
-    /// Return the order that an entity is, if it is one.
+    /// Return the order in an entity, if it is one.
     pub(super) fn order(&self, key: EntityKey) -> Option<Result<TransactionCommand, Reason>> {
         let header = self.entries.order(key)?;
-        let Stored { temp, bytes, .. } = self.entries.waiting(key)?;
+        let StoredPayload { temp, bytes, .. } = self.entries.waiting(key)?;
         if *bytes > MAX_ORDER {
             let message = format!("an order of {bytes} bytes is more than the limit of {MAX_ORDER}");
             return Some(Err(Reason { code: ErrorCode::EntityTooLarge, message }));
@@ -156,8 +156,10 @@ impl SessionFolder {
                 self.scopes.insert(key.scope_key());
                 self.touched.insert(self.path.clone());
             }
-            if let Some((beside, message)) = placed.reference.as_ref().and_then(|referred| referred.beside(&name)) {
-                let path = folder.join(beside);
+            if let Some((message_name, message)) =
+                placed.reference.as_ref().and_then(|referred| referred.message_file(&name))
+            {
+                let path = folder.join(message_name);
                 fs::write(&path, message)?;
                 self.touched.insert(path);
             }
@@ -184,7 +186,7 @@ impl SessionFolder {
             self.log.write_all(complete)
         };
         if let Err(error) = append() {
-            self.take_back(before);
+            self.truncate(before);
             return Err(error);
         }
         self.entries.clear_failed_lines();
@@ -203,15 +205,15 @@ impl SessionFolder {
 
     /// Schedule the last line and those before it to be written again: they may be lost, and no later sync would show
     /// it.
-    pub(super) fn open_list_again(&mut self, unsynced: UnsyncedLines) {
-        self.take_back(unsynced.length);
-        self.entries.put_back(unsynced.lines);
+    pub(super) fn reopen_list(&mut self, unsynced: UnsyncedLines) {
+        self.truncate(unsynced.length);
+        self.entries.requeue_failed_lines(unsynced.lines);
     }
 
-    /// Remove half a line.
-    fn take_back(&mut self, length: u64) {
+    /// Truncate the list to a length, behind which is half a line.
+    fn truncate(&mut self, length: u64) {
         if let Err(error) = self.log.set_len(length) {
-            tracing::error!(session = %self.id, %error, "{LOG} cannot be mended");
+            tracing::error!(session = %self.id, %error, "cannot truncate {LOG} to its last whole line");
             self.entries.mark_incomplete(format!("{LOG} ends in half a line that cannot be cut off: {error}"));
         }
     }
@@ -243,5 +245,5 @@ fn make_session(sink: &Path, faults: &Faults, id: &str) -> io::Result<(String, P
             Err(error) => return Err(error),
         }
     }
-    Err(used_up(id))
+    Err(id_exhausted(id))
 }

@@ -55,7 +55,7 @@ pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
     }
     for (session, lines) in by_session {
         let folder = shared.dir.join(session);
-        // Nothing is needed for a session that was removed.
+        // A session that was removed needs no line.
         if folder.is_dir() {
             note(&SystemDisk, &folder.join(SETTLED), &lines)?;
         }

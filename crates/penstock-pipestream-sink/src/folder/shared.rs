@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::counters::SinkCounters;
 use crate::folder::disk::Faults;
 use crate::folder::session_folder::SessionFolder;
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 use crate::references::References;
 
 /// State that sessions, workers and the committing thread share.
@@ -19,7 +19,7 @@ use crate::references::References;
 pub(super) struct Shared {
     pub(super) dir: PathBuf,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
-    pub(super) room: Arc<Semaphore>,
+    pub(super) batch_slots: Arc<Semaphore>,
     pub(super) events: Option<EventLog>,
     pub(super) faults: Faults,
     pub(super) sessions: AtomicU64,
@@ -32,14 +32,14 @@ pub(super) struct Shared {
 /// Messages to the committing thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A session's folder is there.
+    /// A session's folder exists.
     Opened { session: u64, folder: Box<SessionFolder> },
     /// Events of its driver, in order.
     Events { session: u64, events: Vec<SinkEvent> },
-    /// A payload is whole, right, and in its temporary file.
-    Stored { session: u64, attempt: Attempt, stored: Stored },
+    /// A verified payload is in its temporary file.
+    Stored { session: u64, attempt: Attempt, stored: StoredPayload },
     /// The session cannot change any more: its last line need not wait for its end.
-    Whole { session: u64 },
+    CloseList { session: u64 },
     /// Driver and workers of the session are done.
     Ended { session: u64 },
     /// Fires once everything before it was to be made durable, with whether all lines of the session are.
@@ -47,7 +47,7 @@ pub(super) enum Message {
 }
 
 impl Shared {
-    pub(super) fn tell(&self, message: Message) {
+    pub(super) fn send(&self, message: Message) {
         // The thread ends only by a panic; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);
     }

@@ -6,7 +6,7 @@ use crate::references::ReferenceFields;
 
 /// A verified payload.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredPayload {
     /// Its file; none for a container without any bytes.
     pub(super) temp: Option<TempFile>,
     pub(super) bytes: u64,

@@ -19,14 +19,14 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::folder::disk::Step;
-use crate::folder::tests::told::Told;
+use crate::folder::tests::recorded::RecordingControl;
 use crate::format::LOG;
 use crate::format::names::session_folders;
 
 mod lines;
+pub(super) mod recorded;
 #[cfg(target_os = "linux")]
 mod small_file_system;
-pub(super) mod told;
 
 fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
@@ -547,8 +547,11 @@ fn a_session_whose_id_was_used_too_often_is_refused_and_says_why() {
     let sink = FolderSink::open(dir.path(), None).unwrap();
     let id = "11111111111111111111111111111111";
     session_folders(id).for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
-    let session = NewSession { id: id.into(), control: Arc::new(Told::default()), defer: None, certificate: None };
+    let session =
+        NewSession { id: id.into(), control: Arc::new(RecordingControl::default()), defer: None, certificate: None };
     let refused = open(sink.shared.get().unwrap(), session, None).unwrap_err();
-    assert_eq!(refused.code(), Some(ErrorCode::EntityInvalid));
-    assert!(refused.to_string().contains(&format!("the session ID {id} was used 1000 times")), "{refused}");
+    let reason = format!("the session ID {id} was used 1000 times");
+    let expected = penstock_pipestream::Error::from(penstock_pipestream::LimitError::SessionFolder { reason });
+    assert_eq!(expected.code(), ErrorCode::EntityInvalid);
+    assert!(matches!(&refused, crate::Error::Protocol(error) if *error == expected), "{refused:?}");
 }

@@ -32,20 +32,20 @@ use penstock_pipestream::ErrorCode;
 use sha2::{Digest as _, Sha256};
 
 use crate::folder::disk::{Faults, Step};
-use crate::folder::lists::uses;
+use crate::folder::lists::sessions_of;
 use crate::folder::recover::closed_with;
 use crate::format::names::is_session_folder;
 use crate::format::{LOG, RECORD, TRANSACTIONS, encode};
 use crate::transactions::owner::is_owner_folder;
 use crate::transactions::{
-    FINISHED, GIVEN_UP, KEPT, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction, origin,
-    others_have_committed, prepared_by_another, resolve,
+    GIVEN_UP, JOB_RETENTION, KEPT_BATCHES, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction,
+    committed_by_another, origin, prepared_by_another, resolve,
 };
 
 /// Prefix of the name of a folder that is being removed.
 const OLD: &str = ".old-";
 /// Number of commits between two searches for records that may be removed.
-const LOOK_EVERY: u64 = 1_000;
+const PRUNE_INTERVAL: u64 = 1_000;
 
 /// The transactions of a sink.
 #[derive(Debug)]
@@ -101,11 +101,11 @@ impl TransactionLog {
             }
         }
         self.settle(&folder)?;
-        if self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
+        if self.commits.fetch_add(1, Ordering::Relaxed) % PRUNE_INTERVAL == PRUNE_INTERVAL - 1
             && let Err(error) = self.prune(SystemTime::now())
         {
             // The commit is done all the same.
-            tracing::warn!(%error, "records of old transactions stay");
+            tracing::warn!(%error, "cannot remove records of old transactions: retried later");
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl TransactionLog {
         for folder in owners(&self.name_folder(&of.key))? {
             let Some(record) = read_record(&folder)? else { continue };
             if record.has_no_owner() || exclusive {
-                return Err(others_have_committed(&record));
+                return Err(committed_by_another(&record));
             }
         }
         Ok(())
@@ -221,7 +221,7 @@ impl TransactionLog {
             Err(missing) => missing,
         };
         self.check_not_foreign(of, &missing)?;
-        for session in uses(&self.sink, &missing)? {
+        for session in sessions_of(&self.sink, &missing)? {
             match File::open(self.sink.join(session).join(LOG)) {
                 // A server that has a session open holds its lock.
                 Ok(log) if log.try_lock().is_err() => return Err(Refusal::StillOpen(missing)),
@@ -253,7 +253,7 @@ impl TransactionLog {
                     Ok(None) => continue,
                     // The error concerns one transaction, and is reported to clients that ask for it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        tracing::error!(%error, "a transaction cannot be finished");
+                        tracing::error!(%error, "cannot finish a committed transaction: its record is damaged");
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -262,11 +262,11 @@ impl TransactionLog {
                     Ok(()) => {}
                     // Another server is handling it.
                     Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
-                        tracing::info!(session, "a committed session is in use; it is closed later");
+                        tracing::info!(session, "a committed session is still open: it is closed later");
                     }
                     Err(Refusal::Storage(error)) => return Err(error),
                     // Nothing is committed here.
-                    Err(Refusal::Committed | Refusal::GivenUp | Refusal::NotYours(_)) => {}
+                    Err(Refusal::Committed | Refusal::GivenUp | Refusal::Refused(_)) => {}
                 }
             }
         }
@@ -282,7 +282,7 @@ impl TransactionLog {
         for name in folders(&top)? {
             if is_old_name(&name) {
                 // A server that began to remove it has crashed.
-                gone(fs::remove_dir_all(&name))?;
+                ignore_missing(fs::remove_dir_all(&name))?;
                 remove_if_empty(&top, &name);
                 continue;
             }
@@ -306,7 +306,7 @@ impl TransactionLog {
             }
         }
         let is_over =
-            |query: &_, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT) <= *last);
+            |query: &_, number: u64| newest.get(query).is_some_and(|last| number.saturating_add(KEPT_BATCHES) <= *last);
         over.extend(
             batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
         );
@@ -325,14 +325,14 @@ impl TransactionLog {
         if folder.parent() == Some(top) && owners(folder)?.len() > 1 {
             // Folders of owners stay.
             self.faults.check(Step::Rename, folder)?;
-            return gone(fs::remove_file(folder.join(RECORD)));
+            return ignore_missing(fs::remove_file(folder.join(RECORD)));
         }
         let name = folder.strip_prefix(top).unwrap_or(folder).to_string_lossy().replace(['/', '\\'], "-");
         let old = top.join(format!("{OLD}{name}"));
         self.faults.check(Step::Rename, folder)?;
-        gone(fs::rename(folder, &old))?;
+        ignore_missing(fs::rename(folder, &old))?;
         self.faults.check(Step::Rename, &old)?;
-        gone(fs::remove_dir_all(&old))?;
+        ignore_missing(fs::remove_dir_all(&old))?;
         remove_if_empty(top, &old);
         Ok(())
     }
@@ -348,7 +348,7 @@ impl TransactionLog {
             self.close_list(session, if committed { ErrorCode::NoError } else { GIVEN_UP })?;
             let marker = folder.join(session);
             self.faults.check(Step::Rename, &marker)?;
-            gone(fs::remove_file(marker))?;
+            ignore_missing(fs::remove_file(marker))?;
         }
         if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
     }
@@ -374,7 +374,7 @@ impl TransactionLog {
         undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
     }
 
-    /// Return the last line of a prepared session, durable.
+    /// Write the last line of a prepared session, durably.
     fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
         let path = self.sink.join(session).join(LOG);
         match OpenOptions::new().read(true).append(true).open(&path) {
@@ -406,7 +406,7 @@ impl TransactionLog {
                 synced?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(session, "a prepared session is not there any more");
+                tracing::warn!(session, "a prepared session no longer exists");
             }
             Err(error) => return Err(error.into()),
         }
@@ -479,7 +479,7 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
             Err(error) => {
                 let message = format!(
                     "{} is damaged: {error}; put a copy that is whole into its \
-                     place, or remove it where no session is named beside it",
+                     place, or remove it if its folder contains no other file",
                     path.display()
                 );
                 Err(io::Error::new(io::ErrorKind::InvalidData, message))
@@ -515,7 +515,7 @@ fn remove_if_empty(top: &Path, old: &Path) {
     }
 }
 
-/// Return whether it is being removed.
+/// Return whether a folder is being removed.
 fn is_old_name(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
 }
@@ -523,14 +523,14 @@ fn is_old_name(folder: &Path) -> bool {
 /// Return whether a transaction was committed so long ago that its job is over.
 fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
-        Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= FINISHED),
+        Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= JOB_RETENTION),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 /// Ignore that another server has already removed something.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,

@@ -124,13 +124,13 @@ impl PayloadProperties {
         if found.is_file() && found.len() == self.bytes {
             return Ok(());
         }
-        let message = format!("{file}: it has {} bytes, and its line says {}", found.len(), self.bytes);
+        let message = format!("{file} has {} bytes, its line says {}", found.len(), self.bytes);
         Err(io::Error::new(io::ErrorKind::InvalidData, message))
     }
 
     fn reference(&self) -> Option<ReferenceField<'_>> {
         let referred = self.reference.as_deref()?;
-        let message = self.file.as_deref().and_then(|file| referred.beside(file)).map(|(name, _)| name);
+        let message = self.file.as_deref().and_then(|file| referred.message_file(file)).map(|(name, _)| name);
         Some(ReferenceField { referred, message })
     }
 

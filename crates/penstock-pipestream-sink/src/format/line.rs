@@ -10,7 +10,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::format::{ABORT, COMMIT};
 
-/// A line of `entities.jsonl`, as it is in memory.
+/// A line of `entities.jsonl` in memory.
 #[derive(Debug, Deserialize)]
 pub struct Line<'a> {
     /// The scope's ID.

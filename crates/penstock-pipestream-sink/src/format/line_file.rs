@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use penstock_log::{Disk, DiskFile, parent, read_range};
 
-/// A file of lines, which are durable once they were appended.
+/// A file of lines, which are durable once they are appended.
 #[derive(Debug)]
 pub(crate) struct LineFile(Arc<dyn DiskFile>);
 
 impl LineFile {
-    /// Open a file, which is made where there is none.
+    /// Open a file; create it if it does not exist.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Self> {
         let file = match disk.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match disk.create(path) {
@@ -26,7 +26,8 @@ impl LineFile {
         Ok(Self(file))
     }
 
-    /// Return the lines behind a place, durable. Half a line is cut off: the process that began it has died, and nobody has heard of it.
+    /// Return the lines from an offset on, durable. Half a line is truncated: the process that began it has died before it
+    /// reported the line.
     pub(crate) fn read(&self, from: u64) -> io::Result<Vec<u8>> {
         let mut new = read_range(&*self.0, from..self.0.length()?.max(from))?;
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -41,16 +42,17 @@ impl LineFile {
         Ok(new)
     }
 
-    /// Cut off what is behind a place.
+    /// Truncate the file.
     pub(crate) fn cut(&self, end: u64) -> io::Result<()> {
         self.0.truncate(end)
     }
 
-    /// Append lines behind the last one, which ends at a place. Where it fails, none of them is there.
+    /// Append lines at `end`, where the last one ends: all of them, or none.
     pub(crate) fn append(&self, end: u64, lines: &[u8]) -> io::Result<()> {
         let written = self.0.append(&mut [IoSlice::new(lines)]).and_then(|()| self.0.sync());
         if written.is_err() {
-            // What may not be durable must not look as if it were: no later sync tells. It is written again from memory, never synced again.
+            // Lines that may not be durable must not look durable: no later sync reports that they were lost. The caller
+            // writes them again from memory.
             self.cut(end)?;
         }
         written

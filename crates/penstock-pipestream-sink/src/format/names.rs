@@ -5,7 +5,7 @@ use std::io;
 use penstock_pipestream::EntityKey;
 
 /// Maximum number of uses of a session's ID: each use looks for the one before.
-const MOST_USES: u32 = 1_000;
+const MAX_ID_USES: u32 = 1_000;
 
 /// Return whether this is a session's ID: 32 hex digits (decision 18).
 pub(crate) fn is_session_id(name: &str) -> bool {
@@ -39,12 +39,12 @@ pub(crate) fn uses_of(rest: &str) -> Option<u32> {
 
 /// Return the names of the folders of the sessions of an ID: `ID`, `ID.1`, `ID.2` ...
 pub(crate) fn session_folders(id: &str) -> impl Iterator<Item = String> {
-    (0..MOST_USES).map(move |before| reused(id, before))
+    (0..MAX_ID_USES).map(move |before| reused(id, before))
 }
 
 /// Return the error for an ID that was used too often.
-pub(crate) fn used_up(id: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MOST_USES} times"))
+pub(crate) fn id_exhausted(id: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MAX_ID_USES} times"))
 }
 
 /// Return the names of an entity's scope and of its payload, below its session.

@@ -13,12 +13,12 @@ pub(super) struct ObjectSession {
     pub(super) name: Arc<str>,
     pub(super) shared: Arc<Shared>,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
-    pub(super) room: Arc<Semaphore>,
+    pub(super) batch_slots: Arc<Semaphore>,
     pub(super) control: Arc<dyn SessionControl>,
 }
 
 impl ObjectSession {
-    pub(super) fn tell(&self, message: Message) {
+    pub(super) fn send(&self, message: Message) {
         // The session's task ends only by a panic; what it has not confirmed is not complete.
         let _ = self.inbox.send(message);
     }

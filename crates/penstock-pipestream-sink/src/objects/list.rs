@@ -70,7 +70,7 @@ impl List {
     /// which is empty. Another session of the ID may exist there, ended, open at another server or prepared.
     pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
         for name in session_folders(id) {
-            if is_open(&self.place, &name).await? || is_there(&self.place, &format!("{name}/{LOG}")).await? {
+            if is_open(&self.place, &name).await? || exists(&self.place, &format!("{name}/{LOG}")).await? {
                 continue;
             }
             let path = self.place.path(&format!("{OPEN}/{name}/{}", Piece { first: 0, last: 0 }.name()));
@@ -130,14 +130,14 @@ impl List {
             }
             // Nothing is lost: the small ones remain.
             Err(error) => {
-                tracing::warn!(session = %self.session, error = plain(&error), "pieces of the list stay apart");
+                tracing::warn!(session = %self.session, error = plain(&error), "cannot merge pieces of the list: they remain");
                 self.pieces.extend(small);
             }
         }
         Ok(())
     }
 
-    /// Return the whole list, then the pieces go.
+    /// Put the whole list, then remove its pieces.
     pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
         whole(&self.place, &self.session, &self.pieces, last_line).await?;
         remove(&self.place, &self.session, self.pieces).await;
@@ -178,7 +178,7 @@ pub(super) async fn remove(place: &ObjectPrefix, session: &str, pieces: Vec<Piec
     while let Some(result) = removed.next().await {
         match result {
             Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => tracing::warn!(session, error = plain(&error), "a piece of a closed list stays"),
+            Err(error) => tracing::warn!(session, error = plain(&error), "cannot remove a piece of a closed list"),
         }
     }
 }
@@ -256,7 +256,7 @@ pub(super) async fn any_is_open(place: &ObjectPrefix, id: &str) -> Result<bool> 
         if is_open(place, &name).await? {
             return Ok(true);
         }
-        if !is_there(place, &format!("{name}/{LOG}")).await? {
+        if !exists(place, &format!("{name}/{LOG}")).await? {
             break;
         }
     }
@@ -269,7 +269,7 @@ async fn is_open(place: &ObjectPrefix, session: &str) -> Result<bool> {
     Ok(pieces.try_next().await?.is_some())
 }
 
-async fn is_there(place: &ObjectPrefix, name: &str) -> Result<bool> {
+async fn exists(place: &ObjectPrefix, name: &str) -> Result<bool> {
     match place.store().head(&place.path(name)).await {
         Ok(_) => Ok(true),
         Err(Error::NotFound { .. }) => Ok(false),
@@ -278,7 +278,7 @@ async fn is_there(place: &ObjectPrefix, name: &str) -> Result<bool> {
 }
 
 /// Assemble the list of a session that no server works for any more, whichever received it.
-pub(super) async fn close_left(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
+pub(super) async fn close_abandoned(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
@@ -296,7 +296,7 @@ pub(super) async fn close_left(place: &ObjectPrefix, session: &str, last_line: V
         // Another server was faster.
         Ok(_) => {}
         Err(object_store::Error::NotFound { .. }) if pieces.is_empty() => {
-            tracing::warn!(session, "a session that is to be closed is not there any more");
+            tracing::warn!(session, "a session to be closed no longer exists");
             return Ok(());
         }
         Err(object_store::Error::NotFound { .. }) => match whole(place, session, &pieces, last_line).await {

@@ -17,7 +17,7 @@
 
 mod handle;
 mod list;
-mod looking;
+mod listing;
 mod session;
 mod shared;
 mod sweep;
@@ -70,7 +70,7 @@ impl ObjectSink {
 
     /// Return the same, for entities that refer to objects.
     pub fn open_with(place: ObjectPrefix, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
-        Self::touching(place, events, references, sweep::TOUCH)
+        Self::touching(place, events, references, sweep::TOUCH_INTERVAL)
     }
 
     /// Return the same; sessions that are open show so every `touch`.
@@ -95,15 +95,15 @@ impl ObjectSink {
         let counters = Arc::default();
         let shared =
             Arc::new(Shared { place, events, touch, counters, requests, runtime: handle, references, _alive: alive });
-        let asked = Arc::clone(&shared);
-        let answer = runtime::block_on(shared.runtime.spawn(async move { start(&asked.place).await }))?;
-        match answer {
+        let starting = Arc::clone(&shared);
+        let started = runtime::block_on(shared.runtime.spawn(async move { start(&starting.place).await }))?;
+        match started {
             Ok(Ok(())) => {
-                shared.runtime.spawn(look_now_and_then(shared.place.clone()));
+                shared.runtime.spawn(sweep_periodically(shared.place.clone()));
                 Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
             }
             Ok(Err(error)) => Err(Error::io(format!("cannot use the sink {}", shared.place.uri()), plain(&error))),
-            Err(died) => Err(Error::task(&died)),
+            Err(error) => Err(Error::task(&error)),
         }
     }
 
@@ -129,15 +129,15 @@ async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate } = session;
     let (inbox, messages) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
-    let room = Arc::new(Semaphore::new(WAITING_BATCHES));
+    let batch_slots = Arc::new(Semaphore::new(WAITING_BATCHES));
     let list = List::new(shared.place.clone(), Arc::clone(&id));
     let entries = Entries::new(Arc::clone(&control), Arc::clone(&shared.counters), defer, certificate);
-    let session = Session::new(Arc::clone(&shared), id, entries, list, Arc::clone(&room), done);
-    let opened = shared.runtime.spawn(session.open()).await.map_err(|died| Error::task(&died))?;
+    let session = Session::new(Arc::clone(&shared), id, entries, list, Arc::clone(&batch_slots), done);
+    let opened = shared.runtime.spawn(session.open()).await.map_err(|error| Error::task(&error))?;
     let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), error))?;
     let name = Arc::clone(session.name());
     shared.runtime.spawn(session.run(messages));
-    let sink = Arc::new(ObjectSession { name, shared, inbox, room, control });
+    let sink = Arc::new(ObjectSession { name, shared, inbox, batch_slots, control });
     Ok(OpenSession { sink, done: ended })
 }
 
@@ -165,17 +165,17 @@ impl SinkSession for ObjectSession {
     }
 
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
-        if let Ok(room) = self.room.try_acquire() {
-            room.forget();
-            self.tell(Message::Events(events));
+        if let Ok(permit) = self.batch_slots.try_acquire() {
+            permit.forget();
+            self.send(Message::Events(events));
             return None;
         }
         SinkCounters::add(&self.shared.counters.waits, 1);
         let waiting = async move {
             // The semaphore is never closed.
-            if let Ok(room) = self.room.acquire().await {
-                room.forget();
-                self.tell(Message::Events(events));
+            if let Ok(permit) = self.batch_slots.acquire().await {
+                permit.forget();
+                self.send(Message::Events(events));
             }
         };
         Some(waiting.boxed())
@@ -186,18 +186,18 @@ impl SinkSession for ObjectSession {
     }
 }
 
-/// Complete what servers that were killed had begun to end.
+/// Finish the transactions of servers that crashed, and remove their leftovers.
 async fn start(place: &ObjectPrefix) -> object_store::Result<()> {
     transactions::redo(place, SystemTime::now()).await?;
     sweep::sweep(place, SystemTime::now()).await
 }
 
-/// Remove what others leave behind while this server runs. It ends with the sink's thread.
-async fn look_now_and_then(place: ObjectPrefix) {
+/// Clean up after other servers while this one runs. Ends with the sink's thread.
+async fn sweep_periodically(place: ObjectPrefix) {
     loop {
-        tokio::time::sleep(sweep::EVERY).await;
+        tokio::time::sleep(sweep::SWEEP_INTERVAL).await;
         if let Err(error) = start(&place).await {
-            tracing::warn!(error = plain(&error), "what killed servers have left in the sink stays for now");
+            tracing::warn!(error = plain(&error), "cannot clean up after servers that crashed: retried later");
         }
     }
 }

@@ -10,9 +10,9 @@ use penstock_pipestream_net::port::{Attempt, LogEvent, SinkEvent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::entries::{Delivery, Entries, Verified};
+use crate::entries::{Delivery, Entries, VerifiedPayload};
 use crate::format::encode::{self, PayloadProperties};
-use crate::format::names::used_up;
+use crate::format::names::id_exhausted;
 use crate::objects::list::List;
 use crate::objects::shared::Shared;
 use crate::objects::transactions;
@@ -28,11 +28,11 @@ const REMOVALS: usize = 16;
 pub(super) enum Message {
     /// Events of its driver, in order.
     Events(Vec<SinkEvent>),
-    /// A payload is whole, right, and in the store.
+    /// A verified payload is in the store.
     Stored { attempt: Attempt, stored: PayloadProperties },
 }
 
-impl Verified for PayloadProperties {
+impl VerifiedPayload for PayloadProperties {
     fn unnamed(&self) -> PayloadProperties {
         Self { file: None, ..self.clone() }
     }
@@ -49,7 +49,7 @@ pub(super) struct Session {
     id: Arc<str>,
     entries: Entries<PayloadProperties>,
     list: List,
-    room: Arc<Semaphore>,
+    batch_slots: Arc<Semaphore>,
     /// Entities that the next commit handles, in the order in which they arrived.
     due: Vec<EntityKey>,
     /// Objects of entities that have failed.
@@ -63,11 +63,11 @@ impl Session {
         id: Arc<str>,
         entries: Entries<PayloadProperties>,
         list: List,
-        room: Arc<Semaphore>,
+        batch_slots: Arc<Semaphore>,
         done: oneshot::Sender<()>,
     ) -> Self {
         let (due, unwanted) = (Vec::new(), Vec::new());
-        Self { shared, id, entries, list, room, due, unwanted, _done: done }
+        Self { shared, id, entries, list, batch_slots, due, unwanted, _done: done }
     }
 
     /// Put the list's first piece, which is empty: a store that refuses everything refuses the session, not each
@@ -76,7 +76,7 @@ impl Session {
         let _permit = self.shared.admit(0).await;
         match self.list.claim(&self.id).await {
             Ok(true) => {}
-            Ok(false) => return Err(used_up(&self.id)),
+            Ok(false) => return Err(id_exhausted(&self.id)),
             Err(error) => return Err(io::Error::other(plain(&error))),
         }
         Ok(self)
@@ -98,7 +98,7 @@ impl Session {
             }
             self.commit().await;
             self.touch().await;
-            self.room.add_permits(drivers);
+            self.batch_slots.add_permits(drivers);
         }
         self.close().await;
     }
@@ -108,7 +108,7 @@ impl Session {
         if self.list.untouched() >= self.shared.touch
             && let Err(error) = self.append(Vec::new()).await
         {
-            tracing::warn!(session = %self.id, %error, "a session that is open could not be touched");
+            tracing::warn!(session = %self.id, %error, "cannot mark a session as open");
         }
     }
 
@@ -134,7 +134,7 @@ impl Session {
         let mut lines = self.entries.failed_lines().to_vec();
         let mut deliveries = Vec::new();
         for key in std::mem::take(&mut self.due) {
-            if !self.obeyed(key).await {
+            if !self.executed(key).await {
                 continue;
             }
             if let Some(stored) = self.entries.take_waiting(key) {
@@ -156,11 +156,11 @@ impl Session {
         if !deliveries.is_empty() {
             self.shared.counters.committed(deliveries.len(), started.elapsed());
         }
-        self.tell(deliveries).await;
+        self.report(deliveries).await;
     }
 
-    /// Carry out the order that an entity is, if it is one. Return false if it has failed.
-    async fn obeyed(&self, key: EntityKey) -> bool {
+    /// Execute the order in an entity, if it is one. Return false if it has failed.
+    async fn executed(&self, key: EntityKey) -> bool {
         let Some(header) = self.entries.order(key) else { return true };
         let place = &self.shared.place;
         let done = match self.order(key, &header).await {
@@ -170,7 +170,7 @@ impl Session {
         done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
     }
 
-    /// Read an order that has arrived, from where it is stored by now.
+    /// Read an order that has arrived, from its stored payload.
     async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<TransactionCommand, Reason> {
         let failed = |code, message| Reason { code, message };
         let stored = self.entries.waiting(key);
@@ -197,14 +197,14 @@ impl Session {
         self.list.append(lines).await.map_err(|error| io::Error::other(plain(&error)))
     }
 
-    async fn tell(&self, deliveries: Vec<Delivery>) {
+    async fn report(&self, deliveries: Vec<Delivery>) {
         if let Some(events) = &self.shared.events {
             let lines: Vec<LogEvent> = deliveries.iter().filter_map(Delivery::event).collect();
             if !lines.is_empty() {
                 events.write(&self.id, lines).await;
             }
         }
-        self.entries.tell(deliveries);
+        self.entries.report(deliveries);
     }
 
     async fn remove_unwanted(&mut self) {
@@ -212,7 +212,7 @@ impl Session {
         let removals = std::mem::take(&mut self.unwanted).into_iter().map(|file| async move {
             let removed = shared.place.store().delete(&shared.place.path(&file)).await;
             if let Err(error) = removed {
-                tracing::warn!(file, error = plain(&error), "the object of a failed entity stays");
+                tracing::warn!(file, error = plain(&error), "cannot remove the object of a failed entity");
             }
         });
         stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
@@ -223,7 +223,7 @@ impl Session {
         // FAILED lines that the store refused come first; without them the list must stay open.
         self.commit().await;
         if !self.entries.failed_lines().is_empty() {
-            tracing::error!(session = %self.id, "the session's list could not be closed: lines are missing");
+            tracing::error!(session = %self.id, "cannot close the session's list: lines are missing");
             return;
         }
         let name = Arc::clone(self.list.session());
@@ -237,7 +237,7 @@ impl Session {
             },
         };
         if let Err(error) = ended {
-            tracing::error!(session = %self.id, error = plain(&error), "the session's list could not be closed");
+            tracing::error!(session = %self.id, error = plain(&error), "cannot close the session's list");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Removal of what killed servers and drivers have left behind in a store.
 //!
 //! ```text
-//!  pieces of a list ── the list is whole ───────────────────────► they go after [`LEFT`]
+//!  pieces of a list ── the list is whole ───────────────────────► they go after [`LEFTOVER_AGE`]
 //!                   ── the session is prepared ─────────────────► they stay: its transaction may still be committed
-//!                   ── neither, and untouched for [`ABANDONED`] ► the list becomes whole, {"closed":1}; then they go
+//!                   ── neither, and untouched for [`ABANDONED_AGE`] ► the list becomes whole, {"closed":1}; then they go
 //! ```
 //!
-//! A server touches each session that it has open once in [`TOUCH`], so one that is untouched for longer has no server.
+//! A server touches each session that it has open once in [`TOUCH_INTERVAL`], so one that is untouched for longer has no server.
 //! What was acknowledged of it remains, with a list that contains it: it looks like any session that was cut off. Each
 //! call handles some of the objects, starting at a random position, so all calls together handle everything.
 
@@ -20,40 +20,40 @@ use penstock_pipestream::ErrorCode;
 
 use crate::format::{LOG, TRANSACTIONS, encode};
 use crate::objects::list::{self, OPEN, Piece};
-use crate::objects::looking::{age, some};
+use crate::objects::listing::{age, sample};
 
 /// Age at which leftovers of a session's end are removed; before that, the session may still be ending.
-const LEFT: Duration = Duration::from_secs(600);
+const LEFTOVER_AGE: Duration = Duration::from_secs(600);
 /// How often an open session puts a piece, even an empty one.
-pub(super) const TOUCH: Duration = Duration::from_secs(24 * 3_600);
+pub(super) const TOUCH_INTERVAL: Duration = Duration::from_secs(24 * 3_600);
 /// A session that was not touched for so long is not open at any server: a store is not expected to be unreachable for
 /// a week.
-pub(super) const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3_600);
+pub(super) const ABANDONED_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Interval between a server's sweeps.
-pub(super) const EVERY: Duration = Duration::from_secs(6 * 3_600);
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// Maximum number of sessions that one sweep closes.
-const CLOSED: usize = 16;
+const MAX_CLOSED: usize = 16;
 
 /// Sweep once.
 pub(super) async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     let mut abandoned = Vec::new();
-    for OldPieces { session, pieces, untouched } in left(place, now).await? {
+    for OldPieces { session, pieces, untouched } in old_pieces(place, now).await? {
         match place.store().head(&place.path(&format!("{session}/{LOG}"))).await {
             Ok(_) => list::remove(place, &session, pieces).await,
-            Err(Error::NotFound { .. }) if untouched >= ABANDONED => abandoned.push(session),
+            Err(Error::NotFound { .. }) if untouched >= ABANDONED_AGE => abandoned.push(session),
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     fastrand::shuffle(&mut abandoned);
-    abandoned.truncate(CLOSED);
+    abandoned.truncate(MAX_CLOSED);
     let prepared = prepared(place, &abandoned).await?;
     for session in abandoned.into_iter().filter(|session| !prepared.contains(session)) {
         // The listing may have contained only a part of its pieces.
         let pieces: Vec<_> = place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
-        if pieces.iter().all(|piece| age(piece, now) >= ABANDONED) {
-            tracing::info!(session, "no server has it open any more; its list is closed");
-            list::close_left(place, &session, encode::closed(ErrorCode::InternalError)).await?;
+        if pieces.iter().all(|piece| age(piece, now) >= ABANDONED_AGE) {
+            tracing::info!(session, "no server has this session open any more: its list is closed");
+            list::close_abandoned(place, &session, encode::closed(ErrorCode::InternalError)).await?;
         }
     }
     Ok(())
@@ -66,13 +66,13 @@ struct OldPieces {
     untouched: Duration,
 }
 
-async fn left(place: &ObjectPrefix, now: SystemTime) -> Result<Vec<OldPieces>> {
+async fn old_pieces(place: &ObjectPrefix, now: SystemTime) -> Result<Vec<OldPieces>> {
     let mut sessions: Vec<OldPieces> = Vec::new();
-    for object in some(place, OPEN).await? {
+    for object in sample(place, OPEN).await? {
         let mut names = object.location.as_ref().rsplit('/');
         let (Some(piece), Some(session)) = (names.next().and_then(Piece::parse), names.next()) else { continue };
         let age = age(&object, now);
-        if age < LEFT {
+        if age < LEFTOVER_AGE {
             continue;
         }
         match sessions.last_mut() {
@@ -141,7 +141,7 @@ mod tests {
     const FIRST: Piece = Piece { first: 0, last: 0 };
 
     #[test]
-    fn what_is_left_of_a_closed_session_is_removed_once_nobody_can_be_at_it() {
+    fn leftovers_of_a_closed_session_are_removed_once_no_server_can_use_them() {
         let place = place();
         wait(async {
             killed(&place, &[ONE, TWO]).await;
@@ -149,7 +149,7 @@ mod tests {
             list::whole(&place, ONE, &[FIRST], closed(ErrorCode::NoError)).await.unwrap();
             look_everywhere(&place, Duration::ZERO).await;
             assert_eq!(names(&place).await.len(), 3);
-            look_everywhere(&place, LEFT * 2).await;
+            look_everywhere(&place, LEFTOVER_AGE * 2).await;
             let piece = format!("sink/.open/{TWO}/{}", FIRST.name());
             assert_eq!(names(&place).await, [piece, format!("sink/{ONE}/entities.jsonl")]);
         });
@@ -161,9 +161,9 @@ mod tests {
         wait(async {
             killed(&place, &[ONE, TWO]).await;
             transactions::prepare(&place, &job(), TWO).await.unwrap();
-            look_everywhere(&place, ABANDONED - TOUCH).await;
+            look_everywhere(&place, ABANDONED_AGE - TOUCH_INTERVAL).await;
             assert_eq!(names(&place).await.iter().filter(|name| name.contains("/.open/")).count(), 2);
-            look_everywhere(&place, ABANDONED + TOUCH).await;
+            look_everywhere(&place, ABANDONED_AGE + TOUCH_INTERVAL).await;
             assert_eq!(list_of(&place, ONE).await, "{\"scope\":0}\n{\"closed\":1}\n");
             let open: Vec<_> = names(&place).await.into_iter().filter(|name| name.contains("/.open/")).collect();
             assert_eq!(open, [format!("sink/.open/{TWO}/{}", FIRST.name())]);

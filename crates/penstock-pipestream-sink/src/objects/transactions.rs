@@ -40,17 +40,17 @@ use sha2::{Digest as _, Sha256};
 use crate::format::names::is_session_folder;
 use crate::format::{RECORD, TRANSACTIONS, encode};
 use crate::objects::list;
-use crate::objects::looking::{age, some};
+use crate::objects::listing::{age, sample};
 use crate::transactions::{
-    FINISHED, GIVEN_UP, KEPT, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction, TransactionAction,
-    TransactionCommand, origin, others_have_committed, prepared_by_another, resolve,
+    GIVEN_UP, JOB_RETENTION, KEPT_BATCHES, Origin, PrepareOutcome, Prepared, Record, Refusal, Transaction,
+    TransactionAction, TransactionCommand, committed_by_another, origin, prepared_by_another, resolve,
 };
 
 /// Number of earlier micro-batches whose records a commit looks for. Those without rows have none, so one search may
 /// miss some.
-const LOOKED_BACK: u64 = 8;
+const EARLIER_BATCHES: u64 = 8;
 /// Maximum number of transactions with old decisions that one start reads.
-const READ: usize = 16;
+const MAX_OLD_TRANSACTIONS: usize = 16;
 
 /// The decision about sessions.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,11 +71,11 @@ struct Decisions {
 
 impl Decisions {
     async fn read(place: &ObjectPrefix, own: &Path) -> Result<Self> {
-        Self::among(place, own, &TransactionObjects::below(place, own).await?).await
+        Self::read_listed(place, own, &TransactionObjects::below(place, own).await?).await
     }
 
     /// Read those that are in a transaction's own folder.
-    async fn among(place: &ObjectPrefix, own: &Path, found: &TransactionObjects) -> Result<Self> {
+    async fn read_listed(place: &ObjectPrefix, own: &Path, found: &TransactionObjects) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
             decisions.next = decisions.next.max(path.filename().and_then(number_of).map_or(0, |number| number + 1));
@@ -124,7 +124,7 @@ fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix("decision-")?.strip_suffix(".json")?.parse().ok()
 }
 
-/// A session has ended as it should, and all of its list is in the store.
+/// Prepare a session that has ended properly and whose list is entirely in the store.
 pub(super) async fn prepare(place: &ObjectPrefix, of: &Transaction, session: &str) -> Result<PrepareOutcome> {
     let own = place.path(&folder(of));
     let marker = own.clone().join(session);
@@ -159,41 +159,41 @@ pub(super) async fn carry_out(place: &ObjectPrefix, order: &TransactionCommand) 
     let TransactionCommand { of, act } = order;
     let own = place.path(&folder(of));
     // A server that was too late looks again: each round is a decision of another server, and a commit is the last one.
-    while !decided(place, of, &own, act).await? {}
+    while !try_decide(place, of, &own, act).await? {}
     settle(place, &own).await.map_err(refusal)?;
     if let TransactionAction::Commit { .. } = act
         && let Err(error) = forget_earlier(place, of).await
     {
         // The commit is done all the same.
-        tracing::warn!(error = plain(&error), "records of old micro-batches stay");
+        tracing::warn!(error = plain(&error), "cannot remove records of old micro-batches: retried later");
     }
     Ok(())
 }
 
 /// Take the decision that an order asks for, unless that was done before; return false where another decision was
 /// faster.
-async fn decided(
+async fn try_decide(
     place: &ObjectPrefix,
     of: &Transaction,
     own: &Path,
     act: &TransactionAction,
 ) -> std::result::Result<bool, Refusal> {
     let found = TransactionObjects::list(place, &of.key).await.map_err(refusal)?;
-    let decisions = Decisions::among(place, own, &found).await.map_err(refusal)?;
+    let decisions = Decisions::read_listed(place, own, &found).await.map_err(refusal)?;
     let decision = match (act, &decisions.record) {
         (TransactionAction::Commit { sessions, .. }, Some(record)) if !record.is_of(sessions) => {
             return Err(Refusal::Committed);
         }
         (TransactionAction::Commit { .. } | TransactionAction::Abort(_), Some(_)) => return Ok(true),
         (TransactionAction::Commit { sessions, exclusive }, None) => {
-            let sessions = to_commit(place, &found, own, sessions, *exclusive).await?;
+            let sessions = sessions_to_commit(place, &found, own, sessions, *exclusive).await?;
             if sessions.iter().any(|session| decisions.given_up.contains(session)) {
                 return Err(Refusal::GivenUp);
             }
             Decision::Committed(Record::new(of, sessions))
         }
         (TransactionAction::Abort(sessions), None) => {
-            let mut given_up = to_give_up(&found, own, sessions.as_deref())?;
+            let mut given_up = sessions_to_give_up(&found, own, sessions.as_deref())?;
             given_up.retain(|session| !decisions.given_up.contains(session));
             if given_up.is_empty() {
                 return Ok(true);
@@ -207,8 +207,8 @@ async fn decided(
 /// Remove the records of micro-batches that cannot be run again, now that this one is committed.
 async fn forget_earlier(place: &ObjectPrefix, of: &Transaction) -> Result<()> {
     let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
-    let Some(last) = number.checked_sub(KEPT) else { return Ok(()) };
-    let earlier = last.saturating_sub(LOOKED_BACK - 1)..=last;
+    let Some(last) = number.checked_sub(KEPT_BATCHES) else { return Ok(()) };
+    let earlier = last.saturating_sub(EARLIER_BATCHES - 1)..=last;
     let forgotten = earlier.map(|number| async move {
         let earlier = Transaction { key: format!("spark/{query}/{number}").into(), owner: of.owner };
         forget(place, &place.path(&folder(&earlier))).await
@@ -224,7 +224,7 @@ async fn forget(place: &ObjectPrefix, own: &Path) -> Result<()> {
     }
     // In their order: the commit stays as long as there is any other.
     for path in found.decisions().filter(|path| is_in(own, path)) {
-        gone(place.store().delete(path).await)?;
+        ignore_missing(place.store().delete(path).await)?;
     }
     Ok(())
 }
@@ -256,7 +256,7 @@ impl TransactionObjects {
 }
 
 /// Return the folders of the sessions that a commit names, if it may have them.
-async fn to_commit(
+async fn sessions_to_commit(
     place: &ObjectPrefix,
     found: &TransactionObjects,
     own: &Path,
@@ -267,7 +267,7 @@ async fn to_commit(
         if let Some(Decision::Committed(record)) = read(place, path).await.map_err(refusal)?
             && (exclusive || record.has_no_owner())
         {
-            return Err(others_have_committed(&record));
+            return Err(committed_by_another(&record));
         }
     }
     match resolve(sessions, &found.sessions(|path| is_in(own, path))) {
@@ -289,7 +289,7 @@ async fn why_missing(place: &ObjectPrefix, found: &TransactionObjects, own: &Pat
 }
 
 /// Return the folders of the prepared sessions that an abort names, or of all of the owner's.
-fn to_give_up(
+fn sessions_to_give_up(
     found: &TransactionObjects,
     own: &Path,
     sessions: Option<&[String]>,
@@ -313,7 +313,7 @@ fn to_give_up(
 /// Complete what servers that crashed had decided, and remove decisions that are no longer needed, as far as this start
 /// lists them.
 pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
-    let found = some(place, TRANSACTIONS).await?;
+    let found = sample(place, TRANSACTIONS).await?;
     let mut unsettled: Vec<Path> = Vec::new();
     let mut old: Vec<Path> = Vec::new();
     for object in &found {
@@ -321,7 +321,7 @@ pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
         // A transaction that is decided and settled has no marker.
         if is_session_folder(name) && !unsettled.contains(&own) {
             unsettled.push(own);
-        } else if is_decision(name) && age(object, now) >= FINISHED && !old.contains(&own) {
+        } else if is_decision(name) && age(object, now) >= JOB_RETENTION && !old.contains(&own) {
             old.push(own);
         }
     }
@@ -329,7 +329,7 @@ pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
         settle(place, &own).await?;
     }
     fastrand::shuffle(&mut old);
-    for own in old.into_iter().take(READ) {
+    for own in old.into_iter().take(MAX_OLD_TRANSACTIONS) {
         let record = Decisions::read(place, &own).await?.record;
         if record.is_none_or(|record| matches!(origin(&record.transaction), Origin::Job)) {
             forget(place, &own).await?;
@@ -342,7 +342,7 @@ pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
 async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
     // One listing has both: a session that is prepared after it finds a commit by itself.
     let found = TransactionObjects::below(place, own).await?;
-    let decisions = Decisions::among(place, own, &found).await?;
+    let decisions = Decisions::read_listed(place, own, &found).await?;
     let code = decisions.codes();
     for session in found.sessions(|path| is_in(own, path)) {
         if let Some(code) = code(&session) {
@@ -354,12 +354,12 @@ async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
 
 /// Write the list of a prepared session; then remove its marker.
 async fn close(place: &ObjectPrefix, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
-    list::close_left(place, session, encode::closed(code)).await?;
-    gone(place.store().delete(&own.clone().join(session)).await)
+    list::close_abandoned(place, session, encode::closed(code)).await?;
+    ignore_missing(place.store().delete(&own.clone().join(session)).await)
 }
 
 /// Ignore that another server has already removed something.
-fn gone(removed: Result<()>) -> Result<()> {
+fn ignore_missing(removed: Result<()>) -> Result<()> {
     match removed {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),

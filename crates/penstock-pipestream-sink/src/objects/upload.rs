@@ -33,14 +33,14 @@ const PART: u64 = 8 << 20;
 /// Maximum number of parts of an upload, as defined by S3; the parts of a payload beyond 80 GB are larger.
 const MAX_PARTS: u64 = 10_000;
 /// Maximum number of concurrent parts of one upload.
-const PARTS_AT_ONCE: usize = 2;
+const CONCURRENT_PARTS: usize = 2;
 /// Number of bytes that a stream may hold in memory before they go to a temporary file.
 const IN_MEMORY: usize = 1 << 20;
 
 /// Why a payload is not in the store.
 enum Failure {
     /// It does not match its header.
-    Wrong(core::Error),
+    Invalid(core::Error),
     /// The store, or the disk.
     Store(String),
     /// Its stream has ended early.
@@ -49,7 +49,7 @@ enum Failure {
 
 impl From<core::Error> for Failure {
     fn from(error: core::Error) -> Self {
-        Self::Wrong(error)
+        Self::Invalid(error)
     }
 }
 
@@ -69,7 +69,7 @@ impl From<object_store::Error> for Failure {
 pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let length = entity.header().payload_length;
     let referring = referring(entity.header());
-    let Some(Parts { attempt, dehydrated, body, check, place }) = entity.into_parts() else { return };
+    let Some(Parts { attempt, dehydrated, body, check, permit }) = entity.into_parts() else { return };
     let (scope, mut name) = payload_names(attempt.key);
     if attempt.number > 0 {
         // The object of an earlier attempt may be removed at any time.
@@ -84,8 +84,8 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
         None => Ok(None),
     };
     let stored = match referred {
-        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, there)| PayloadProperties {
-            file: there.then_some(file),
+        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, exists)| PayloadProperties {
+            file: exists.then_some(file),
             bytes: job.seen,
             sha256,
             reference,
@@ -93,7 +93,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
         Err(failure) => Err(failure),
     };
     job.conclude(stored, &mut body).await;
-    drop(place);
+    drop(permit);
 }
 
 /// Source of bytes.
@@ -178,8 +178,8 @@ impl Job {
         let (referred, object) = self.session.shared.references.take(message.clone()).await?;
         match object {
             Some(object) => {
-                if let Some((beside, message)) = referred.beside(file) {
-                    let path = self.session.shared.place.path(&beside);
+                if let Some((message_name, message)) = referred.message_file(file) {
+                    let path = self.session.shared.place.path(&message_name);
                     self.store_of().put(&path, message.into()).await?;
                 }
                 (self.length, self.check) = (object.len(), Some(object.check()));
@@ -220,7 +220,7 @@ impl Job {
         if sent.is_err()
             && let Err(error) = upload.abort().await
         {
-            tracing::warn!(path = %self.path, error = plain(&error), "parts of a failed upload stay in the store");
+            tracing::warn!(path = %self.path, error = plain(&error), "cannot abort a failed upload: its parts remain in the store");
         }
         sent
     }
@@ -239,7 +239,7 @@ impl Job {
                 continue;
             }
             let sha256 = if more { None } else { Some(self.verify()?) };
-            while sending.len() >= PARTS_AT_ONCE {
+            while sending.len() >= CONCURRENT_PARTS {
                 joined(&mut sending).await?;
             }
             if spool.len() > 0 {
@@ -256,7 +256,7 @@ impl Job {
     }
 
     /// Send a part. It counts as one of the concurrent requests until it is answered.
-    async fn part(&self, spool: &mut Part, upload: &mut dyn MultipartUpload) -> Result<Sent, Failure> {
+    async fn part(&self, spool: &mut Part, upload: &mut dyn MultipartUpload) -> Result<PartRequest, Failure> {
         let permit = self.session.shared.admit(spool.len()).await;
         let part = upload.put_part(spool.take()?);
         Ok(Box::pin(async move {
@@ -307,7 +307,7 @@ impl Job {
         let reason = match stored {
             Ok(stored) => {
                 session.control.count(stored.bytes);
-                session.tell(Message::Stored { attempt, stored });
+                session.send(Message::Stored { attempt, stored });
                 return;
             }
             Err(Failure::Ended(StreamEnd::Reset(code))) => {
@@ -317,7 +317,7 @@ impl Job {
                 return;
             }
             Err(Failure::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,
-            Err(Failure::Wrong(error)) => Reason { code: error.code(), message: error.message() },
+            Err(Failure::Invalid(error)) => Reason { code: error.code(), message: error.message() },
             Err(Failure::Store(error)) => {
                 session.shared.counters.failed(&io::Error::other(error.as_str()));
                 Reason { code: ErrorCode::InternalError, message: format!("the sink cannot store it: {error}") }
@@ -331,12 +331,12 @@ impl Job {
     }
 }
 
-type Sent = BoxFuture<'static, object_store::Result<()>>;
+type PartRequest = BoxFuture<'static, object_store::Result<()>>;
 
 async fn joined(sending: &mut JoinSet<object_store::Result<()>>) -> Result<(), Failure> {
     match sending.join_next().await {
         Some(Ok(sent)) => Ok(sent?),
-        Some(Err(died)) => Err(io::Error::other(died).into()),
+        Some(Err(error)) => Err(io::Error::other(error).into()),
         None => Ok(()),
     }
 }

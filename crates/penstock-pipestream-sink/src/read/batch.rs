@@ -58,7 +58,7 @@ impl Batch {
 pub(super) struct BatchSelection {
     pub(super) lines: Vec<u8>,
     pub(super) sizes: Vec<Option<u64>>,
-    pub(super) wanted: Vec<PayloadRange>,
+    pub(super) ranges: Vec<PayloadRange>,
     pub(super) next: Option<u64>,
 }
 
@@ -71,13 +71,13 @@ pub(super) fn select(
     limits: BatchLimits,
 ) -> Result<BatchSelection> {
     let (mut lines, mut sizes) = (Vec::new(), Vec::new());
-    let (wanted, next) = walk(store, session, start, end, limits, |text, line, size| {
+    let (ranges, next) = walk(store, session, start, end, limits, |text, line, size| {
         lines.extend_from_slice(text);
         lines.push(b'\n');
         sizes.extend(line.is_row().then_some(size));
         Ok::<_, crate::Error>(())
     })?;
-    Ok(BatchSelection { lines, sizes, wanted, next })
+    Ok(BatchSelection { lines, sizes, ranges, next })
 }
 
 /// Call back for each line of a range, with the bytes of its content, until a batch is full. Return what is to be read,
@@ -94,7 +94,7 @@ fn walk<E: From<crate::Error>>(
     let mut lines = Lines::new(store, session, start, end);
     while let Some((offset, text)) = lines.next()? {
         let line = Line::parse(text).map_err(|error| wrong(session, error))?;
-        let part = wanted(&line, limits);
+        let part = payload_range(&line, limits);
         let size = part.as_ref().map(|part| part.length);
         let cost = size.unwrap_or(0).saturating_add(text.len() as u64);
         if !first && (rows >= limits.rows || bytes.saturating_add(cost) > limits.bytes) {
@@ -109,7 +109,7 @@ fn walk<E: From<crate::Error>>(
     Ok((parts, None))
 }
 
-fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<PayloadRange> {
+fn payload_range(line: &Line<'_>, limits: BatchLimits) -> Option<PayloadRange> {
     let (file, length) = (line.file.as_ref()?, line.bytes?);
     let read = limits.content && line.is_row() && length <= limits.max_content.min(MAX_CONTENT);
     read.then(|| PayloadRange { file: file.as_ref().to_owned(), offset: 0, length })
@@ -117,16 +117,15 @@ fn wanted(line: &Line<'_>, limits: BatchLimits) -> Option<PayloadRange> {
 
 /// Read rows of a piece of a store's session.
 pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
-    let BatchSelection { lines, sizes, wanted, next } = select(store, session, start, end, limits)?;
+    let BatchSelection { lines, sizes, ranges, next } = select(store, session, start, end, limits)?;
     let mut content = Vec::new();
-    store.read_payloads(&wanted, &mut content)?;
+    store.read_payloads(&ranges, &mut content)?;
     Ok(Batch { lines, sizes, content, next })
 }
 
 /// Read rows of a piece of a store's session: call back for each, in order, with its line and the bytes of its content;
 /// return the concatenated contents, and where the next batch starts. Like [`read_batch`], for callers that need no
 /// lines later.
-/// needs no lines later.
 pub fn read_rows<E: From<crate::Error>>(
     store: &dyn Store,
     session: &str,
@@ -135,7 +134,7 @@ pub fn read_rows<E: From<crate::Error>>(
     limits: BatchLimits,
     mut each: impl FnMut(&Line<'_>, Option<u64>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(Vec<u8>, Option<u64>), E> {
-    let (wanted, next) =
+    let (ranges, next) =
         walk(
             store,
             session,
@@ -147,6 +146,6 @@ pub fn read_rows<E: From<crate::Error>>(
             },
         )?;
     let mut content = Vec::new();
-    store.read_payloads(&wanted, &mut content)?;
+    store.read_payloads(&ranges, &mut content)?;
     Ok((content, next))
 }

@@ -17,13 +17,13 @@ use crate::read::journal::JournalPage;
 use crate::read::plan::{Plan, PlanLimits};
 use crate::read::store::MAX_CONTENT;
 use crate::read::wire::{
-    ALPN, CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_ANSWER, MAX_ITEMS, PlanAnswer, Request,
-    RowsHead, Welcome,
+    ALPN, CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, ClaimsResponse, DONE, MAX_ITEMS, MAX_RESPONSE, PlanResponse,
+    Request, RowsHead, Welcome,
 };
 use crate::{Error, Result};
 
-/// Maximum time to wait for bytes of an answer.
-const SILENCE: Duration = Duration::from_secs(90);
+/// Maximum time to wait for bytes of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Amount of memory that is reserved before the bytes for it have arrived.
 const RESERVE: usize = 64 << 20;
 /// The alert of a server that shares no protocol with us: 0x100, and 120 (RFC 7301).
@@ -59,20 +59,20 @@ impl RemoteSink {
             let connecting = endpoint
                 .connect_with(config, address, &server_name)
                 .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
-            let late =
-                |_| Error::deadline(format!("{address} did not answer within {} s", HANDSHAKE_TIMEOUT.as_secs()));
-            let connected = timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(late)?;
+            let timed_out =
+                |_| Error::deadline(format!("{address} did not respond within {} s", HANDSHAKE_TIMEOUT.as_secs()));
+            let connected = timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(timed_out)?;
             let connection = connected.map_err(|error| lost(address, &error))?;
             let sink = Self(Arc::new(PerProcess::new(Inner { connection, address })));
-            let Welcome { version: _ } = sink.ask(&Request::Hello { key }).await?;
+            let Welcome { version: _ } = sink.call(&Request::Hello { key }).await?;
             Ok(sink)
         })?;
-        connecting.await.unwrap_or_else(|died| Err(Error::task(&died)))
+        connecting.await.unwrap_or_else(|error| Err(Error::task(&error)))
     }
 
     /// Return closed sessions from a position of the journal; no more than `max`, and possibly fewer than there are.
     pub async fn sessions(&self, after: u64, max: usize) -> Result<JournalPage> {
-        self.ask(&Request::Sessions { after, max }).await
+        self.call(&Request::Sessions { after, max }).await
     }
 
     /// Return the claim checks of the server, by their expiry.
@@ -80,13 +80,14 @@ impl RemoteSink {
         let mut found: Vec<ClaimRow> = Vec::new();
         loop {
             let (expires, claim) = found.last().map_or((0, 0), |row| (row.check.expiry_micros, row.check.id));
-            let ClaimsAnswer { claims, more } = self.ask(&Request::Claims { expires, claim, max: MAX_ITEMS }).await?;
+            let ClaimsResponse { claims, more } =
+                self.call(&Request::Claims { expires, claim, max: MAX_ITEMS }).await?;
             if claims.is_empty() {
                 return Ok(found);
             }
             for item in claims {
                 if (item.expires, item.claim) <= (expires, claim) {
-                    return Err(self.wrong("its claim checks do not go on"));
+                    return Err(self.wrong("its claim checks are not in order"));
                 }
                 found.push(item.try_into()?);
             }
@@ -98,14 +99,14 @@ impl RemoteSink {
 
     fn wrong(&self, problem: &str) -> Error {
         let address = self.0.get().map_or_else(|_| String::new(), |inner| inner.address.to_string());
-        Error::io(format!("the answer of the sink at {address} is wrong"), problem.to_owned())
+        Error::io(format!("the sink at {address} sent an invalid response"), problem.to_owned())
     }
 
     /// Divide a session, from a position in its list.
     pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
         let PlanLimits { bytes, rows, pieces } = limits;
         let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
-        let PlanAnswer { pieces, next } = self.ask(&request).await?;
+        let PlanResponse { pieces, next } = self.call(&request).await?;
         Ok(Plan { pieces: pieces.into_iter().map(Into::into).collect(), next })
     }
 
@@ -113,74 +114,74 @@ impl RemoteSink {
     pub async fn batch(&self, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
         let BatchLimits { bytes, rows, content, max_content } = limits;
         let session = session.to_owned();
-        let mut answer =
+        let mut response =
             self.request(&Request::Rows { session, start, end, bytes, rows, content, max_content }).await?;
-        let length = answer.take(4).await?;
+        let length = response.take(4).await?;
         let length = length.iter().fold(0_usize, |sum, byte| (sum << 8) | usize::from(*byte));
-        if length > MAX_ANSWER {
-            return Err(answer.wrong("its head is too long"));
+        if length > MAX_RESPONSE {
+            return Err(response.wrong("its head is too long"));
         }
-        let head = answer.take(length).await?;
-        let head: RowsHead = answer.parse(&head)?;
+        let head = response.take(length).await?;
+        let head: RowsHead = response.parse(&head)?;
         let lines = usize::try_from(head.lines).unwrap_or(usize::MAX);
         let contents = head.sizes.iter().flatten().try_fold(0_u64, |sum, size| sum.checked_add(*size));
-        let most = MAX_CONTENT.saturating_add(bytes);
-        let Some(contents) = contents.filter(|sum| *sum <= most).and_then(|sum| usize::try_from(sum).ok()) else {
-            return Err(answer.wrong("it has more content than was asked for"));
+        let limit = MAX_CONTENT.saturating_add(bytes);
+        let Some(contents) = contents.filter(|sum| *sum <= limit).and_then(|sum| usize::try_from(sum).ok()) else {
+            return Err(response.wrong("it has more content than was requested"));
         };
-        if lines > MAX_ANSWER.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)) {
-            return Err(answer.wrong("its lines are too long"));
+        if lines > MAX_RESPONSE.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            return Err(response.wrong("its lines are too long"));
         }
         if head.next.is_some_and(|next| next <= start) {
-            return Err(answer.wrong("it does not go on"));
+            return Err(response.wrong("its next position is not ahead"));
         }
-        let lines = answer.take(lines).await?;
-        let content = answer.take(contents).await?;
+        let lines = response.take(lines).await?;
+        let content = response.take(contents).await?;
         Ok(Batch { lines, sizes: head.sizes, content, next: head.next })
     }
 
-    async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
-        let mut answer = self.request(request).await?;
-        let bytes = answer.rest().await?;
-        answer.parse(&bytes)
+    async fn call<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        let mut response = self.request(request).await?;
+        let bytes = response.rest().await?;
+        response.parse(&bytes)
     }
 
-    async fn request(&self, request: &Request) -> Result<Answer> {
+    async fn request(&self, request: &Request) -> Result<Response> {
         let inner = self.0.get()?;
         let address = inner.address;
         let failed = |error: &ConnectionError| lost(address, error);
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
         let bytes = serde_json::to_vec(request).map_err(|error| Error::content(error.to_string()))?;
         let written = send.write_all(&bytes).await;
-        // An error is the connection's, and the error of the answer contains the reason.
-        let mut answer = Answer { stream, address };
+        // An error is the connection's, and the error of the response contains the reason.
+        let mut response = Response { stream, address };
         if written.is_ok() {
             let _ = send.finish();
         }
-        match answer.take(1).await?.first() {
-            Some(&DONE) => Ok(answer),
+        match response.take(1).await?.first() {
+            Some(&DONE) => Ok(response),
             Some(_) | None => {
-                let problem = String::from_utf8_lossy(&answer.rest().await?).into_owned();
-                Err(Error::io(format!("the sink at {address} refuses"), problem))
+                let problem = String::from_utf8_lossy(&response.rest().await?).into_owned();
+                Err(Error::io(format!("the sink at {address} refused the request"), problem))
             }
         }
     }
 }
 
-/// An answer that is being received.
-struct Answer {
+/// A response that is being received.
+struct Response {
     stream: RecvStream,
     address: SocketAddr,
 }
 
-impl Answer {
+impl Response {
     /// Read so many bytes. Memory is reserved as they arrive, beyond a part that is reserved immediately.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         reserve(&mut bytes, length.min(RESERVE))?;
         while bytes.len() < length {
-            let chunk = timeout(SILENCE, self.stream.read_chunk(length - bytes.len(), true)).await;
-            let chunk = chunk.map_err(|_| self.silent())?.map_err(|error| self.failed(&error))?;
+            let chunk = timeout(RESPONSE_TIMEOUT, self.stream.read_chunk(length - bytes.len(), true)).await;
+            let chunk = chunk.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))?;
             let Some(chunk) = chunk else { return Err(self.wrong("it ends early")) };
             if bytes.capacity() - bytes.len() < chunk.bytes.len() {
                 // Large blocks are moved by the system's tables, not by copying.
@@ -192,9 +193,10 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// Read the remaining bytes, no more than an answer may have.
+    /// Read the remaining bytes, no more than a response may have.
     async fn rest(&mut self) -> Result<Vec<u8>> {
-        let read = timeout(SILENCE, self.stream.read_to_end(MAX_ANSWER)).await.map_err(|_| self.silent())?;
+        let read =
+            timeout(RESPONSE_TIMEOUT, self.stream.read_to_end(MAX_RESPONSE)).await.map_err(|_| self.timed_out())?;
         read.map_err(|error| match error {
             quinn::ReadToEndError::Read(error) => self.failed(&error),
             quinn::ReadToEndError::TooLong => self.wrong("it is too long"),
@@ -206,11 +208,11 @@ impl Answer {
     }
 
     fn wrong(&self, problem: &str) -> Error {
-        Error::io(format!("the answer of the sink at {} is wrong", self.address), problem.to_owned())
+        Error::io(format!("the sink at {} sent an invalid response", self.address), problem.to_owned())
     }
 
-    fn silent(&self) -> Error {
-        Error::deadline(format!("nothing was heard of the sink at {} for {} s", self.address, SILENCE.as_secs()))
+    fn timed_out(&self) -> Error {
+        Error::deadline(format!("the sink at {} sent nothing for {} s", self.address, RESPONSE_TIMEOUT.as_secs()))
     }
 
     fn failed(&self, error: &ReadError) -> Error {
@@ -219,7 +221,7 @@ impl Answer {
         match error {
             ReadError::ConnectionLost(error) => lost(self.address, error),
             ReadError::Reset(found) if *found == code(CODE_SLOW) => {
-                Error::io(context, "the server has waited too long for this reader")
+                Error::io(context, "this reader was too slow for the server")
             }
             ReadError::Reset(found) if *found == code(CODE_BROKEN) => {
                 Error::io(context, "the server cannot read a payload; its log says why")
@@ -242,13 +244,13 @@ fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
     match error {
         ConnectionError::TimedOut => Error::deadline(format!("{address} did not answer")),
         ConnectionError::ApplicationClosed(close) => {
-            let said = String::from_utf8_lossy(&close.reason).into_owned();
+            let reason = String::from_utf8_lossy(&close.reason).into_owned();
             let wrong_key = close.error_code == VarInt::from_u32(CODE_KEY);
-            let message = if said.is_empty() { "the server has ended the connection".into() } else { said };
+            let message = if reason.is_empty() { "the server has ended the connection".into() } else { reason };
             if wrong_key { Error::misuse(format!("{context}: {message}")) } else { Error::io(context, message) }
         }
         ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_PROTOCOL => {
-            Error::tls(format!("the server at {address} lets nobody read its sink: it was started without a read key"))
+            Error::tls(format!("the server at {address} does not serve its sink: it was started without a read key"))
         }
         ConnectionError::ConnectionClosed(_) | ConnectionError::TransportError(_) => {
             Error::tls(format!("the connection with {address} failed: {error}"))

@@ -1,7 +1,7 @@
 //! The journal of a folder: a file of lines that all processes which follow the sink append to, one at a time.
 //!
-//! Each line says besides how many bytes of the file were on the disk when it was written, as records of `penstock-log` do: that tells
-//! damage from what a crash has left of lines that were being written.
+//! Each line contains how many bytes of the file were on the disk when it was written, as records of `penstock-log` do.
+//! This distinguishes damage from lines that a crash has interrupted.
 
 use std::fs::File;
 use std::io;
@@ -24,57 +24,57 @@ pub(super) const FILE: &str = "closed.jsonl";
 pub(super) struct FileLog {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    opened: Option<Opened>,
+    open: Option<OpenFile>,
     locked: bool,
     read_to: u64,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenFile {
     lines: LineFile,
     /// The same file, for its lock.
     lock: File,
 }
 
-/// What a line says besides.
+/// The field of a line that tells what was durable when it was written.
 #[derive(Debug, Deserialize)]
 struct Mark {
-    /// Bytes of the file that were on the disk; none where a version before this one has written the line.
+    /// Bytes of the file that were on the disk; none in a line of an earlier version.
     synced: Option<u64>,
 }
 
 impl FileLog {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Self {
-        Self { disk, path: dir.join(FILE), opened: None, locked: false, read_to: 0 }
+        Self { disk, path: dir.join(FILE), open: None, locked: false, read_to: 0 }
     }
 
     fn lock(&mut self) -> io::Result<&LineFile> {
-        let opened = match self.opened.take() {
-            Some(opened) => opened,
+        let open = match self.open.take() {
+            Some(open) => open,
             None => {
                 let lines = LineFile::open(&*self.disk, &self.path)?;
-                Opened { lines, lock: File::open(&self.path)? }
+                OpenFile { lines, lock: File::open(&self.path)? }
             }
         };
-        let opened = self.opened.insert(opened);
+        let open = self.open.insert(open);
         if !self.locked {
-            opened.lock.lock()?;
+            open.lock.lock()?;
             self.locked = true;
         }
-        Ok(&opened.lines)
+        Ok(&open.lines)
     }
 
     fn read(&mut self) -> io::Result<Vec<u8>> {
         let from = self.read_to;
         let lines = self.lock()?;
         let mut new = lines.read(from)?;
-        // Afterwards a process may die that appends, and not the machine.
+        // Later lines are those of processes that ran after the crash of the machine.
         let durable = if from == 0 { durable(&new) } else { new.len() };
         if durable < new.len() {
             lines.cut(durable as u64)?;
             tracing::warn!(
                 path = %self.path.display(), bytes = new.len() - durable,
-                "lines that were being written when the machine died are cut off: no reader has heard of them"
+                "truncated lines that were being written when the machine crashed: no reader has seen them"
             );
             new.truncate(durable);
         }
@@ -95,15 +95,15 @@ impl FileLog {
     }
 }
 
-/// Return lines with how much of the file is on the disk. Each is a JSON object that has a key.
+/// Add to each line how much of the file is on the disk. Each is a JSON object that has a key.
 fn marked(lines: &[u8], synced: u64) -> Vec<u8> {
     let end = format!(",\"synced\":{synced}}}\n");
     let objects = lines.split(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"}"));
     objects.flat_map(|object| object.iter().chain(end.as_bytes())).copied().collect()
 }
 
-/// Return where the lines end that may have been reported. When the power goes while some are written, sectors of them may be zeros,
-/// whatever is behind; but once a later line says that they were on the disk, they are damaged.
+/// Return the end of the lines that may have been reported. After a power cut, sectors of lines that were being written
+/// may be zeros, whatever follows them; but if a later line says that they were on the disk, they are damaged.
 fn durable(lines: &[u8]) -> usize {
     let (mut at, mut torn) = (0, None);
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -112,7 +112,7 @@ fn durable(lines: &[u8]) -> usize {
             (Ok(Mark { synced: Some(synced) }), Some(torn)) if synced <= torn as u64 => {}
             (Ok(_), Some(_)) => return lines.len(),
             (Err(_), _) if line.contains(&0) => torn = torn.or(Some(at)),
-            // No crash leaves that; and an empty line is none.
+            // No crash causes this; an empty line is ignored.
             (Err(_), _) => {}
         }
         at += line.len();
@@ -131,10 +131,10 @@ impl JournalLog for FileLog {
     }
 
     fn release(&mut self) {
-        if let (true, Some(opened)) = (self.locked, &self.opened)
-            && let Err(error) = opened.lock.unlock()
+        if let (true, Some(open)) = (self.locked, &self.open)
+            && let Err(error) = open.lock.unlock()
         {
-            tracing::warn!(path = %self.path.display(), %error, "the journal stays locked");
+            tracing::warn!(path = %self.path.display(), %error, "cannot unlock the journal");
         }
         self.locked = false;
     }
@@ -186,7 +186,7 @@ mod tests {
             let journal = FileLog::new(Arc::new(self.disk.clone()), Path::new("sink"));
             let lock = File::open(self.folder.path().join(FILE)).unwrap();
             match LineFile::open(&self.disk, &self.path()) {
-                Ok(lines) => FileLog { opened: Some(Opened { lines, lock }), ..journal },
+                Ok(lines) => FileLog { open: Some(OpenFile { lines, lock }), ..journal },
                 Err(_) => journal,
             }
         }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::read::file_log::FILE;
 use crate::read::lines::closed;
-use crate::read::plan::look_through;
+use crate::read::plan::examine_list;
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::{JournalLog, Store};
 use crate::read::transactions::divide;
@@ -18,9 +18,9 @@ use crate::{Error, Result};
 /// Maximum number of sessions that are made durable together.
 const APPEND: usize = 1_024;
 
-/// The first line: which journal this is.
+/// The first line, which identifies the journal.
 #[derive(Debug, Serialize, Deserialize)]
-struct Title {
+struct JournalHeader {
     journal: String,
 }
 
@@ -59,7 +59,7 @@ struct State {
     /// Closed sessions whose transaction is still being closed.
     held: HashMap<String, ListedSession>,
     /// Time up to which the names added to the sink have been examined.
-    seen: Option<SystemTime>,
+    listed_at: Option<SystemTime>,
 }
 
 impl Journal {
@@ -74,7 +74,7 @@ impl Journal {
             open: HashMap::new(),
             dead: HashSet::new(),
             held: HashMap::new(),
-            seen: None,
+            listed_at: None,
         };
         Ok(Self { store, state: Mutex::new(state) })
     }
@@ -103,14 +103,14 @@ impl Journal {
 }
 
 impl State {
-    /// Read what others have appended, append what they have not, and return the journal's name.
+    /// Read the lines that other processes have appended, append the missing sessions, and return the journal's name.
     fn update(&mut self, store: &dyn Store) -> Result<String> {
         loop {
             let new = self.log.read_new()?;
             self.take(&new)?;
             let Some(id) = self.id.clone() else {
                 let journal = new_id();
-                if self.log.append(&encode(&Title { journal: journal.clone() }))? {
+                if self.log.append(&encode(&JournalHeader { journal: journal.clone() }))? {
                     self.id = Some(journal);
                 }
                 continue;
@@ -134,8 +134,8 @@ impl State {
     fn take(&mut self, lines: &[u8]) -> Result<()> {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             if self.id.is_none() {
-                let title: Title = serde_json::from_slice(line).map_err(|error| damaged(0, &error))?;
-                self.id = Some(title.journal);
+                let header: JournalHeader = serde_json::from_slice(line).map_err(|error| damaged(0, &error))?;
+                self.id = Some(header.journal);
             } else {
                 let session = serde_json::from_slice(line).map_err(|error| damaged(self.sessions.len(), &error))?;
                 self.add(session);
@@ -153,7 +153,7 @@ impl State {
     /// Return sessions that are closed and not in the journal, in the order in which they ended; of a transaction all
     /// or none.
     fn find(&mut self, store: &dyn Store) -> Result<Vec<ClosedSession>> {
-        self.look_for_names(store)?;
+        self.list_new_names(store)?;
         let (mut found, mut dead) = (Vec::new(), Vec::new());
         for (session, length) in &mut self.open {
             if let Some(held) = self.held.get(session) {
@@ -166,7 +166,7 @@ impl State {
             }
             match closed(store, session, list.length)? {
                 None => *length = list.length,
-                Some((0, _)) => match look(store, session) {
+                Some((0, _)) => match examine_durably(store, session) {
                     Some(closed) => found.push(closed),
                     None => dead.push(session.clone()),
                 },
@@ -175,7 +175,7 @@ impl State {
         }
         dead.into_iter().for_each(|session| self.give_up(session));
         let known = |session: &str| self.positions.contains_key(session) || self.dead.contains(session);
-        let divided = divide(store, found, known, |session| Ok(look(store, session)))?;
+        let divided = divide(store, found, known, |session| Ok(examine_durably(store, session)))?;
         self.held = divided.held.into_iter().map(|found| (found.session.id.clone(), found)).collect();
         Ok(divided.whole.into_iter().map(|found| found.session).collect())
     }
@@ -185,9 +185,9 @@ impl State {
         self.dead.insert(session);
     }
 
-    fn look_for_names(&mut self, store: &dyn Store) -> Result<()> {
+    fn list_new_names(&mut self, store: &dyn Store) -> Result<()> {
         let changed = store.changed()?;
-        if changed.is_some() && changed == self.seen {
+        if changed.is_some() && changed == self.listed_at {
             return Ok(());
         }
         let names: HashSet<_> = store.sessions()?.into_iter().collect();
@@ -198,19 +198,19 @@ impl State {
                 self.open.entry(name).or_insert(0);
             }
         }
-        self.seen = changed;
+        self.listed_at = changed;
         Ok(())
     }
 }
 
 /// Examine a closed session so that its place in the journal survives a power cut. `None`: it cannot be read.
-fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
-    match store.make_durable(session).and_then(|()| look_through(store, session)) {
+fn examine_durably(store: &dyn Store, session: &str) -> Option<ListedSession> {
+    match store.make_durable(session).and_then(|()| examine_list(store, session)) {
         Ok(found) => found,
         Err(error) => {
             tracing::error!(
                 %session, %error,
-                "a closed session cannot be read, and is passed over; once its list is right it is found at the next start"
+                "cannot read a closed session: it is skipped until its list is repaired and the reader is restarted"
             );
             None
         }
@@ -220,16 +220,16 @@ fn look(store: &dyn Store, session: &str) -> Option<ListedSession> {
 /// Return the error of a journal that cannot be read after so many sessions.
 fn damaged(known: usize, error: &serde_json::Error) -> Error {
     Error::io(
-        format!("the order of the sink's sessions is damaged behind the first {known}"),
+        format!("the order of the sink's sessions is damaged after the first {known}"),
         format!(
-            "{error}. It is {FILE} in the sink, .journal in a store: put a copy that is whole into its place. Without it the order \
-             begins anew, and a stream that follows the sink needs a new checkpoint and reads all sessions again"
+            "{error}. It is {FILE} in the sink, .journal in a store: restore it from an intact copy. Without it the order \
+             starts again, and a stream that follows the sink needs a new checkpoint and reads all sessions again"
         ),
     )
 }
 
 fn encode(line: &impl Serialize) -> Vec<u8> {
-    // Every key is a string and a Vec takes everything, so this does not fail.
+    // Every key is a string and writing to a Vec does not fail, so this does not fail.
     let mut text = serde_json::to_vec(line).unwrap_or_default();
     text.push(b'\n');
     text

@@ -20,9 +20,9 @@ pub(super) struct Lines<'a> {
     session: &'a str,
     buffer: Vec<u8>,
     /// Where the next line starts, in the buffer.
-    taken: usize,
+    next: usize,
     /// Where the next line starts, in the list.
-    at: u64,
+    offset: u64,
     /// Where the buffer ends, in the list.
     read_to: u64,
     end: u64,
@@ -30,40 +30,40 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn new(store: &'a dyn Store, session: &'a str, start: u64, end: u64) -> Self {
-        Self { store, session, buffer: Vec::new(), taken: 0, at: start, read_to: start, end }
+        Self { store, session, buffer: Vec::new(), next: 0, offset: start, read_to: start, end }
     }
 
-    /// Return the next line with its place in the list; `None` at the end.
+    /// Return the next line with its offset in the list; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>> {
-        let mut searched = self.taken;
+        let mut searched = self.next;
         let length = loop {
             let rest = self.buffer.get(searched..).unwrap_or_default();
             if let Some(found) = rest.iter().position(|byte| *byte == b'\n') {
-                break searched - self.taken + found;
+                break searched - self.next + found;
             }
             searched = self.buffer.len();
             if self.read_to >= self.end {
-                return if searched == self.taken { Ok(None) } else { Err(self.wrong("it ends within a line")) };
+                return if searched == self.next { Ok(None) } else { Err(self.wrong("it ends within a line")) };
             }
-            if searched - self.taken > MAX_LINE {
+            if searched - self.next > MAX_LINE {
                 return Err(self.wrong("a line is too long"));
             }
             self.fill(&mut searched)?;
         };
-        let (start, offset) = (self.taken, self.at);
-        self.taken += length + 1;
-        self.at += length as u64 + 1;
+        let (start, offset) = (self.next, self.offset);
+        self.next += length + 1;
+        self.offset += length as u64 + 1;
         Ok(Some((offset, self.buffer.get(start..start + length).unwrap_or_default())))
     }
 
     fn fill(&mut self, searched: &mut usize) -> Result<()> {
-        self.buffer.drain(..self.taken);
-        *searched -= self.taken;
-        self.taken = 0;
+        self.buffer.drain(..self.next);
+        *searched -= self.next;
+        self.next = 0;
         let to = self.end.min(self.read_to.saturating_add(WINDOW));
         let read = self.store.read_list(self.session, self.read_to..to)?;
         if read.is_empty() {
-            return Err(self.wrong("it is shorter than it was"));
+            return Err(self.wrong("it has become shorter"));
         }
         self.read_to += read.len() as u64;
         if self.buffer.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) ->
     Error::io(
         format!("{session}/{LOG} in the sink is damaged at byte {offset}"),
         format!(
-            "{problem}. Put a copy that is whole into its place, or move {session} out of the sink: then the other sessions \
+            "{problem}. Restore it from an intact copy, or move {session} out of the sink: then the other sessions \
              can be read, and the rows of this one are missing"
         ),
     )

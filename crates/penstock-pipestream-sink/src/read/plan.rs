@@ -54,11 +54,11 @@ pub struct Selection {
 
 /// Examine the list of a session. `None`: it is not closed with 0, so it is not read.
 pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
-    Ok(look_through(store, session)?.map(|found| found.session))
+    Ok(examine_list(store, session)?.map(|found| found.session))
 }
 
 /// [`examine`], with the transaction that decides whether it may be read by now.
-pub(super) fn look_through(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
+pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
     let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
@@ -122,7 +122,7 @@ fn supersede(
 
 /// Divide a session, from a place in its list on, into pieces of about the same weight.
 pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
-    let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it is gone"))?;
+    let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it no longer exists"))?;
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
     let mut divided = Pieces::new(limits);
     let mut lines = Lines::new(store, &session.id, start.min(end), end);
@@ -242,7 +242,7 @@ impl Pieces {
         false
     }
 
-    /// The next line does not follow the last one.
+    /// End the open piece, because the next line does not follow the last one.
     fn gap(&mut self) {
         self.pieces.extend(self.open.take().filter(|piece| piece.rows > 0));
         self.weight = 0;

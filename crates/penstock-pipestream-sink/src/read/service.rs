@@ -20,15 +20,15 @@ use crate::read::plan::{PlanLimits, plan};
 use crate::read::session::ClosedSession;
 use crate::read::store::{PayloadRange, Store};
 use crate::read::wire::{
-    ALPN, CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsAnswer, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST,
-    MAX_ROWS, PlanAnswer, REFUSED, Request, RowsHead, Welcome,
+    ALPN, CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsResponse, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST,
+    MAX_ROWS, PlanResponse, REFUSED, Request, RowsHead, Welcome,
 };
 use crate::{Error, Result};
 
 /// Maximum time for a request to arrive, and for the key after the handshake.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of requests that are answered concurrently, for all readers; the others wait.
-const PLACES: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Number of bytes that are read ahead of what is sent, for each request; twice, because one piece is sent while the
 /// next is read.
 const PIECE: u64 = 1 << 20;
@@ -41,7 +41,7 @@ pub struct ReadOptions {
     /// The sink.
     pub store: Arc<dyn Store>,
     /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
-    pub patience: Duration,
+    pub write_timeout: Duration,
     /// Where clients must have a certificate: whether readers must have one, too, in addition to the key. Default: they
     /// must.
     pub certificates: ClientCertificates,
@@ -50,7 +50,7 @@ pub struct ReadOptions {
 impl ReadOptions {
     /// Return the defaults.
     pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
-        Self { key, store, patience: Duration::from_secs(60), certificates: ClientCertificates::Required }
+        Self { key, store, write_timeout: Duration::from_secs(60), certificates: ClientCertificates::Required }
     }
 
     /// Return the service that answers readers, including requests about these claim checks.
@@ -59,9 +59,16 @@ impl ReadOptions {
     ///
     /// Errors of the store.
     pub fn service(self, claims: Arc<dyn ClaimChecks>) -> Result<Arc<dyn PortService>> {
-        let Self { key, store, patience, certificates } = self;
+        let Self { key, store, write_timeout, certificates } = self;
         let journal = Journal::new(store)?;
-        Ok(Arc::new(Service { key, journal, claims, places: Semaphore::new(PLACES), patience, certificates }))
+        Ok(Arc::new(Service {
+            key,
+            journal,
+            claims,
+            request_slots: Semaphore::new(MAX_REQUESTS),
+            write_timeout,
+            certificates,
+        }))
     }
 }
 
@@ -71,9 +78,9 @@ struct Service {
     key: ReadKey,
     journal: Journal,
     claims: Arc<dyn ClaimChecks>,
-    places: Semaphore,
+    request_slots: Semaphore,
     /// How long a reader may take for [`PIECE`] bytes.
-    patience: Duration,
+    write_timeout: Duration,
     certificates: ClientCertificates,
 }
 
@@ -87,43 +94,44 @@ impl PortService for Service {
     }
 
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()> {
-        async move { self.answer_all(&connection).await }.boxed()
+        async move { self.serve_requests(&connection).await }.boxed()
     }
 }
 
 impl Service {
     /// Answer requests as long as the connection lives.
-    async fn answer_all(self: &Arc<Self>, connection: &Connection) {
+    async fn serve_requests(self: &Arc<Self>, connection: &Connection) {
         let peer = connection.remote_address();
-        let welcome = Arc::new(AtomicBool::new(false));
+        let authenticated = Arc::new(AtomicBool::new(false));
         let first = timeout(REQUEST_TIMEOUT, connection.accept_bi()).await;
         let Ok(Ok((send, receive))) = first else {
-            connection.close(VarInt::from_u32(CODE_KEY), b"no read key came");
+            connection.close(VarInt::from_u32(CODE_KEY), b"no read key was received");
             return;
         };
-        self.answer(connection, &welcome, send, receive).await;
-        if !welcome.load(Ordering::Acquire) {
-            tracing::warn!(%peer, "a reader without the read key was refused");
+        self.answer(connection, &authenticated, send, receive).await;
+        if !authenticated.load(Ordering::Acquire) {
+            tracing::warn!(%peer, "refused a reader without the read key");
             return;
         }
-        tracing::info!(%peer, "a reader of the sink");
+        tracing::info!(%peer, "a reader has connected to the sink");
         loop {
             let (send, receive) = match timeout(IDLE_TIMEOUT, connection.accept_bi()).await {
                 Ok(Ok(request)) => request,
                 Ok(Err(_)) => return,
                 // An answer may take longer than that.
-                Err(_) if Arc::strong_count(&welcome) > 1 => continue,
-                Err(_) => return connection.close(VarInt::from_u32(0), b"nothing was asked for 15 minutes"),
+                Err(_) if Arc::strong_count(&authenticated) > 1 => continue,
+                Err(_) => return connection.close(VarInt::from_u32(0), b"no request for 15 minutes"),
             };
-            let (service, connection, welcome) = (Arc::clone(self), connection.clone(), Arc::clone(&welcome));
-            tokio::spawn(async move { service.answer(&connection, &welcome, send, receive).await });
+            let (service, connection, authenticated) =
+                (Arc::clone(self), connection.clone(), Arc::clone(&authenticated));
+            tokio::spawn(async move { service.answer(&connection, &authenticated, send, receive).await });
         }
     }
 
     async fn answer(
         self: &Arc<Self>,
         connection: &Connection,
-        welcome: &AtomicBool,
+        authenticated: &AtomicBool,
         mut send: SendStream,
         mut receive: RecvStream,
     ) {
@@ -133,11 +141,11 @@ impl Service {
             Ok(Err(quinn::ReadToEndError::Read(_))) => return,
             Err(_) => Err("the request took too long".to_owned()),
         };
-        let known = welcome.load(Ordering::Acquire);
+        let known = authenticated.load(Ordering::Acquire);
         match request {
             Ok(Request::Hello { key }) if self.key.matches(&key) => {
-                welcome.store(true, Ordering::Release);
-                reply(send, json(&Welcome { version: 1 }), self.patience).await;
+                authenticated.store(true, Ordering::Release);
+                reply(send, json(&Welcome { version: 1 }), self.write_timeout).await;
             }
             // A reader without the key learns nothing, not even what was wrong with the request.
             Ok(_) | Err(_) if !known => {
@@ -146,40 +154,42 @@ impl Service {
             Ok(Request::Rows { session, start, end, bytes, rows, content, max_content }) => {
                 let limits =
                     BatchLimits { bytes: bytes.min(MAX_BYTES), rows: rows.min(MAX_ROWS), content, max_content };
-                let Ok(_place) = self.places.acquire().await else { return };
+                let Ok(_slot) = self.request_slots.acquire().await else { return };
                 if let Err(error) = self.rows(&mut send, session, start, end, limits).await {
-                    refuse(send, &error.to_string(), self.patience).await;
+                    refuse(send, &error.to_string(), self.write_timeout).await;
                 }
             }
             Ok(request) => {
-                let Ok(_place) = self.places.acquire().await else { return };
-                match self.look_up(request).await {
-                    Ok(answer) => reply(send, answer, self.patience).await,
-                    Err(error) => refuse(send, &error.to_string(), self.patience).await,
+                let Ok(_slot) = self.request_slots.acquire().await else { return };
+                match self.execute(request).await {
+                    Ok(answer) => reply(send, answer, self.write_timeout).await,
+                    Err(error) => refuse(send, &error.to_string(), self.write_timeout).await,
                 }
             }
-            Err(problem) => refuse(send, &problem, self.patience).await,
+            Err(problem) => refuse(send, &problem, self.write_timeout).await,
         }
     }
 
-    async fn look_up(self: &Arc<Self>, request: Request) -> Result<Vec<u8>> {
+    async fn execute(self: &Arc<Self>, request: Request) -> Result<Vec<u8>> {
         let service = Arc::clone(self);
         blocking(move || match request {
             Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
             Request::Claims { expires, claim, max } => Ok(json(&service.claims((expires, claim), max)?)),
             Request::Plan { session, start, bytes, rows, pieces } => {
                 let limits = PlanLimits { bytes, rows, pieces: pieces.clamp(1, MAX_ITEMS) };
-                let session = service.known(&session)?;
+                let session = service.closed_session(&session)?;
                 let planned = plan(&**service.journal.store(), &session, start, limits)?;
                 let pieces = planned.pieces.into_iter().map(Into::into).collect();
-                Ok(json(&PlanAnswer { pieces, next: planned.next }))
+                Ok(json(&PlanResponse { pieces, next: planned.next }))
             }
-            Request::Hello { .. } | Request::Rows { .. } => Err(Error::misuse("that has been answered".into())),
+            Request::Hello { .. } | Request::Rows { .. } => {
+                Err(Error::misuse("this request was answered before".into()))
+            }
         })
         .await
     }
 
-    fn claims(&self, after: (u64, u64), max: usize) -> Result<ClaimsAnswer> {
+    fn claims(&self, after: (u64, u64), max: usize) -> Result<ClaimsResponse> {
         let max = max.clamp(1, MAX_ITEMS);
         let mut rows = Arc::clone(&self.claims).page(after, max.saturating_add(1))?;
         let mut room = MAX_CLAIMS;
@@ -191,11 +201,11 @@ impl Service {
         let count = fitting.count();
         let more = count < rows.len();
         rows.truncate(count);
-        Ok(ClaimsAnswer { claims: rows.into_iter().map(Into::into).collect(), more })
+        Ok(ClaimsResponse { claims: rows.into_iter().map(Into::into).collect(), more })
     }
 
     /// Return a session that may be read: nothing else in the sink is disclosed.
-    fn known(&self, session: &str) -> Result<Arc<ClosedSession>> {
+    fn closed_session(&self, session: &str) -> Result<Arc<ClosedSession>> {
         if let Some(found) = self.journal.session(session) {
             return Ok(found);
         }
@@ -216,28 +226,28 @@ impl Service {
     ) -> Result<()> {
         let service = Arc::clone(self);
         let (head, mut rest, first) = blocking(move || {
-            service.known(&session)?;
+            service.closed_session(&session)?;
             let selected = select(&**service.journal.store(), &session, start, end, limits)?;
-            let BatchSelection { lines, sizes, wanted, next } = selected;
+            let BatchSelection { lines, sizes, ranges, next } = selected;
             let head = json(&RowsHead { lines: lines.len() as u64, sizes, next });
             let length = u32::try_from(head.len()).map_err(|_| Error::misuse("too many rows".into()))?;
             let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
-            let mut rest = groups(wanted).into_iter();
-            let first = rest.next().map_or(Ok(Vec::new()), |wanted| read(&**service.journal.store(), &wanted))?;
+            let mut rest = groups(ranges).into_iter();
+            let first = rest.next().map_or(Ok(Vec::new()), |ranges| read(&**service.journal.store(), &ranges))?;
             Ok((bytes, rest, first))
         })
         .await?;
         let mut next = Some(first);
-        let mut sent = write(send, head.into(), self.patience).await;
+        let mut sent = write(send, head.into(), self.write_timeout).await;
         while let (true, Some(bytes)) = (sent, next.take()) {
-            let reading = rest.next().map(|wanted| self.read_ahead(wanted));
-            sent = write(send, bytes.into(), self.patience).await;
+            let reading = rest.next().map(|ranges| self.read_ahead(ranges));
+            sent = write(send, bytes.into(), self.write_timeout).await;
             next = match reading {
                 None => None,
                 Some(reading) => match reading.await {
                     Ok(Ok(bytes)) => Some(bytes),
                     Ok(Err(error)) => {
-                        tracing::error!(%error, "a reader's answer is cut short");
+                        tracing::error!(%error, "cannot read a payload: the response to a reader is incomplete");
                         sent = false;
                         let _ = send.reset(VarInt::from_u32(CODE_BROKEN));
                         None
@@ -252,23 +262,23 @@ impl Service {
         Ok(())
     }
 
-    fn read_ahead(self: &Arc<Self>, wanted: Vec<PayloadRange>) -> JoinHandle<Result<Vec<u8>>> {
+    fn read_ahead(self: &Arc<Self>, ranges: Vec<PayloadRange>) -> JoinHandle<Result<Vec<u8>>> {
         let service = Arc::clone(self);
-        spawn_blocking(move || read(&**service.journal.store(), &wanted))
+        spawn_blocking(move || read(&**service.journal.store(), &ranges))
     }
 }
 
-fn read(store: &dyn Store, wanted: &[PayloadRange]) -> Result<Vec<u8>> {
+fn read(store: &dyn Store, ranges: &[PayloadRange]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    store.read_payloads(wanted, &mut bytes)?;
+    store.read_payloads(ranges, &mut bytes)?;
     Ok(bytes)
 }
 
 /// Divide the wanted payloads into groups of [`PIECE`] bytes.
-fn groups(wanted: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
+fn groups(ranges: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
     let mut groups: Vec<Vec<PayloadRange>> = Vec::new();
     let mut room = 0;
-    for PayloadRange { file, mut offset, length } in wanted {
+    for PayloadRange { file, mut offset, length } in ranges {
         let end = offset + length;
         loop {
             if room == 0 {
@@ -290,7 +300,7 @@ fn groups(wanted: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::task(&died)))
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::task(&error)))
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {
@@ -299,11 +309,11 @@ fn json(answer: &impl Serialize) -> Vec<u8> {
 }
 
 /// Send bytes, unless the reader is gone or takes too long.
-async fn write(send: &mut SendStream, bytes: Bytes, patience: Duration) -> bool {
+async fn write(send: &mut SendStream, bytes: Bytes, write_timeout: Duration) -> bool {
     let mut bytes = bytes;
     while !bytes.is_empty() {
         let piece = bytes.split_to(bytes.len().min(PIECE as usize));
-        match timeout(patience, send.write_chunk(piece)).await {
+        match timeout(write_timeout, send.write_chunk(piece)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return false,
             Err(_) => {
@@ -315,15 +325,15 @@ async fn write(send: &mut SendStream, bytes: Bytes, patience: Duration) -> bool 
     true
 }
 
-async fn reply(mut send: SendStream, answer: Vec<u8>, patience: Duration) {
+async fn reply(mut send: SendStream, answer: Vec<u8>, write_timeout: Duration) {
     let answer = [&[DONE], answer.as_slice()].concat();
-    if write(&mut send, answer.into(), patience).await {
+    if write(&mut send, answer.into(), write_timeout).await {
         let _ = send.finish();
     }
 }
 
-async fn refuse(mut send: SendStream, problem: &str, patience: Duration) {
-    if write(&mut send, [&[REFUSED], problem.as_bytes()].concat().into(), patience).await {
+async fn refuse(mut send: SendStream, problem: &str, write_timeout: Duration) {
+    if write(&mut send, [&[REFUSED], problem.as_bytes()].concat().into(), write_timeout).await {
         let _ = send.finish();
     }
 }

@@ -18,13 +18,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Return a session's list; `None` where there is none.
     fn list(&self, session: &str) -> Result<Option<ListState>>;
 
-    /// Make sure that a session's list, as it is, outlives a power cut.
+    /// Make a session's current list durable.
     fn make_durable(&self, session: &str) -> Result<()>;
 
     /// Return bytes of a session's list, as many as there are up to the end of the range.
     fn read_list(&self, session: &str, range: Range<u64>) -> Result<Vec<u8>>;
 
-    /// Return whether a payload is there.
+    /// Return whether a payload exists.
     fn has(&self, file: &str) -> Result<bool>;
 
     /// Append parts of payloads, concatenated; an error if any is shorter.
@@ -43,7 +43,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn remove(&self, session: &str) -> Result<()>;
 }
 
-/// A session's list as it is found.
+/// Length and time of a session's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListState {
     /// Its bytes.

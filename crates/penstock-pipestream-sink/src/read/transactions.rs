@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::Result;
 use crate::read::lines::closed;
-use crate::read::plan::look_through;
+use crate::read::plan::examine_list;
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::Store;
 
@@ -22,13 +22,13 @@ pub(super) struct ClosedSessions {
     pub(super) held: Vec<ListedSession>,
 }
 
-/// Divide the sessions that were found closed. Those that are `known` need no second look; `look` examines one that was
+/// Divide the sessions that were found closed. Those that are `known` need no second look; `examine` examines one that was
 /// not found: it may have been closed since.
 pub(super) fn divide(
     store: &dyn Store,
     found: Vec<ListedSession>,
     known: impl Fn(&str) -> bool,
-    mut look: impl FnMut(&str) -> Result<Option<ListedSession>>,
+    mut examine: impl FnMut(&str) -> Result<Option<ListedSession>>,
 ) -> Result<ClosedSessions> {
     let mut divided = ClosedSessions::default();
     let mut transactions: BTreeMap<String, Vec<ListedSession>> = BTreeMap::new();
@@ -64,7 +64,7 @@ pub(super) fn divide(
             }
             divided.whole.extend(mine);
             for session in missing {
-                divided.whole.extend(look(&session)?);
+                divided.whole.extend(examine(&session)?);
             }
         }
         // A record that is gone belonged to a transaction that had ended.
@@ -83,15 +83,15 @@ pub(super) fn divide(
 pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     let mut found = Vec::new();
     for name in store.sessions()? {
-        found.extend(look_through(store, &name)?);
+        found.extend(examine_list(store, &name)?);
     }
-    let divided = divide(store, found, |_| false, |session| look_through(store, session))?;
+    let divided = divide(store, found, |_| false, |session| examine_list(store, session))?;
     Ok(divided.whole.into_iter().map(|found| found.session).collect())
 }
 
 /// Return one of them; `None` where it is not closed with 0, or its transaction is still being closed.
 pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
-    let Some(found) = look_through(store, session)? else { return Ok(None) };
+    let Some(found) = examine_list(store, session)? else { return Ok(None) };
     if let Some(key) = &found.transaction
         && let Some(members) = store.committed(key)?.into_iter().find(|members| members.iter().any(|it| it == session))
     {
@@ -155,7 +155,7 @@ mod tests {
         let text = fs::read_to_string(&order).unwrap();
         fs::write(&order, text.clone() + "{\"session\":\n").unwrap();
         let error = Journal::new(store.clone()).unwrap().follow(0, 10).unwrap_err().to_string();
-        assert!(error.contains("damaged behind the first 1: ") && error.contains("closed.jsonl"), "{error}");
+        assert!(error.contains("damaged after the first 1: ") && error.contains("closed.jsonl"), "{error}");
         // Half a line is no damage: the process that wrote it was killed.
         fs::write(&order, text + "{\"session\":").unwrap();
         assert_eq!(Journal::new(store).unwrap().follow(0, 10).unwrap().length, 1);

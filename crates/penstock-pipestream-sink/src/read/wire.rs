@@ -26,7 +26,7 @@ pub(super) const ALPN: &[u8] = b"penstock-sink/1";
 /// A request has no more bytes.
 pub(super) const MAX_REQUEST: usize = 64 << 10;
 /// Maximum length of an answer, except for that to ROWS.
-pub(super) const MAX_ANSWER: usize = 16 << 20;
+pub(super) const MAX_RESPONSE: usize = 16 << 20;
 /// Sessions and pieces of an answer.
 pub(super) const MAX_ITEMS: usize = 4_096;
 /// Rows of an answer.
@@ -86,7 +86,7 @@ pub(super) struct Welcome {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ClaimsAnswer {
+pub(super) struct ClaimsResponse {
     pub(super) claims: Vec<ClaimItem>,
     /// Whether there are others.
     pub(super) more: bool,
@@ -125,7 +125,7 @@ impl TryFrom<ClaimItem> for ClaimRow {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PlanAnswer {
+pub(super) struct PlanResponse {
     /// Start, end, rows, bytes.
     pub(super) pieces: Vec<(u64, u64, u64, u64)>,
     pub(super) next: Option<u64>,

@@ -64,14 +64,15 @@ impl AllowedPrefix {
         if expected.etag.is_some() || expected.version.is_some() {
             return Err(ObjectError::NoTag.into());
         }
-        let way = at.key.strip_prefix(self.prefix.key.as_str()).unwrap_or_default().trim_start_matches('/').to_owned();
+        let relative =
+            at.key.strip_prefix(self.prefix.key.as_str()).unwrap_or_default().trim_start_matches('/').to_owned();
         let (root, name) = (root.to_owned(), at.to_string());
         let opened = spawn_blocking(move || {
-            let file = open_below(&root, &way)?;
+            let file = open_below(&root, &relative)?;
             let metadata = file.metadata()?;
             if metadata.is_file() { Ok((file, metadata.len())) } else { Err(io::ErrorKind::IsADirectory.into()) }
         });
-        let opened = opened.await.unwrap_or_else(|died| Err(io::Error::other(died)));
+        let opened = opened.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let (file, length) = opened.map_err(|error| file_error(&name, &error))?;
         Ok(Object::file(name, file, length, expected.sha256))
     }
@@ -79,12 +80,14 @@ impl AllowedPrefix {
 
 /// Open a file below a folder. Neither the file nor a folder on the path may be a link, whatever another process
 /// renames meanwhile: each step starts from the folder that is open. Opening does not wait for a pipe's writer.
-fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
+fn open_below(root: &FilePath, relative: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open, openat};
 
     let step = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY | OFlags::NONBLOCK;
     let folder = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-    let Some((folders, name)) = way.rsplit_once('/').map_or((!way.is_empty()).then_some(("", way)), Some) else {
+    let Some((folders, name)) =
+        relative.rsplit_once('/').map_or((!relative.is_empty()).then_some(("", relative)), Some)
+    else {
         return open(root, step, Mode::empty()).map(Into::into).map_err(no_link);
     };
     let mut at = open(root, folder, Mode::empty())?;
@@ -94,7 +97,7 @@ fn open_below(root: &FilePath, way: &str) -> io::Result<File> {
     openat(&at, name, step, Mode::empty()).map(Into::into).map_err(no_link)
 }
 
-/// A link is as good as nothing.
+/// Return the error for a link, which is treated as a missing file.
 fn no_link(error: rustix::io::Errno) -> io::Error {
     if error == rustix::io::Errno::LOOP { io::ErrorKind::NotFound.into() } else { error.into() }
 }
@@ -124,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    fn read(root: &FilePath, way: &str) -> io::Result<String> {
-        io::read_to_string(open_below(root, way)?)
+    fn read(root: &FilePath, relative: &str) -> io::Result<String> {
+        io::read_to_string(open_below(root, relative)?)
     }
 
     #[test]
@@ -142,8 +145,8 @@ mod tests {
         symlink("file", root.join("a/b/inside")).unwrap();
         assert_eq!(read(&root, "a/b/file").unwrap(), "file");
         assert_eq!(read(&root.join("a/b/file"), "").unwrap(), "file");
-        for way in ["a/up/secret", "a/link", "a/b/inside", "a/nothing"] {
-            assert!(read(&root, way).is_err(), "{way}");
+        for relative in ["a/up/secret", "a/link", "a/b/inside", "a/nothing"] {
+            assert!(read(&root, relative).is_err(), "{relative}");
         }
         // A path that the operator names may be a link itself.
         symlink(&root, dir.path().join("named")).unwrap();

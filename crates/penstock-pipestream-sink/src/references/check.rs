@@ -30,7 +30,7 @@ impl Check {
         Self::object(bytes.len() as u64, None)
     }
 
-    /// Return the next bytes.
+    /// Count and hash the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> core::Result<()> {
         match self {
             Self::Payload(check) => check.update(bytes),

@@ -86,7 +86,7 @@ pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
     (header.content_type == CONTENT_TYPE).then(|| check_no_data_key("the header's metadata", &header.metadata))
 }
 
-/// What is stored for a reference.
+/// Content that is stored for a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Stored {
@@ -148,7 +148,7 @@ impl ReferenceFields {
         }
     }
 
-    /// Return the content type of what is stored, where that is not the header's.
+    /// Return the content type of the stored bytes, where that is not the header's.
     pub(crate) fn content_type(&self) -> Option<&str> {
         match self.stored {
             Stored::Message => None,
@@ -157,7 +157,7 @@ impl ReferenceFields {
     }
 
     /// Return the name of the message next to the bytes of `file`, and the message, where the object was fetched.
-    pub(crate) fn beside(&self, file: &str) -> Option<(String, Bytes)> {
+    pub(crate) fn message_file(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }
 }

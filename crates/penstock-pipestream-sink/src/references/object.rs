@@ -96,7 +96,7 @@ async fn read(slot: &mut Option<File>) -> io::Result<Bytes> {
         let mut piece = Vec::new();
         (&file).take(READ_SIZE).read_to_end(&mut piece).map(|_| (file, piece))
     });
-    let (file, piece) = reading.await.unwrap_or_else(|died| Err(io::Error::other(died)))?;
+    let (file, piece) = reading.await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
     *slot = Some(file);
     Ok(piece.into())
 }
@@ -109,7 +109,7 @@ pub(super) fn store_error(name: &str, error: &object_store::Error) -> core::Erro
     if matches!(error, object_store::Error::Precondition { .. }) {
         return ObjectError::Replaced(name.to_owned()).into();
     }
-    tracing::warn!(object = name, error = plain(error), "an object that an entity refers to cannot be fetched");
+    tracing::warn!(object = name, error = plain(error), "cannot fetch an object that an entity refers to");
     unavailable(name)
 }
 
@@ -119,7 +119,7 @@ pub(super) fn file_error(name: &str, error: &io::Error) -> core::Error {
     if matches!(error.kind(), NotFound | NotADirectory | IsADirectory) {
         return missing(name);
     }
-    tracing::warn!(file = name, %error, "a file that an entity refers to cannot be read");
+    tracing::warn!(file = name, %error, "cannot read a file that an entity refers to");
     unavailable(name)
 }
 

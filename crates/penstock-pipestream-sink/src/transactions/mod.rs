@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::names::{id_of, is_session_id};
 use crate::format::{ABORT, COMMIT, TRANSACTION as KEY};
-use crate::transactions::owner::{Owner, named, shown};
+use crate::transactions::owner::{Owner, owner_hash, token_hash};
 
 /// Number of micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
-pub(crate) const KEPT: u64 = 100;
+pub(crate) const KEPT_BATCHES: u64 = 100;
 /// Age of a job's commit at which it is not repeated any more, and none of its tasks still runs.
-pub(crate) const FINISHED: Duration = Duration::from_secs(7 * 24 * 3_600);
+pub(crate) const JOB_RETENTION: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The longest name of a transaction.
 const MAX_KEY: usize = 256;
@@ -74,7 +74,7 @@ struct Payload {
     exclusive: bool,
 }
 
-/// A sink's record of a commit.
+/// Record of a commit in a sink.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) transaction: String,
@@ -125,7 +125,7 @@ impl TransactionCommand {
             (ABORT, sessions) => TransactionAction::Abort(sessions),
             (_, _) => return Err(invalid("a commit lists its sessions".to_owned())),
         };
-        let owner = Owner::of(shown(header)?, certificate);
+        let owner = Owner::of(token_hash(header)?, certificate);
         Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
     }
 
@@ -141,10 +141,10 @@ impl TransactionCommand {
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match (&self.act, &self.of.owner) {
             (TransactionAction::Commit { sessions, .. }, _) if sessions.is_empty() => {
-                Err(Refusal::NotYours("a commit names the sessions that are to be read".to_owned()))
+                Err(Refusal::Refused("a commit names the sessions that are to be read".to_owned()))
             }
-            (TransactionAction::Abort(None), Owner::Anyone) => Err(Refusal::NotYours(
-                "an abort names its sessions, unless it shows whose they are, by a token or a certificate".to_owned(),
+            (TransactionAction::Abort(None), Owner::Anyone) => Err(Refusal::Refused(
+                "an abort names its sessions, unless it identifies their owner by a token or a certificate".to_owned(),
             )),
             (TransactionAction::Commit { .. } | TransactionAction::Abort(_), _) => Ok(()),
         }
@@ -185,7 +185,7 @@ pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<St
 ///
 /// A record prevents a transaction that is run again from being committed twice, so it may be removed only where that
 /// cannot happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by
-/// no more than the [`KEPT`] that its checkpoint has. A job without a chosen name has a name that cannot be used again:
+/// no more than the [`KEPT_BATCHES`] that its checkpoint has. A job without a chosen name has a name that cannot be used again:
 /// it needs its record as long as its driver and its tasks run. Only its owner knows whether a transaction with a
 /// chosen name will be run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,10 +238,10 @@ impl Membership {
             (Self::Unknown, None) => *self = Self::None,
             (Self::Unknown, Some(of)) => {
                 check_key(of).map_err(invalid)?;
-                *self = Self::Of { key: of.into(), owner: named(header)? };
+                *self = Self::Of { key: of.into(), owner: owner_hash(header)? };
             }
             (Self::None, None) => {}
-            (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, named(header)?) {
+            (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, owner_hash(header)?) {
                 (_, None) => {}
                 // The first entities name it.
                 (None, owner @ Some(_)) => *self = Self::Of { key: Arc::clone(own), owner },
@@ -305,7 +305,7 @@ pub(crate) enum Refusal {
     /// One of its sessions was given up while it was being committed, so none of them is read.
     GivenUp,
     /// It names no session, or its sender is not the owner; with the reason.
-    NotYours(String),
+    Refused(String),
     /// The disk, or the store.
     Storage(std::io::Error),
 }
@@ -341,8 +341,8 @@ impl Refusal {
                 );
                 Reason { code: COMMITTED, message }
             }
-            Self::NotYours(why) => {
-                let message = format!("the transaction {key:?} stays as it is: {why}");
+            Self::Refused(why) => {
+                let message = format!("the transaction {key:?} is not changed: {why}");
                 Reason { code: REFUSED, message }
             }
             Self::Storage(error) => {
@@ -354,9 +354,9 @@ impl Refusal {
 }
 
 /// Return why a first commit is refused.
-pub(crate) fn others_have_committed(record: &Record) -> Refusal {
-    Refusal::NotYours(if record.has_no_owner() {
-        "it was committed before this sink kept whose transactions are, so nothing tells whether these rows are in it; an \
+pub(crate) fn committed_by_another(record: &Record) -> Refusal {
+    Refusal::Refused(if record.has_no_owner() {
+        "it was committed before this sink recorded owners, so it is unknown whether it contains these rows; an \
          operator may remove its record"
             .to_owned()
     } else {
@@ -366,7 +366,7 @@ pub(crate) fn others_have_committed(record: &Record) -> Refusal {
 
 /// Return why an order about another owner's session is refused.
 pub(crate) fn prepared_by_another(session: &str) -> Refusal {
-    Refusal::NotYours(format!("the session {session} was prepared by another owner"))
+    Refusal::Refused(format!("the session {session} was prepared by another owner"))
 }
 
 fn check_key(key: &str) -> Result<(), String> {

@@ -82,7 +82,7 @@ pub(crate) fn is_owner_folder(name: &str) -> bool {
 }
 
 /// Return the hash by which an entity names its session's owner.
-pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
+pub(crate) fn owner_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(OWNER) {
         None => Ok(None),
         Some(text) => digest(text).map(Some).ok_or_else(|| invalid(format!("{OWNER} is a SHA-256 in 64 hex digits"))),
@@ -90,7 +90,7 @@ pub(crate) fn named(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
 }
 
 /// Return the hash of the token that an order shows.
-pub(crate) fn shown(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
+pub(crate) fn token_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(PROOF) {
         None => Ok(None),
         Some(text) => digest(text)
@@ -120,18 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_gone_once_its_header_has_come() {
+    fn a_token_is_removed_once_its_header_has_arrived() {
         let mut order = header(&[(TOKEN, "a token of some length"), (PROOF, &"00".repeat(32)), ("other", "stays")]);
         conceal(&mut order);
-        assert_eq!(shown(&order).unwrap(), Some(Sha256::digest("a token of some length").into()));
+        assert_eq!(token_hash(&order).unwrap(), Some(Sha256::digest("a token of some length").into()));
         assert_eq!(order.metadata.keys().collect::<Vec<_>>(), ["other", PROOF]);
         let mut forged = header(&[(PROOF, &"00".repeat(32))]);
         conceal(&mut forged);
-        assert_eq!(shown(&forged).unwrap(), None, "a hash is no token");
+        assert_eq!(token_hash(&forged).unwrap(), None, "a hash is no token");
         for wrong in ["", "fifteen bytes..", &"x".repeat(257)] {
             let mut order = header(&[(TOKEN, wrong)]);
             conceal(&mut order);
-            assert_eq!(shown(&order).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
+            assert_eq!(token_hash(&order).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
         }
     }
 
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn an_owner_is_named_by_a_digest() {
-        assert_eq!(named(&header(&[])).unwrap(), None);
-        assert_eq!(named(&header(&[(OWNER, &"0a".repeat(32))])).unwrap(), Some([10; 32]));
+        assert_eq!(owner_hash(&header(&[])).unwrap(), None);
+        assert_eq!(owner_hash(&header(&[(OWNER, &"0a".repeat(32))])).unwrap(), Some([10; 32]));
         for wrong in ["", "0a", &"0A".repeat(32), &"zz".repeat(32)] {
-            assert_eq!(named(&header(&[(OWNER, wrong)])).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
+            assert_eq!(owner_hash(&header(&[(OWNER, wrong)])).unwrap_err().code, ErrorCode::EntityInvalid, "{wrong}");
         }
     }
 }

@@ -40,7 +40,7 @@ fn a_wrong_checksum_fails_the_entity_only() {
             let payload = vec![1; size];
             let mut wrong = header(1, &payload);
             wrong.checksum = vec![0; 32].into();
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             peer.stream(&wrong, &payload).await;
             peer.expect_failed(1, 0x04).await;
             peer.expect_open().await;
@@ -58,7 +58,7 @@ fn a_payload_longer_than_its_header_says_is_entity_invalid() {
         run(async {
             let mut peer = RawClient::agreed(&pair).await;
             let payload = vec![1; size];
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             // Not finished: the server must not wait for the end to see it.
             let _stream = peer.open(&header(1, &payload[1..]), &payload).await;
             peer.expect_failed(1, 0x05).await;
@@ -74,7 +74,7 @@ fn the_stream_of_a_failed_entity_is_stopped_with_its_code() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; LARGE];
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         let stream = peer.open(&header(1, &payload[1..]), &payload).await;
         assert_eq!(stream.stopped().await.unwrap().map(quinn::VarInt::into_inner), Some(0x05));
         peer.expect_failed(1, 0x05).await;
@@ -89,7 +89,7 @@ fn a_payload_shorter_than_its_header_says_is_entity_invalid() {
         run(async {
             let mut peer = RawClient::agreed(&pair).await;
             let payload = vec![1; size];
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             peer.stream(&header(1, &payload), &payload[1..]).await;
             peer.expect_failed(1, 0x05).await;
             peer.close().await;
@@ -104,7 +104,7 @@ fn a_payload_above_the_limit_is_too_large_before_it_is_read() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; 1_001];
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         let stream = peer.open(&header(1, &payload), &payload[..10]).await;
         peer.expect_failed(1, 0x06).await;
         assert_eq!(stream.stopped().await.unwrap().map(quinn::VarInt::into_inner), Some(0x06));
@@ -162,7 +162,7 @@ fn a_second_capabilities_frame_closes() {
     let pair = Pair::with_sink();
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
-        peer.tell(&[Frame::Capabilities(capabilities())]).await;
+        peer.send_frames(&[Frame::Capabilities(capabilities())]).await;
         assert_eq!(peer.expect_closed().await.0, 0x05);
     });
 }
@@ -189,7 +189,7 @@ fn a_stream_reset_in_the_middle_fails_its_entity() {
         run(async {
             let mut peer = RawClient::agreed(&pair).await;
             let payload = vec![1; size];
-            peer.tell(&[pending(1), pending(2)]).await;
+            peer.send_frames(&[pending(1), pending(2)]).await;
             let mut stream = peer.open(&header(1, &payload), &payload[..size / 2]).await;
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             stream.reset(0x01_u32.into()).unwrap();
@@ -211,7 +211,7 @@ fn a_connection_that_ends_in_the_middle_leaves_nothing_half_written() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; LARGE];
-        peer.tell(&[pending(1), pending(2), pending(3)]).await;
+        peer.send_frames(&[pending(1), pending(2), pending(3)]).await;
         peer.stream(&header(1, &payload), &payload).await;
         peer.expect_complete(1).await;
         let _open = peer.open(&header(2, &payload), &payload[..LARGE / 2]).await;
@@ -228,14 +228,14 @@ fn a_connection_that_ends_in_the_middle_leaves_nothing_half_written() {
 }
 
 #[test]
-fn a_slow_sender_disturbs_nobody() {
+fn a_slow_sender_does_not_delay_others() {
     let pair = Pair::with_sink();
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; LARGE];
         let mut slow = Vec::new();
         for entity in 1..=50 {
-            peer.tell(&[pending(entity)]).await;
+            peer.send_frames(&[pending(entity)]).await;
             slow.push(peer.open(&header(entity, &payload), &payload[..1]).await);
         }
         peer.expect_open().await;
@@ -249,7 +249,7 @@ fn ten_thousand_announcements_without_streams_are_only_numbers() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let frames: Vec<_> = (1..=10_000).map(pending).collect();
-        peer.tell(&frames).await;
+        peer.send_frames(&frames).await;
         peer.stream(&header(10_000, b"last"), b"last").await;
         peer.expect_complete(10_000).await;
         peer.expect_open().await;
@@ -271,7 +271,7 @@ fn streams_that_come_before_their_announcement_wait_for_it() {
             peer.stream(&header(entity, b"early"), b"early").await;
         }
         peer.expect_open().await;
-        peer.tell(&(1..=20).map(pending).collect::<Vec<_>>()).await;
+        peer.send_frames(&(1..=20).map(pending).collect::<Vec<_>>()).await;
         let mut complete = Vec::new();
         for _ in 0..20 {
             let (status, _) = peer.hear_status().await;
@@ -294,7 +294,7 @@ fn held_streams_do_not_keep_out_the_announcement_that_they_wait_for() {
         for entity in 1..=50 {
             peer.stream(&header(entity, &payload), &payload).await;
         }
-        peer.tell(&(1..=50).map(pending).collect::<Vec<_>>()).await;
+        peer.send_frames(&(1..=50).map(pending).collect::<Vec<_>>()).await;
         for _ in 1..=50 {
             assert_eq!(peer.hear_status().await.0.status, Status::Complete);
         }
@@ -309,11 +309,11 @@ fn whichever_status_stands_file_and_line_agree_with_it() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         for entity in 1..=300 {
-            peer.tell(&[pending(entity)]).await;
+            peer.send_frames(&[pending(entity)]).await;
             peer.stream(&header(entity, b"payload"), b"payload").await;
             // The owner changes its mind at any moment of what follows.
             tokio::time::sleep(std::time::Duration::from_micros(u64::from(entity % 30) * 60)).await;
-            peer.tell(&[status(entity, Status::Failed)]).await;
+            peer.send_frames(&[status(entity, Status::Failed)]).await;
         }
         while stands.len() < 300 {
             let (status, _) = peer.hear_status().await;

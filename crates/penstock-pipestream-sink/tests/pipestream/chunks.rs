@@ -39,7 +39,7 @@ fn chunks_may_come_in_any_order() {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = bytes(1_000);
         let whole = header(1, &payload);
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         for index in [3_u32, 0, 2, 1] {
             let offset = index as usize * 250;
             peer.stream(&chunk(&whole, 4, index, offset as u64), &payload[offset..offset + 250]).await;
@@ -68,7 +68,7 @@ fn wrong_chunks_fail_their_entity_only() {
             let mut peer = RawClient::agreed(&pair).await;
             let payload = bytes(2_000);
             let whole = header(1, &payload[..1_000]);
-            peer.tell(&[pending(1), pending(2)]).await;
+            peer.send_frames(&[pending(1), pending(2)]).await;
             for (index, offset, length) in case.iter().copied() {
                 peer.stream(&chunk(&whole, 2, index, offset as u64), &payload[offset..offset + length]).await;
             }
@@ -90,7 +90,7 @@ fn chunks_that_do_not_make_the_payload_are_an_integrity_error() {
         let payload = bytes(1_000);
         let mut whole = header(1, &payload);
         whole.checksum = Bytes::from(vec![9; 32]);
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         peer.stream(&chunk(&whole, 2, 0, 0), &payload[..500]).await;
         peer.stream(&chunk(&whole, 2, 1, 500), &payload[500..]).await;
         peer.expect_failed(1, 0x04).await;

@@ -288,7 +288,7 @@ fn both_ends_are_started_again_and_again() {
 }
 
 #[test]
-fn a_session_that_nobody_comes_back_to_ends_after_its_time() {
+fn a_session_whose_client_does_not_return_ends_after_its_time() {
     let mut home = Home::new(Duration::from_millis(200));
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
@@ -330,8 +330,8 @@ fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
     wire.cut();
     (home.server, home.address) = (None, anywhere());
     home.start();
-    wire.lead_to(home.server.as_ref().unwrap().local_addr().unwrap());
-    wire.mend();
+    wire.redirect(home.server.as_ref().unwrap().local_addr().unwrap());
+    wire.restore();
     assert_eq!(send(), Status::Complete);
     let session = id(&client);
     assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);

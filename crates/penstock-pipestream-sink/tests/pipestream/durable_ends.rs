@@ -88,7 +88,7 @@ fn a_list_that_its_server_could_not_close_is_closed_at_the_next_start() {
 }
 
 #[test]
-fn a_client_that_dies_while_it_closes_is_told_so_by_the_next_one() {
+fn a_client_that_dies_while_it_closes_reports_that_after_its_restart() {
     let home = Home::new(PATIENCE);
     let client = home.connect_with_state();
     let session = client.id().unwrap();
@@ -128,7 +128,7 @@ fn a_close_waits_for_a_server_that_is_started_again() {
 }
 
 #[test]
-fn nobody_says_that_a_session_ended_in_order_whose_client_has_not_said_so() {
+fn a_session_ends_in_order_only_if_its_client_has_closed_it() {
     let mut home = Home::new(Duration::from_millis(200));
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();

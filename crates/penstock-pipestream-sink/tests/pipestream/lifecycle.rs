@@ -43,12 +43,12 @@ fn connections_beyond_the_limit_are_refused_and_come_free_again() {
 }
 
 #[test]
-fn a_peer_that_is_not_heard_any_more_is_an_idle_timeout() {
+fn a_peer_that_sends_nothing_any_more_is_an_idle_timeout() {
     let pair = Pair::with_options(|options| options.session.idle_timeout = Duration::from_secs(1));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let peer = runtime.block_on(async {
         let mut peer = RawClient::agreed(&pair).await;
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         peer.stream(&header(1, b"x"), b"x").await;
         peer.expect_complete(1).await;
         peer
@@ -114,7 +114,7 @@ fn a_server_cleans_up_after_one_that_crashed_but_not_after_one_that_runs() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; 300_000];
-        peer.tell(&[pending(1)]).await;
+        peer.send_frames(&[pending(1)]).await;
         let mut stream = peer.open(&header(1, &payload), &payload[..200_000]).await;
         let temporary = || files(&pair.sink()).into_iter().filter(|file| file.contains("/.tmp-")).count();
         raw::eventually("it is being received", || temporary() == 2).await;

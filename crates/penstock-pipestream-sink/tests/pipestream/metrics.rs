@@ -68,30 +68,30 @@ fn limits_on_announcements_are_counted() {
         "window",
         |options| options.session.session.capabilities.max_window_size = Some(2),
         async |peer| {
-            peer.tell(&[pending(1), pending(2), pending(3)]).await;
+            peer.send_frames(&[pending(1), pending(2), pending(3)]).await;
         },
     );
     drive(
         "open_entities",
         |options| options.session.session.max_open_entities = 2,
         async |peer| {
-            peer.tell(&[pending(1), pending(2), pending(3)]).await;
+            peer.send_frames(&[pending(1), pending(2), pending(3)]).await;
         },
     );
     drive(
         "scope_entities",
         |options| options.session.session.capabilities.max_entities_per_scope = Some(1),
         async |peer| {
-            peer.tell(&[pending(1), pending(2)]).await;
+            peer.send_frames(&[pending(1), pending(2)]).await;
         },
     );
     drive(
         "depth",
         |options| options.session.session.capabilities.max_scope_depth = Some(1),
         async |peer| {
-            peer.tell(&[pending(1), status(1, Status::Dehydrating)]).await;
+            peer.send_frames(&[pending(1), status(1, Status::Dehydrating)]).await;
             peer.stream(&parent(1), b"").await;
-            peer.tell(&[child(1, Status::Pending), child(1, Status::Dehydrating)]).await;
+            peer.send_frames(&[child(1, Status::Pending), child(1, Status::Dehydrating)]).await;
         },
     );
 }
@@ -102,32 +102,33 @@ fn limits_on_parents_and_their_children_are_counted() {
         "children",
         |options| options.session.session.children_per_mib = 1,
         async |peer| {
-            peer.tell(&[pending(1), status(1, Status::Dehydrating)]).await;
+            peer.send_frames(&[pending(1), status(1, Status::Dehydrating)]).await;
             peer.stream(&parent(1), b"").await;
-            peer.tell(&[child(1, Status::Pending), child(2, Status::Pending), child(3, Status::Pending)]).await;
+            peer.send_frames(&[child(1, Status::Pending), child(2, Status::Pending), child(3, Status::Pending)]).await;
         },
     );
     drive(
         "children",
         |options| options.session.session.max_children = 1,
         async |peer| {
-            peer.tell(&[pending(1), status(1, Status::Dehydrating)]).await;
+            peer.send_frames(&[pending(1), status(1, Status::Dehydrating)]).await;
             peer.stream(&parent(1), b"").await;
-            peer.tell(&[child(1, Status::Pending), child(2, Status::Pending)]).await;
+            peer.send_frames(&[child(1, Status::Pending), child(2, Status::Pending)]).await;
         },
     );
     drive(
         "open_parents",
         |options| options.session.session.manifest.max_entries = 1,
         async |peer| {
-            peer.tell(&[pending(1), status(1, Status::Dehydrating), pending(2), status(2, Status::Dehydrating)]).await;
+            peer.send_frames(&[pending(1), status(1, Status::Dehydrating), pending(2), status(2, Status::Dehydrating)])
+                .await;
         },
     );
     drive(
         "parent_time",
         |options| options.session.session.manifest.max_age = Duration::from_millis(50),
         async |peer| {
-            peer.tell(&[pending(1), status(1, Status::Dehydrating)]).await;
+            peer.send_frames(&[pending(1), status(1, Status::Dehydrating)]).await;
             peer.stream(&parent(1), b"").await;
         },
     );
@@ -166,7 +167,7 @@ fn limits_on_headers_and_payloads_are_counted() {
         async |peer| {
             let mut large = header(1, b"x");
             large.metadata.insert("m".into(), "m".repeat(300));
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             peer.stream(&large, b"x").await;
         },
     );
@@ -174,7 +175,7 @@ fn limits_on_headers_and_payloads_are_counted() {
         "payload",
         |options| options.session.session.max_payload = 10,
         async |peer| {
-            peer.tell(&[pending(1)]).await;
+            peer.send_frames(&[pending(1)]).await;
             peer.stream(&header(1, &[0; 11]), &[0; 11]).await;
         },
     );
@@ -197,21 +198,21 @@ fn limits_on_checkpoints_and_on_what_a_sink_keeps_are_counted() {
         "checkpoints",
         |options| options.session.session.max_open_checkpoints = 1,
         async |peer| {
-            peer.tell(&[pending(1), checkpoint(60_000), checkpoint(60_000)]).await;
+            peer.send_frames(&[pending(1), checkpoint(60_000), checkpoint(60_000)]).await;
         },
     );
     drive(
         "checkpoint_time",
         |_| {},
         async |peer| {
-            peer.tell(&[pending(1), checkpoint(10)]).await;
+            peer.send_frames(&[pending(1), checkpoint(10)]).await;
         },
     );
     drive(
         "checkpoint_time",
         |options| options.session.session.max_checkpoint_time = Duration::from_millis(10),
         async |peer| {
-            peer.tell(&[pending(1), checkpoint(4_000_000_000)]).await;
+            peer.send_frames(&[pending(1), checkpoint(4_000_000_000)]).await;
         },
     );
     drive(
@@ -220,7 +221,7 @@ fn limits_on_checkpoints_and_on_what_a_sink_keeps_are_counted() {
         async |peer| {
             // Announced and never finished, with a header near its limit each.
             for entity in 1..=72 {
-                peer.tell(&[pending(entity)]).await;
+                peer.send_frames(&[pending(entity)]).await;
                 let mut large = header(entity, b"x");
                 large.metadata.insert("m".into(), "m".repeat(1_000_000));
                 let stream = peer.open(&large, b"").await;
@@ -305,7 +306,7 @@ fn a_client_that_does_not_read_stream_0_is_counted() {
         });
         let asking = async {
             for _ in 0..1_000 {
-                peer.tell(std::slice::from_ref(&checkpoint)).await;
+                peer.send_frames(std::slice::from_ref(&checkpoint)).await;
             }
         };
         tokio::select! {

@@ -259,7 +259,10 @@ fn a_payload_that_is_too_short_is_an_error() {
     let store = folder(dir.path());
     let piece = plan(&*store, &examine(&*store, "s").unwrap().unwrap(), 0, ALL).unwrap().pieces[0];
     let read = read_batch(&*store, "s", piece.start, piece.end, BatchLimits::default());
-    assert!(read.unwrap_err().to_string().contains("5 bytes fewer"));
+    assert!(matches!(
+        &read,
+        Err(Error::Local(penstock_io::Error::Io { source, .. })) if source.to_string().contains("5 bytes fewer")
+    ));
 }
 
 fn readable() -> Pair {
@@ -282,7 +285,7 @@ fn open(pair: &Pair, key: &str) -> Result<RemoteSink> {
 }
 
 #[test]
-fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
+fn a_server_sends_its_closed_sessions_to_a_reader_with_the_key() {
     let pair = readable();
     let (done, going) = (pair.connect(), pair.connect());
     let payloads = [vec![1; 10], vec![2; 70_000], vec![3; 5_000_000], vec![]];
@@ -305,7 +308,13 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
     assert_eq!(read.into_iter().map(|(_, content)| content.unwrap()).collect::<Vec<_>>(), payloads);
     // Nothing of a session that continues can be read, whatever the request.
     let refused = block(remote.plan(&id(&going), 0, ALL)).unwrap_err();
-    assert!(refused.to_string().contains("there is no closed session"), "{refused}");
+    assert!(
+        matches!(
+            &refused,
+            Error::Local(penstock_io::Error::Io { source, .. }) if source.to_string().contains("there is no closed session")
+        ),
+        "{refused:?}"
+    );
     for (name, start, end) in [(&*id(&going), 0, 1), ("../sink", 0, 1), (&*id(&done), 1, 50)] {
         assert!(block(remote.batch(name, start, end, BatchLimits::default())).is_err(), "{name} {start} {end}");
     }
@@ -316,11 +325,14 @@ fn a_server_gives_its_closed_sessions_to_whoever_has_the_key() {
 }
 
 #[test]
-fn nobody_reads_without_the_key() {
+fn a_reader_without_the_key_is_refused() {
     let pair = readable();
     for key in ["another key of 16 bytes or more", "", &KEY[1..]] {
         let refused = open(&pair, key).unwrap_err();
-        assert!(refused.to_string().contains("the read key is wrong"), "{refused}");
+        assert!(
+            matches!(&refused, Error::Local(penstock_io::Error::Misuse(why)) if why.contains("the read key is wrong")),
+            "{refused:?}"
+        );
     }
     open(&pair, KEY).unwrap();
     let pair = Pair::with_sink();
@@ -344,7 +356,7 @@ fn hello() -> Vec<u8> {
 }
 
 #[test]
-fn whoever_asks_before_the_key_was_shown_is_sent_away() {
+fn a_request_before_the_key_is_refused() {
     let pair = readable();
     for first in [&b"{\"request\":\"sessions\",\"after\":0,\"max\":1}"[..], b"", b"{", b"\xFF\x00", &[b'x'; 100_000]] {
         run(async {
@@ -402,7 +414,7 @@ fn large_request(pair: &Pair) -> String {
 
 #[test]
 fn a_reader_that_takes_nothing_is_cut_off_and_may_ask_again() {
-    let pair = readable_by(|reading| reading.patience = Duration::from_millis(300));
+    let pair = readable_by(|reading| reading.write_timeout = Duration::from_millis(300));
     let request = large_request(&pair);
     run(async {
         let (_endpoint, connection) = connect(&pair, b"penstock-sink/1").await.unwrap();
@@ -418,7 +430,7 @@ fn a_reader_that_takes_nothing_is_cut_off_and_may_ask_again() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_up_nobody_else() {
+fn a_reader_that_does_not_read_does_not_delay_other_readers() {
     let pair = readable();
     let request = large_request(&pair);
     run(async {

@@ -80,16 +80,16 @@ fn the_wire_shows_no_metadata_and_no_type_of_any_header() {
     config.alpn_protocols = vec![b"pipestream/1".to_vec()];
     let config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(config).unwrap()));
     let trust = Trust::Fingerprint(pair.server.fingerprint().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (address_sender, address_receiver) = std::sync::mpsc::channel();
     let tap = spawn(move || {
         run(async {
             let endpoint = Endpoint::server(config, anywhere()).unwrap();
-            tell.send(endpoint.local_addr().unwrap()).unwrap();
+            address_sender.send(endpoint.local_addr().unwrap()).unwrap();
             streams_of(&endpoint, 1 + 3 + 1).await
         })
     });
     let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
-    let session = block(client.connect(told.recv().unwrap(), "localhost", options(1))).unwrap();
+    let session = block(client.connect(address_receiver.recv().unwrap(), "localhost", options(1))).unwrap();
     block(session.send(secret_draft(), Payload::bytes(b"small".to_vec()))).unwrap();
     let chunked = EntityDraft { chunk_size: Some(4), ..secret_draft() };
     block(session.send(chunked, Payload::bytes(b"in 3 chunks".to_vec()))).unwrap();
@@ -165,10 +165,10 @@ fn a_session_that_goes_on_over_another_connection_seals_on() {
     for number in 0..40 {
         if number == 20 {
             wire.cut();
-            let mending = Arc::clone(&wire);
+            let restored_wire = Arc::clone(&wire);
             spawn(move || {
                 sleep(Duration::from_secs(2));
-                mending.mend();
+                restored_wire.restore();
             });
         }
         let part = EntityDraft { parent: Some(parent.key), document: None, ..secret_draft() };
@@ -196,15 +196,15 @@ fn a_sealed_header_that_overtakes_the_sessions_name_waits_for_it() {
     let name = SessionId::new([0xCD; 16]);
     run(async {
         let mut peer = RawClient::silent(&pair).await;
-        peer.tell(&[Frame::Capabilities(Capabilities { layer2: true, ..capabilities() })]).await;
-        assert!(matches!(peer.hear().await, Frame::Capabilities(_)));
+        peer.send_frames(&[Frame::Capabilities(Capabilities { layer2: true, ..capabilities() })]).await;
+        assert!(matches!(peer.next_frame().await, Frame::Capabilities(_)));
         peer.stream(&sealed(name, 1, b"x"), b"x").await;
         let large = vec![7; 100_000];
         peer.stream(&sealed(name, 2, &large), &large).await;
-        peer.tell(&[pending(1), pending(2)]).await;
+        peer.send_frames(&[pending(1), pending(2)]).await;
         peer.expect_open().await;
-        peer.tell(&[Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name)))]).await;
-        assert!(matches!(peer.hear().await, Frame::Private(_)));
+        peer.send_frames(&[Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name)))]).await;
+        assert!(matches!(peer.next_frame().await, Frame::Private(_)));
         let mut ended = [peer.hear_status().await.0, peer.hear_status().await.0];
         ended.sort_by_key(|status| status.entity_id);
         assert!(ended.iter().all(|status| status.status == Status::Complete), "{ended:?}");
@@ -221,8 +221,8 @@ fn headers_that_wait_for_the_sessions_name_are_bounded() {
     });
     run(async {
         let mut peer = RawClient::silent(&pair).await;
-        peer.tell(&[Frame::Capabilities(Capabilities { layer2: true, ..capabilities() })]).await;
-        assert!(matches!(peer.hear().await, Frame::Capabilities(_)));
+        peer.send_frames(&[Frame::Capabilities(Capabilities { layer2: true, ..capabilities() })]).await;
+        assert!(matches!(peer.next_frame().await, Frame::Capabilities(_)));
         let metadata = BTreeMap::from([("m".to_owned(), "m".repeat(5_000))]);
         for entity in 1..=3 {
             peer.stream(&EntityHeader { metadata: metadata.clone(), ..header(entity, b"x") }, b"x").await;
@@ -281,7 +281,7 @@ fn an_envelope_that_is_not_valid_fails_its_entity_and_nothing_else() {
         let mut peer = RawClient::agreed(&pair).await;
         let entries = [doc("", 1), "no base64".to_owned(), "/w==".to_owned(), doc("d", 9), doc("d", 5)];
         for (entity, entry) in (1..).zip(entries) {
-            peer.tell(&[pending(entity)]).await;
+            peer.send_frames(&[pending(entity)]).await;
             peer.stream(&with(entity, &entry), b"x").await;
             match entity {
                 5 => peer.expect_complete(entity).await,

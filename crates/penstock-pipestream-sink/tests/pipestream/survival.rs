@@ -32,7 +32,7 @@ impl Wire {
     }
 
     /// Send everything that arrives from now on to another server.
-    pub(crate) fn lead_to(&self, server: SocketAddr) {
+    pub(crate) fn redirect(&self, server: SocketAddr) {
         *self.server.lock().unwrap() = server;
     }
 
@@ -40,7 +40,7 @@ impl Wire {
         self.cut.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn restore(&self) {
         self.cut.store(false, Ordering::Relaxed);
     }
 }
@@ -127,11 +127,11 @@ fn a_session_goes_on_over_other_connections_and_each_entity_is_stored_once() {
     send_parts(&client, |number| {
         if number % 100 == 50 {
             wire.cut();
-            let mending = Arc::clone(&wire);
+            let restored_wire = Arc::clone(&wire);
             // Longer than the idle timeout: both ends give up the connection.
             spawn(move || {
                 sleep(Duration::from_secs(2));
-                mending.mend();
+                restored_wire.restore();
             });
         }
     });
@@ -150,7 +150,7 @@ fn a_session_goes_on_over_other_connections_and_each_entity_is_stored_once() {
 }
 
 #[test]
-fn a_session_that_nobody_goes_on_with_ends_at_both_ends() {
+fn a_session_that_is_not_resumed_ends_at_both_ends() {
     let (consumer, sessions) = channel(4);
     let patience = Duration::from_millis(300);
     let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |server| server.session = options(patience));
@@ -174,7 +174,7 @@ fn who_asks_for_a_session_that_is_not_there_is_refused() {
     // Another server at the same address does not know it.
     drop(pair.server);
     eventually("the client has given up", || {
-        wire.mend();
+        wire.restore();
         client.is_closed().unwrap().is_some()
     });
 }

@@ -54,7 +54,7 @@ fn only_the_pinned_certificate_is_trusted() {
 }
 
 #[test]
-fn a_client_without_the_certificate_that_is_asked_for_is_refused() {
+fn a_client_without_the_required_certificate_is_refused() {
     let clients = tempfile::tempdir().unwrap();
     write_certificates(clients.path()).unwrap();
     let others = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn another_protocol_is_refused() {
 }
 
 #[test]
-fn nobody_there_is_said_within_the_handshake_timeout() {
+fn an_absent_server_is_reported_within_the_handshake_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let sink = FolderSink::open(&dir.path().join("sink"), None).unwrap();
     let pair = Pair::new(dir, sink, |_| {});

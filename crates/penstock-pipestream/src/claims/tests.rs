@@ -64,7 +64,7 @@ fn a_claim_check_is_redeemed_once_in_another_session_and_queried_to_its_end() {
 }
 
 #[test]
-fn whoever_does_not_name_the_session_of_a_claim_check_does_not_find_it() {
+fn a_claim_check_is_found_only_with_its_session() {
     let mut book = book();
     issue(&mut book, 7);
     assert_eq!(code(book.redeem(at(1), 7, session(9), session(2))), ErrorCode::ClaimNotFound);
@@ -134,7 +134,7 @@ fn a_redemption_is_remembered_after_a_restart_until_the_claim_check_expires() {
 }
 
 #[test]
-fn a_voided_claim_check_that_nobody_knows_gives_no_record() {
+fn a_voided_claim_check_that_is_unknown_writes_no_record() {
     let mut book = book();
     book.void(7);
     assert_eq!(book.poll_record(), None);

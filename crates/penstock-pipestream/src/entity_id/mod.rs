@@ -179,7 +179,7 @@ impl EntityIdSpace {
         self.in_flight
     }
 
-    /// Return the window as it is kept.
+    /// Return the stored form of the window.
     pub fn max_window(&self) -> u32 {
         self.max_window
     }

@@ -26,14 +26,14 @@ pub enum LimitError {
         count: usize,
     },
     /// Open queries of this end.
-    #[error("{limit} questions about claim checks are open")]
-    OwnQuestions {
+    #[error("{limit} claim requests are open")]
+    SentClaimRequests {
         /// How many there may be.
         limit: usize,
     },
     /// Open queries of the peer.
-    #[error("more than {limit} questions about claim checks are open")]
-    Questions {
+    #[error("more than {limit} claim requests are open")]
+    ReceivedClaimRequests {
         /// How many there may be.
         limit: usize,
     },
@@ -90,7 +90,7 @@ pub enum LimitError {
         bytes: usize,
     },
     /// Bytes before the SESSION of a later connection.
-    #[error("more came before the session goes on than may")]
+    #[error("too many bytes arrived before the session was resumed")]
     EarlyBytes,
     /// Timers.
     #[error("the heap holds 4294967295 items and takes no more")]
@@ -227,8 +227,8 @@ impl LimitError {
             Self::ManifestEntries { .. }
             | Self::Orphans { .. }
             | Self::ClaimChecks { .. }
-            | Self::OwnQuestions { .. }
-            | Self::Questions { .. }
+            | Self::SentClaimRequests { .. }
+            | Self::ReceivedClaimRequests { .. }
             | Self::Checkpoints { .. }
             | Self::Window { .. }
             | Self::ScopeEntities { .. }

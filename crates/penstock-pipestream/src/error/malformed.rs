@@ -46,7 +46,7 @@ pub enum Malformed {
     #[error("0x{0:02X} is no frame of layer 2")]
     Layer2Type(u8),
     /// A SESSION of a later connection.
-    #[error("a SESSION that goes on does not say what was received")]
+    #[error("a SESSION that resumes does not state what was received")]
     NoReceived,
     /// The status in a CLAIM_RESPONSE.
     #[error("a status below 0 in a CLAIM_RESPONSE")]

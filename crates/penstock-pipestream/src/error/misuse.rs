@@ -95,9 +95,9 @@ pub enum Misuse {
     /// A token of an entity of the peer.
     #[error("the entity is not an open one of ours")]
     NotOurs,
-    /// An answer to no question.
-    #[error("question {0} is not open")]
-    Question(u64),
+    /// An answer without a request.
+    #[error("claim request {0} is not open")]
+    ClaimRequest(u64),
     /// A status that is not terminal.
     #[error("{0} settles no claim check")]
     ClaimStatus(Status),
@@ -108,10 +108,10 @@ pub enum Misuse {
     #[error("verified already")]
     VerifiedTwice,
     /// A connection that resumes nothing.
-    #[error("the peer of the new connection has not named a session to go on with")]
+    #[error("the peer of the new connection has not named a session to resume")]
     NotNamedByPeer,
     /// A connection that resumes another session.
-    #[error("only a server's session that is suspended, and was named, goes on")]
+    #[error("only a named session that a server has suspended can be resumed")]
     NotSuspendedHere,
     /// A restored session that would not be stored.
     #[error("a session is restored under a configuration that stores it")]

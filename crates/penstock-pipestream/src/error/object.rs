@@ -44,7 +44,7 @@ pub enum ObjectError {
     #[error("the object's SHA-256 is not that of the reference")]
     Digest,
     /// Its length has changed.
-    #[error("the object has not {0} bytes any more")]
+    #[error("the object no longer has {0} bytes")]
     Length(u64),
 }
 

@@ -291,10 +291,10 @@ pub enum Violation {
     #[error("an entity stream outside the window of a new scope")]
     NewScopeWindow,
     /// An entity outside the window of its scope.
-    #[error("an entity stream whose PENDING cannot come any more")]
+    #[error("an entity stream whose PENDING can no longer arrive")]
     StreamWindow,
     /// An entity after the end of its scope.
-    #[error("an entity stream whose PENDING cannot come any more")]
+    #[error("an entity stream whose PENDING can no longer arrive")]
     StreamBehindEnd,
     /// An entity that arrives twice.
     #[error("a second stream for an entity without chunk_info")]
@@ -346,16 +346,16 @@ pub enum Violation {
     #[error("SESSION names another session than ours")]
     OtherSession,
     /// A session that has nothing to continue from.
-    #[error("SESSION goes on with a session that begins")]
+    #[error("SESSION resumes a session that begins")]
     EarlyResumption,
     /// The policy in a SESSION.
     #[error("SESSION has another policy than ours")]
     SessionPolicy,
     /// A later connection that starts over.
-    #[error("SESSION does not go on with the session")]
+    #[error("SESSION does not resume the session")]
     NoResumption,
     /// A later connection that begins with something else.
-    #[error("SESSION goes on with a session after other frames")]
+    #[error("SESSION resumes a session after other frames")]
     LateResumption,
     /// The received frames that a SESSION states.
     #[error("SESSION has received {received} frames; {sent} were sent, and {acknowledged} acknowledged")]
@@ -376,7 +376,7 @@ pub enum Violation {
         received: u64,
     },
     /// A frame before the SESSION of a later connection.
-    #[error("frame type 0x{frame_type:02X} came before the session goes on")]
+    #[error("frame type 0x{frame_type:02X} came before the session was resumed")]
     BeforeResumption {
         /// The type of the frame.
         frame_type: u8,
@@ -405,9 +405,9 @@ pub enum Violation {
     /// A token that was used twice.
     #[error("the yield token was used before, or is void")]
     SpentToken,
-    /// An answer to no question.
-    #[error("a CLAIM_RESPONSE for {id:016x}, which is not asked for")]
-    UnaskedClaim {
+    /// An answer without a request.
+    #[error("a CLAIM_RESPONSE for {id:016x}, which answers no request")]
+    UnexpectedClaimResponse {
         /// The ID.
         id: u64,
     },
@@ -528,7 +528,7 @@ impl Violation {
             | Self::SessionReceived { .. }
             | Self::SessionSent { .. }
             | Self::BeforeResumption { .. }
-            | Self::UnaskedClaim { .. }
+            | Self::UnexpectedClaimResponse { .. }
             | Self::Quorum { .. } => ErrorCode::EntityInvalid,
             Self::ControlEnd { .. } => ErrorCode::ControlReset,
             Self::UnknownScope { .. }

@@ -178,7 +178,7 @@ fn a_header_that_is_not_opened_fails_its_entity_and_names_its_childrens_scope() 
 }
 
 #[test]
-fn a_header_that_nobody_would_read_is_not_sealed() {
+fn a_header_above_the_limit_is_not_sealed() {
     let metadata = [("m".to_owned(), "m".repeat(900_000))].into();
     let error = keys(FIRST).seal(&EntityHeader { metadata, ..header() }, [5; 12]).expect_err("too long");
     assert_eq!(error.code(), ErrorCode::EntityTooLarge);

@@ -64,7 +64,7 @@ impl<K: Ord + Copy> Roots<K> {
             && self.by_rank.get(usize::from(rank)).copied().flatten().is_some_and(|root| root.node == node)
     }
 
-    /// The key of a root is lower now.
+    /// Record that the key of a root is lower now.
     #[inline]
     pub(super) fn lower(&mut self, rank: u8, root: Root<K>) {
         if self.has(rank, root.node) {

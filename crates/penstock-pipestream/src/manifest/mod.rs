@@ -197,7 +197,7 @@ impl Manifest {
             return self.keep_orphan(now, key, child, status);
         };
         if entry.sealed.is_some() && !entry.children.contains(child) {
-            self.counters.strangers_refused += 1;
+            self.counters.unknown_children_refused += 1;
             let violation = Violation::NoSuchChild { parent: key.entity };
             return Err(Error::from(violation).at(u32::from(key.scope), child));
         }

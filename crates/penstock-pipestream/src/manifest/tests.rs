@@ -109,7 +109,7 @@ fn a_sealed_entry_takes_no_new_child() {
     assert_eq!(manifest.add_child(key(1), 3, None).expect_err("sealed").kind(), penstock_wire::ErrorKind::Misuse);
     let error = manifest.complete_child(clock.now(), key(1), 3, Status::Complete).expect_err("no such child");
     assert_eq!(error.code(), ErrorCode::EntityInvalid);
-    assert_eq!((manifest.children(key(1)).count(), manifest.counters().strangers_refused), (1, 1));
+    assert_eq!((manifest.children(key(1)).count(), manifest.counters().unknown_children_refused), (1, 1));
 }
 
 #[test]

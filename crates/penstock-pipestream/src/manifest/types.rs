@@ -109,7 +109,7 @@ pub struct ManifestCounters {
     /// Completions of children that were already terminal, or already orphans.
     pub repeated: u64,
     /// Completions of entities that are not children of a sealed entry; refused.
-    pub strangers_refused: u64,
+    pub unknown_children_refused: u64,
     /// Completions kept for a parent without an entry.
     pub orphans_kept: u64,
     /// Orphans that an entry has adopted.

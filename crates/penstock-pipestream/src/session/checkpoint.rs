@@ -46,7 +46,7 @@ impl Session {
             timeout_ms: timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1)),
         };
         self.send_frame(&Frame::Checkpoint(frame.clone()));
-        self.checkpoints.asked.insert(sequence_number, frame);
+        self.checkpoints.requests.insert(sequence_number, frame);
         sequence_number
     }
 
@@ -89,15 +89,15 @@ impl Session {
     }
 
     fn handle_checkpoint_answer(&mut self, frame: Checkpoint) {
-        let asked = self
+        let matches_request = self
             .checkpoints
-            .asked
+            .requests
             .get(&frame.sequence_number)
-            .is_some_and(|asked| asked.checkpoint_id == frame.checkpoint_id);
-        if !asked {
+            .is_some_and(|sent| sent.checkpoint_id == frame.checkpoint_id);
+        if !matches_request {
             return;
         }
-        self.checkpoints.asked.remove(&frame.sequence_number);
+        self.checkpoints.requests.remove(&frame.sequence_number);
         let satisfied = frame.flags & Checkpoint::FLAG_SATISFIED != 0;
         let sequence = frame.sequence_number;
         if satisfied {

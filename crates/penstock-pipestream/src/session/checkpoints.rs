@@ -30,7 +30,7 @@ pub(super) struct Checkpoints {
     pub(super) open_bytes: usize,
     pub(super) next_sequence: u64,
     /// Our checkpoints by sequence number, until the peer answers.
-    pub(super) asked: BTreeMap<u64, Checkpoint>,
+    pub(super) requests: BTreeMap<u64, Checkpoint>,
     /// The ID of the last satisfied checkpoint of either end, by scope, while the scope is open.
     pub(super) passed: BTreeMap<u16, String>,
     /// The same over all scopes.

@@ -3,7 +3,7 @@
 
 use super::Session;
 use super::input::Input;
-use super::layer2::Question;
+use super::layer2::ClaimRequest;
 use super::state::State;
 use super::types::{ClaimAsk, Layer2Event, Reason, Role};
 use crate::error::{Early, ErrorCode, LimitError, Misuse, Result, Violation};
@@ -16,7 +16,7 @@ use crate::{ClaimResponse, ErrorFrame, Frame, Layer2Frame, SessionFrame};
 impl Session {
     /// Return the session's name at layer 2, once both ends know it.
     pub fn id(&self) -> Option<SessionId> {
-        self.resilience.name.filter(|_| self.resilience.heard)
+        self.resilience.name.filter(|_| self.resilience.session_received)
     }
 
     /// Return the name for tokens, which also shows that frames of layer 2 may be sent.
@@ -38,12 +38,12 @@ impl Session {
     /// Return whether the peer's SESSION is still to come. Streams are not ordered against stream 0 (decision 7), so a
     /// stream may have overtaken it.
     pub(super) fn awaits_name(&self) -> bool {
-        self.layer() == 2 && !self.resilience.heard
+        self.layer() == 2 && !self.resilience.session_received
     }
 
     /// Check that no other frame of layer 2 arrives before SESSION (decision 18).
     pub(super) fn check_named(&self, what: Early) -> Result<()> {
-        if self.resilience.heard {
+        if self.resilience.session_received {
             return Ok(());
         }
         Err(Violation::BeforeSession { what }.into())
@@ -71,13 +71,13 @@ impl Session {
             return self.handle_session_again(now, frame);
         }
         let name = frame.session;
-        if self.resilience.heard {
+        if self.resilience.session_received {
             return match frame.received {
                 Some(received)
                     if self.survival.agreed && self.resilience.name == Some(name) && frame.sent.is_none() =>
                 {
                     self.note(Some(now), || Input::Acknowledged { received });
-                    self.hear_received(received)
+                    self.handle_acknowledged(received)
                 }
                 Some(_) | None => Err(Violation::SecondSession.into()),
             };
@@ -87,30 +87,30 @@ impl Session {
             (Role::Client, _) if frame.sent.is_some() => return Err(Violation::EarlyResumption.into()),
             (Role::Client, _) => {
                 self.settle_survival(frame.received)?;
-                self.govern_roots(frame.policy)?;
+                self.apply_session_policy(frame.policy)?;
             }
             (Role::Server, _) if frame.sent.is_some() => return self.handle_return(frame),
             (Role::Server, _) => {
                 self.resilience.name = Some(name);
                 self.settle_survival(frame.received)?;
-                self.govern_roots(frame.policy)?;
+                self.apply_session_policy(frame.policy)?;
                 self.begin_session(frame.policy);
             }
         }
-        self.resilience.heard = true;
-        self.tell(Layer2Event::Named(name));
+        self.resilience.session_received = true;
+        self.push_layer2_event(Layer2Event::Named(name));
         self.admit_early_streams(now)
     }
 
     /// Apply the session's policy to both root scopes (decision 19). A server that states none does not know policies,
     /// so then its client's policy does not apply.
-    fn govern_roots(&mut self, said: Option<CompletionPolicy>) -> Result<()> {
-        let Some(said) = said else { return Ok(()) };
+    fn apply_session_policy(&mut self, stated: Option<CompletionPolicy>) -> Result<()> {
+        let Some(stated) = stated else { return Ok(()) };
         let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
-        if self.role == Role::Client && ours != Some(said) {
+        if self.role == Role::Client && ours != Some(stated) {
             return Err(Violation::SessionPolicy.into());
         }
-        let policy = Policy::of(&said)?;
+        let policy = Policy::of(&stated)?;
         let root = self.role.root_scope();
         if let Some(scope) = self.outbound.get_mut(&root) {
             scope.policy = Some(Box::new(policy));
@@ -135,10 +135,10 @@ impl Session {
         self.note(None, || Input::AskClaim { ask });
         self.named()?;
         let limit = self.max_claim_requests();
-        if self.resilience.asked.len() >= limit {
-            return Err(LimitError::OwnQuestions { limit }.into());
+        if self.resilience.sent_claim_requests.len() >= limit {
+            return Err(LimitError::SentClaimRequests { limit }.into());
         }
-        self.resilience.asked.push_back(ask);
+        self.resilience.sent_claim_requests.push_back(ask);
         self.send_frame(&Frame::Layer2(match ask {
             ClaimAsk::Query { claim_id } => Layer2Frame::ClaimQuery { claim_id },
             ClaimAsk::Redeem { claim_id, session } => Layer2Frame::ClaimRedeem { claim_id, session },
@@ -152,13 +152,13 @@ impl Session {
 
     fn handle_ask(&mut self, ask: ClaimAsk) -> Result<()> {
         let limit = self.max_claim_requests();
-        if self.resilience.asking.len() >= limit {
-            return Err(LimitError::Questions { limit }.into());
+        if self.resilience.received_claim_requests.len() >= limit {
+            return Err(LimitError::ReceivedClaimRequests { limit }.into());
         }
         self.resilience.next_request += 1;
         let request = self.resilience.next_request;
-        self.resilience.asking.push_back(Question { request, ask, answer: None });
-        self.tell(Layer2Event::ClaimAsked { request, ask });
+        self.resilience.received_claim_requests.push_back(ClaimRequest { request, ask, answer: None });
+        self.push_layer2_event(Layer2Event::ClaimAsked { request, ask });
         Ok(())
     }
 
@@ -170,11 +170,15 @@ impl Session {
     /// Misuse for a query that is not open.
     pub fn answer_claim(&mut self, request: u64, answer: Result<ClaimResponse, Reason>) -> Result<()> {
         self.note(None, || Input::AnswerClaim { request, answer: answer.clone() });
-        let open = self.resilience.asking.iter_mut().find(|open| open.request == request && open.answer.is_none());
-        let Some(open) = open else { return Err(Misuse::Question(request).into()) };
+        let open = self
+            .resilience
+            .received_claim_requests
+            .iter_mut()
+            .find(|open| open.request == request && open.answer.is_none());
+        let Some(open) = open else { return Err(Misuse::ClaimRequest(request).into()) };
         open.answer = Some(answer);
-        while let Some(Question { ask, answer: Some(answer), .. }) =
-            self.resilience.asking.pop_front_if(|first| first.answer.is_some())
+        while let Some(ClaimRequest { ask, answer: Some(answer), .. }) =
+            self.resilience.received_claim_requests.pop_front_if(|first| first.answer.is_some())
         {
             self.send_answer(ask, answer);
         }
@@ -205,22 +209,24 @@ impl Session {
     }
 
     fn handle_claim_response(&mut self, response: ClaimResponse) -> Result<()> {
-        let front = self.resilience.asked.pop_front_if(|ask| ask.claim_id() == response.claim_id);
+        let front = self.resilience.sent_claim_requests.pop_front_if(|ask| ask.claim_id() == response.claim_id);
         let Some(ask) = front else {
-            return Err(Violation::UnaskedClaim { id: response.claim_id }.into());
+            return Err(Violation::UnexpectedClaimResponse { id: response.claim_id }.into());
         };
-        self.tell(Layer2Event::ClaimAnswered { ask, answer: Ok(response) });
+        self.push_layer2_event(Layer2Event::ClaimAnswered { ask, answer: Ok(response) });
         self.advance_close();
         Ok(())
     }
 
-    /// An 0xC0 about no entity may refuse a redemption.
-    pub(super) fn hear_refusal(&mut self, entity_id: u32, reason: &Reason) {
+    /// Handle an 0xC0 about no entity, which may refuse a redemption.
+    pub(super) fn handle_refusal(&mut self, entity_id: u32, reason: &Reason) {
         if entity_id != 0 || !matches!(reason.code, ErrorCode::ClaimExpired | ErrorCode::ClaimNotFound) {
             return;
         }
-        if let Some(ask) = self.resilience.asked.pop_front_if(|ask| matches!(ask, ClaimAsk::Redeem { .. })) {
-            self.tell(Layer2Event::ClaimAnswered { ask, answer: Err(reason.clone()) });
+        if let Some(ask) =
+            self.resilience.sent_claim_requests.pop_front_if(|ask| matches!(ask, ClaimAsk::Redeem { .. }))
+        {
+            self.push_layer2_event(Layer2Event::ClaimAnswered { ask, answer: Err(reason.clone()) });
             self.advance_close();
         }
     }

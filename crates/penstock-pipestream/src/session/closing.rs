@@ -88,7 +88,11 @@ impl Session {
     /// Continue a graceful close once nothing is open.
     pub(super) fn advance_close(&mut self) {
         let State::Draining { awaiting } = self.state else { return };
-        if self.open_owned > 0 || self.open_received > 0 || awaiting.is_some() || self.resilience.has_open_questions() {
+        if self.open_owned > 0
+            || self.open_received > 0
+            || awaiting.is_some()
+            || self.resilience.has_open_claim_requests()
+        {
             return;
         }
         if !self.may_send() {
@@ -96,7 +100,7 @@ impl Session {
             return;
         }
         // A close discards what stream 0 has not delivered: answers, and the statuses of the peer's entities.
-        if self.counters.received == 0 && !self.resilience.has_been_asked() {
+        if self.counters.received == 0 && !self.resilience.has_received_claim_requests() {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;
         }
@@ -108,7 +112,7 @@ impl Session {
         if (self.state == State::Draining { awaiting: Some(sequence) }) {
             // Entities may have arrived meanwhile; if not, this was the last frame.
             self.state = State::Draining { awaiting: None };
-            if self.open_owned == 0 && self.open_received == 0 && !self.resilience.has_open_questions() {
+            if self.open_owned == 0 && self.open_received == 0 && !self.resilience.has_open_claim_requests() {
                 self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             } else {
                 self.advance_close();
@@ -122,7 +126,7 @@ impl Session {
         }
         self.state = State::Closed;
         self.resilience.end();
-        self.fail_what_is_open(&reason);
+        self.fail_open_entities(&reason);
         if close_connection {
             self.transmits.push_back(Transmit::Close { code: reason.code, message: reason.message.clone() });
         }
@@ -130,7 +134,7 @@ impl Session {
         self.ended = Some(reason);
     }
 
-    fn fail_what_is_open(&mut self, reason: &Reason) {
+    fn fail_open_entities(&mut self, reason: &Reason) {
         let message = match reason.message.as_str() {
             "" => "the connection was closed".to_owned(),
             message => format!("the connection was closed: {message}"),

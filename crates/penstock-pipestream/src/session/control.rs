@@ -32,13 +32,13 @@ impl Session {
         // The beginning of another connection may come between PENDING and its DEHYDRATING.
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && status.is_of_connection());
-        let fresh = self.resilience.fresh.take_if(|key| follows && !is_about(&frame, *key));
-        if counted || fresh.is_some() {
+        let last_pending = self.resilience.last_pending.take_if(|key| follows && !is_about(&frame, *key));
+        if counted || last_pending.is_some() {
             self.note(Some(now), || Input::Frame { frame: frame.clone() });
         }
         self.dispatch(now, frame)?;
-        if let Some(fresh) = fresh {
-            self.start_timer(now, fresh, Duration::ZERO);
+        if let Some(last_pending) = last_pending {
+            self.start_timer(now, last_pending, Duration::ZERO);
         }
         self.follow_up(now)?;
         self.catch_up();
@@ -61,14 +61,14 @@ impl Session {
         }
     }
 
-    fn handle_capabilities(&mut self, now: Now, theirs: &Capabilities) -> Result<()> {
+    fn handle_capabilities(&mut self, now: Now, offered: &Capabilities) -> Result<()> {
         if matches!(self.survival.link, Link::Greeting { .. }) {
-            return self.handle_capabilities_again(theirs);
+            return self.handle_capabilities_again(offered);
         }
         if self.agreement.is_some() {
             return Err(Violation::SecondCapabilities.into());
         }
-        let agreement = self.config.capabilities.negotiate(theirs)?;
+        let agreement = self.config.capabilities.negotiate(offered)?;
         if self.role == Role::Server {
             self.send_capabilities();
         }
@@ -102,9 +102,9 @@ impl Session {
             return Err(Error::from(Violation::ReservedEntity).at(scope, entity));
         }
         let outcome = if self.role.owns(frame.scope_id) {
-            self.handle_status_of_ours(now, frame)
+            self.handle_receiver_status(now, frame)
         } else {
-            self.handle_status_of_theirs(now, frame)
+            self.handle_owner_status(now, frame)
         };
         outcome.map_err(|error| if error.scope().is_some() { error } else { error.at(scope, entity) })
     }
@@ -136,7 +136,7 @@ impl Session {
     fn handle_scope_digest(&mut self, digest: &ScopeDigest) -> Result<()> {
         self.check_child_scope_layer(digest.scope_id, "SCOPE_DIGEST")?;
         self.events.push_back(Event::Digest { digest: digest.clone(), by_peer: true });
-        self.handle_digest_of_ours(digest)
+        self.handle_receiver_digest(digest)
     }
 
     fn handle_barrier(&mut self, now: Now, barrier: Barrier) -> Result<()> {
@@ -169,9 +169,9 @@ impl Session {
         let reason = Reason { code: ErrorCode::from_code(u64::from(frame.code)), message };
         if let Ok(scope) = u16::try_from(frame.scope_id) {
             self.remember_reason(scope, frame.entity_id, &reason);
-            self.hear_reason(scope, frame.entity_id, &reason);
+            self.handle_reason(scope, frame.entity_id, &reason);
         }
-        self.hear_refusal(frame.entity_id, &reason);
+        self.handle_refusal(frame.entity_id, &reason);
         let entity = Some(frame.entity_id).filter(|entity| is_assignable(*entity));
         self.events.push_back(Event::Error { reason, scope: entity.map(|_| frame.scope_id), entity, by_peer: true });
     }

@@ -82,7 +82,7 @@ pub(super) struct Received {
     /// The yield whose token was sent.
     pub(super) yielded: Option<Yielded>,
     /// The status with which its owner gave it up; its own waits for the barrier.
-    pub(super) owner_gave: Option<Status>,
+    pub(super) owner_status: Option<Status>,
     /// Whether a claim check was requested.
     pub(super) claim_wanted: bool,
     /// For a parent whose children are gathered: how many of them are COMPLETE, of how many.

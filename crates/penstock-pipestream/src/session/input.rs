@@ -97,7 +97,7 @@ pub(super) enum Input {
     Suspend {
         keep: Vec<EntityKey>,
     },
-    GoOn {
+    ResumeConnection {
         received: u64,
         sent: u64,
     },
@@ -118,14 +118,14 @@ pub(super) struct Journal {
     pub(super) last: Duration,
     /// Whether the next record is a snapshot, which includes the inputs before it; so it is until the session has its
     /// name.
-    pub(super) anew: bool,
+    pub(super) needs_snapshot: bool,
     pub(super) named: bool,
 }
 
 impl Journal {
     pub(super) fn new(now: Now) -> Self {
         let inputs = RecordWriter { bytes: Vec::new(), epoch: now.instant };
-        Self { inputs, last: Duration::ZERO, anew: true, named: false }
+        Self { inputs, last: Duration::ZERO, needs_snapshot: true, named: false }
     }
 
     /// Start recording, because both ends can resume the session.

@@ -52,7 +52,7 @@ impl Session {
             return None;
         }
         let journal = self.journal.as_mut()?;
-        if journal.anew {
+        if journal.needs_snapshot {
             return self.snapshot();
         }
         let inputs = std::mem::take(&mut journal.inputs.bytes);
@@ -70,7 +70,7 @@ impl Session {
         }
         let journal = self.journal.as_mut().filter(|journal| journal.named)?;
         journal.inputs.bytes.clear();
-        journal.anew = false;
+        journal.needs_snapshot = false;
         let last = journal.last;
         let mut record = RecordWriter { bytes: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
         record.put(&(self.role, self.epoch.unix_micros, duration_nanos(&last)));
@@ -82,13 +82,15 @@ impl Session {
     /// Return whether there is a record that must be stored first.
     pub(super) fn owes_record(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| {
-            journal.named && (journal.anew && !self.is_closed() || !journal.inputs.bytes.is_empty())
+            journal.named && (journal.needs_snapshot && !self.is_closed() || !journal.inputs.bytes.is_empty())
         })
     }
 
     /// Record an input.
     pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.anew) else { return };
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.needs_snapshot) else {
+            return;
+        };
         let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
         journal.inputs.put(&(duration_nanos(&at.saturating_sub(journal.last)), input()));
         journal.last = journal.last.max(at);
@@ -145,13 +147,13 @@ impl Session {
         }
         let (mut session, last) = restoring.ok_or(StoredError::Empty)?;
         let mut journal = Journal::new(now);
-        (journal.last, journal.anew, journal.named) = (last, false, true);
+        (journal.last, journal.needs_snapshot, journal.named) = (last, false, true);
         journal.inputs.epoch = session.epoch.instant;
         session.journal = Some(journal);
         session.last_status_sent = now.instant;
         session.suspend(now, whole);
-        session.tell_what_is_owed();
-        let resolved = session.heard.take().unwrap_or_default();
+        session.repeat_owed_events();
+        let resolved = session.replayed_outcomes.take().unwrap_or_default();
         Ok(Restored { session, resolved })
     }
 
@@ -181,7 +183,7 @@ impl Session {
             return Err(StoredError::Trailing.into());
         }
         session.forget_outputs();
-        session.heard = Some(Vec::new());
+        session.replayed_outcomes = Some(Vec::new());
         Ok((session, last))
     }
 
@@ -195,7 +197,7 @@ impl Session {
                 instant: self.epoch.instant.checked_add(last).ok_or(StoredError::Moment)?,
                 unix_micros: self.epoch.unix_micros.saturating_add(micros),
             };
-            self.tell_again(now, input)?;
+            self.replay(now, input)?;
             self.forget_outputs();
             if self.is_closed() {
                 return Err(Misuse::SessionEnded.into());
@@ -212,7 +214,7 @@ impl Session {
     }
 
     /// Apply a recorded input. A command that was refused at first is refused again, and changes nothing again.
-    fn tell_again(&mut self, now: Now, input: Input) -> Result<()> {
+    fn replay(&mut self, now: Now, input: Input) -> Result<()> {
         match input {
             Input::Reserved => return Err(StoredError::ReservedInput.into()),
             Input::Frame { frame } => return self.handle_frame(now, frame),
@@ -244,21 +246,21 @@ impl Session {
             Input::CloseWhenIdle => drop(self.close_when_idle(now)),
             Input::Timeout => self.expire(now)?,
             Input::Suspend { keep } => self.suspend_with(&keep),
-            Input::GoOn { received, sent } => {
+            Input::ResumeConnection { received, sent } => {
                 let session = self.named()?;
-                self.go_on(
+                self.resume_connection(
                     now,
                     SessionFrame { received: Some(received), sent: Some(sent), ..SessionFrame::named(session) },
                 )?;
             }
-            Input::Acknowledged { received } => self.hear_received(received)?,
+            Input::Acknowledged { received } => self.handle_acknowledged(received)?,
             Input::FailUnsent { key, reason } => self.fail_unsent(now, key, reason),
         }
         Ok(())
     }
 
     /// Repeat the events from before the restart that the owner must still answer.
-    fn tell_what_is_owed(&mut self) {
+    fn repeat_owed_events(&mut self) {
         let mut owed = Vec::new();
         for scope in self.outbound.values() {
             let open = scope.iter_open().filter_map(|(key, entity)| Some((key, entity.layer2.as_deref()?)));
@@ -271,7 +273,7 @@ impl Session {
         owed.sort_by_key(|(key, _)| *key);
         self.events.extend(owed.into_iter().map(|(_, event)| event));
         for (request, ask) in self.resilience.unanswered() {
-            self.tell(Layer2Event::ClaimAsked { request, ask });
+            self.push_layer2_event(Layer2Event::ClaimAsked { request, ask });
         }
     }
 
@@ -326,10 +328,10 @@ impl Session {
     /// Return the state on which the session's future depends, given what the peer has taken of it: equal for sessions
     /// that are indistinguishable, whatever their history. For simulations.
     #[doc(hidden)]
-    pub fn look(&self, taken: u64) -> Vec<u8> {
+    pub fn fingerprint(&self, taken: u64) -> Vec<u8> {
         let mut record = RecordWriter { bytes: Vec::new(), epoch: self.epoch.instant };
         self.put_state(&mut record);
-        self.survival.look(taken, &mut record);
+        self.survival.write_fingerprint(taken, &mut record);
         record.bytes
     }
 

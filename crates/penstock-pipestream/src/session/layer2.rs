@@ -15,12 +15,12 @@ pub(super) struct Resilience {
     /// The session's name, once it may be used: for a client when it was sent, for a server when it has arrived.
     pub(super) name: Option<SessionId>,
     /// Whether the peer's SESSION has arrived.
-    pub(super) heard: bool,
+    pub(super) session_received: bool,
     /// How many yields there were.
     pub(super) yields: u64,
     /// The entity whose PENDING was the last frame. Its time begins with the next frame, or with its header, which show
     /// whether it has children: DEHYDRATING is sent together with PENDING (decision 9).
-    pub(super) fresh: Option<EntityKey>,
+    pub(super) last_pending: Option<EntityKey>,
     /// When the policies' times of received entities end.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,
@@ -28,16 +28,16 @@ pub(super) struct Resilience {
     #[serde(with = "crate::stored::deadlines")]
     pub(super) resends: BTreeSet<(Instant, EntityKey)>,
     /// Our queries, in order.
-    pub(super) asked: VecDeque<ClaimAsk>,
+    pub(super) sent_claim_requests: VecDeque<ClaimAsk>,
     /// The peer's queries, in order, with our answers. These are sent in that order, because a refusal names no claim
     /// check.
-    pub(super) asking: VecDeque<Question>,
+    pub(super) received_claim_requests: VecDeque<ClaimRequest>,
     pub(super) next_request: u64,
 }
 
-/// A question of the peer's.
+/// A claim request of the peer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Question {
+pub(super) struct ClaimRequest {
     pub(super) request: u64,
     pub(super) ask: ClaimAsk,
     #[serde(with = "crate::stored::optional_answer")]
@@ -56,23 +56,27 @@ impl Resilience {
 
     /// Return the peer's unanswered queries, in order.
     pub(super) fn unanswered(&self) -> Vec<(u64, ClaimAsk)> {
-        self.asking.iter().filter(|open| open.answer.is_none()).map(|open| (open.request, open.ask)).collect()
+        self.received_claim_requests
+            .iter()
+            .filter(|open| open.answer.is_none())
+            .map(|open| (open.request, open.ask))
+            .collect()
     }
 
-    /// Return whether a question of either end has no answer yet.
-    pub(super) fn has_open_questions(&self) -> bool {
-        !self.asked.is_empty() || !self.asking.is_empty()
+    /// Return whether a claim request of either end is unanswered.
+    pub(super) fn has_open_claim_requests(&self) -> bool {
+        !self.sent_claim_requests.is_empty() || !self.received_claim_requests.is_empty()
     }
 
-    /// Return whether the peer has asked anything in this session.
-    pub(super) fn has_been_asked(&self) -> bool {
+    /// Return whether the peer has sent a claim request in this session.
+    pub(super) fn has_received_claim_requests(&self) -> bool {
         self.next_request > 0
     }
 
     pub(super) fn end(&mut self) {
         self.deadlines.clear();
         self.resends.clear();
-        self.asked.clear();
-        self.asking.clear();
+        self.sent_claim_requests.clear();
+        self.received_claim_requests.clear();
     }
 }

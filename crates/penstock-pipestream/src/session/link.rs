@@ -72,7 +72,7 @@ pub(super) struct Survival {
     /// How many frames the peer had sent when the connection began.
     pub(super) awaited: u64,
     /// Whether some of these have not been taken.
-    pub(super) behind: bool,
+    pub(super) catching_up: bool,
 }
 
 impl Survival {
@@ -85,13 +85,13 @@ impl Survival {
     }
 
     /// Return the count for SESSION.
-    pub(super) fn says_received(&self) -> Option<u64> {
+    pub(super) fn received_count(&self) -> Option<u64> {
         self.kept.as_ref().map(|_| self.received)
     }
 
     /// Write the state on which the future depends, if the peer has taken this many frames.
-    pub(super) fn look(&self, taken: u64, record: &mut RecordWriter) {
-        record.put(&(&self.link, self.behind, self.awaited.saturating_sub(self.received)));
+    pub(super) fn write_fingerprint(&self, taken: u64, record: &mut RecordWriter) {
+        record.put(&(&self.link, self.catching_up, self.awaited.saturating_sub(self.received)));
         if let Some(kept) = &self.kept {
             let before = usize::try_from(taken.saturating_sub(kept.first)).unwrap_or(usize::MAX);
             let bytes: usize = kept.lengths.iter().take(before).map(|length| *length as usize).sum();

@@ -114,7 +114,7 @@ pub struct Session {
     epoch: Now,
     journal: Option<Journal>,
     /// The labelled entities that have ended while records are replayed.
-    heard: Option<Vec<(Bytes, EntityKey, Status)>>,
+    replayed_outcomes: Option<Vec<(Bytes, EntityKey, Status)>>,
     open_owned: usize,
     open_received: usize,
     blocked: bool,
@@ -163,8 +163,8 @@ impl Session {
             survival: Survival::new(survives),
             epoch: now,
             journal: Some(Journal::new(now))
-                .filter(|_| survives && config.layer2.as_ref().is_some_and(|it| it.journal)),
-            heard: None,
+                .filter(|_| survives && config.layer2.as_ref().is_some_and(|layer2| layer2.journal)),
+            replayed_outcomes: None,
             open_owned: 0,
             open_received: 0,
             blocked: false,
@@ -343,7 +343,7 @@ impl Session {
         self.greeting = self.control.len() - before;
     }
 
-    /// Section 5.1.3.
+    /// Send a heartbeat (section 5.1.3).
     fn send_heartbeat(&mut self, now: Now) {
         self.last_status_sent = now.instant;
         self.acknowledge_all();
@@ -375,7 +375,7 @@ impl Session {
         self.events.push_back(Event::Status { key, status, depth, cursor, by_peer: false });
     }
 
-    /// A 0xC0 ERROR frame about an entity, and the same as an event (decision 14).
+    /// Send an 0xC0 ERROR frame about an entity, and report it as an event too (decision 14).
     fn send_error(&mut self, key: EntityKey, reason: &Reason) {
         self.send_frame(&Frame::Error(ErrorFrame {
             code: u32::try_from(reason.code.code()).unwrap_or(u32::MAX),
@@ -391,7 +391,7 @@ impl Session {
         });
     }
 
-    fn tell(&mut self, event: Layer2Event) {
+    fn push_layer2_event(&mut self, event: Layer2Event) {
         self.events.push_back(Event::Layer2(event));
     }
 
@@ -422,7 +422,7 @@ impl Session {
     /// Handle the complete frames.
     fn take_frames(&mut self, now: Now) -> Result<()> {
         loop {
-            let aside = self.sets_bytes_aside();
+            let aside = self.skip_bytes();
             if self.guard(aside)? {
                 return Ok(());
             }

@@ -13,13 +13,13 @@ pub(super) struct Orphans {
     #[serde(serialize_with = "crate::stored::in_order")]
     pub(super) parents: HashMap<u32, Vec<EntityKey>>,
     /// The IDs that may make a pair now.
-    pub(super) fresh: Vec<u32>,
+    pub(super) unchecked: Vec<u32>,
 }
 
 impl Orphans {
     pub(super) fn add_scope(&mut self, parent_id: u32, scope_id: u16) {
         self.scopes.entry(parent_id).or_default().push(scope_id);
-        self.fresh.push(parent_id);
+        self.unchecked.push(parent_id);
     }
 
     pub(super) fn add_parent(&mut self, key: EntityKey) {
@@ -27,9 +27,9 @@ impl Orphans {
     }
 
     /// Look again at the scopes that wait for a parent of this ID, after one was bound or failed.
-    pub(super) fn look_again(&mut self, entity_id: u32) {
+    pub(super) fn recheck(&mut self, entity_id: u32) {
         if self.scopes.contains_key(&entity_id) {
-            self.fresh.push(entity_id);
+            self.unchecked.push(entity_id);
         }
     }
 
@@ -40,7 +40,7 @@ impl Orphans {
                 self.parents.remove(&key.entity);
             }
         }
-        self.look_again(key.entity);
+        self.recheck(key.entity);
     }
 
     /// Forget what a header has bound meanwhile.

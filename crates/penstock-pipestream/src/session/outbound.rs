@@ -85,9 +85,9 @@ pub(super) struct Sent {
     #[serde(with = "crate::stored::optional_moment")]
     pub(super) due: Option<Instant>,
     /// The status with which we gave it up.
-    pub(super) gave: Option<Status>,
+    pub(super) given_up_status: Option<Status>,
     /// The code of the receiver's latest 0xC0 about it.
-    pub(super) said: Option<ErrorCode>,
+    pub(super) last_code: Option<ErrorCode>,
     /// How many tokens we have returned that are not answered.
     pub(super) resuming: u32,
     /// The latest token that we have not returned, if the session is stored.

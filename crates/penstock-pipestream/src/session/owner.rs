@@ -297,7 +297,7 @@ impl Session {
 
     /// Give up one of our entities that we cannot deliver (decision 8). The receiver's echo resolves it.
     pub(super) fn give_up(&mut self, now: Now, key: EntityKey, reason: Reason) {
-        let status = self.giving_up(key);
+        let status = self.give_up_status(key);
         self.give_up_as(now, key, status, reason);
     }
 
@@ -314,7 +314,7 @@ impl Session {
     }
 
     /// Handle a STATUS of the receiver about one of our entities.
-    pub(super) fn handle_status_of_ours(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+    pub(super) fn handle_receiver_status(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         if matches!(frame.status, Status::Pending | Status::Dehydrating) {
             return Err(Violation::ForeignStatus { status: frame.status, scope: frame.scope_id }.into());
         }
@@ -348,13 +348,13 @@ impl Session {
                 self.counters.late_statuses += 1;
                 Ok(())
             }
-            Status::Failed if self.comes_again(key) => Ok(()),
+            Status::Failed if self.handle_failed_attempt(key) => Ok(()),
             Status::Complete | Status::Failed | Status::Skipped | Status::Abandoned | Status::Deferred => {
-                self.hear_extension(key, frame.extension.as_ref());
-                self.resolve_ours(now, key, frame.status)
+                self.handle_extension(key, frame.extension.as_ref());
+                self.resolve_owned(now, key, frame.status)
             }
             Status::Yielded => {
-                self.hear_extension(key, frame.extension.as_ref());
+                self.handle_extension(key, frame.extension.as_ref());
                 Ok(())
             }
             Status::Processing => {
@@ -369,20 +369,24 @@ impl Session {
     }
 
     /// Handle the extension of YIELDED and DEFERRED.
-    fn hear_extension(&mut self, key: EntityKey, extension: Option<&Extension>) {
+    fn handle_extension(&mut self, key: EntityKey, extension: Option<&Extension>) {
         match extension {
             Some(Extension::Yield { reason, token }) => {
                 self.keep_token(key, *reason, token);
-                self.tell(Layer2Event::Yielded { key, reason: *reason, token: token.clone() });
+                self.push_layer2_event(Layer2Event::Yielded { key, reason: *reason, token: token.clone() });
             }
             Some(Extension::Claim { claim_id, expiry_micros }) => {
-                self.tell(Layer2Event::Deferred { key, claim_id: *claim_id, expiry_micros: *expiry_micros });
+                self.push_layer2_event(Layer2Event::Deferred {
+                    key,
+                    claim_id: *claim_id,
+                    expiry_micros: *expiry_micros,
+                });
             }
             None => {}
         }
     }
 
-    fn resolve_ours(&mut self, now: Now, key: EntityKey, status: Status) -> Result<()> {
+    fn resolve_owned(&mut self, now: Now, key: EntityKey, status: Status) -> Result<()> {
         let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
         if status == Status::Complete && entity.child.is_some() {
             // The receiver must not complete a dehydrated entity before its barrier (decision 9), or against its
@@ -402,8 +406,8 @@ impl Session {
         let unended = entity.dehydrated && entity.child.is_none() && !entity.ended;
         let (parent_id, failures, reason) = (entity.parent_id, entity.failures(), entity.reason.take());
         let label = entity.layer2.as_mut().and_then(|layer2| layer2.label.take());
-        if let (Some(heard), Some(label)) = (&mut self.heard, label) {
-            heard.push((label, key, status));
+        if let (Some(replayed_outcomes), Some(label)) = (&mut self.replayed_outcomes, label) {
+            replayed_outcomes.push((label, key, status));
         }
         let Some(scope) = self.outbound.get_mut(&key.scope) else { return Ok(()) };
         let parent = match scope.parent {
@@ -429,8 +433,8 @@ impl Session {
     }
 
     /// Handle SCOPE_DIGEST for one of our scopes: it must equal our own, otherwise the connection closes (decision 11).
-    pub(super) fn handle_digest_of_ours(&mut self, theirs: &ScopeDigest) -> Result<()> {
-        let scope_id = theirs.scope_id;
+    pub(super) fn handle_receiver_digest(&mut self, received: &ScopeDigest) -> Result<()> {
+        let scope_id = received.scope_id;
         let at = |error: Error| error.at(u32::from(scope_id), 0);
         let Some(scope) = self.outbound.get_mut(&scope_id).filter(|_| self.role.owns(scope_id)) else {
             return Err(at(Violation::DigestScope { scope: scope_id }.into()));
@@ -438,7 +442,7 @@ impl Session {
         if !scope.ended || scope.open() > 0 {
             return Err(at(Error::from(Violation::EarlyDigest)));
         }
-        if scope.digest() != *theirs {
+        if scope.digest() != *received {
             return Err(at(Violation::Digest { scope: scope_id }.into()));
         }
         scope.digest_agreed = true;
@@ -469,7 +473,7 @@ impl Session {
                 entity.released = Some(state);
             }
             if self.layer() == 2 {
-                self.tell(Layer2Event::Outcome { parent, state, owned: true });
+                self.push_layer2_event(Layer2Event::Outcome { parent, state, owned: true });
             }
             while self.sent.pop_resolved().is_some() {}
             self.capacity_came_free();

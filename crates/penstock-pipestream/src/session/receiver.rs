@@ -39,7 +39,7 @@ impl Session {
     }
 
     /// Handle a STATUS of the owner about an entity in one of its scopes.
-    pub(super) fn handle_status_of_theirs(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
+    pub(super) fn handle_owner_status(&mut self, now: Now, frame: &StatusFrame) -> Result<()> {
         let opens = !self.inbound.contains_key(&frame.scope_id);
         if opens {
             let (pending, scopes) = (frame.status == Status::Pending, &self.peer_scopes);
@@ -55,7 +55,7 @@ impl Session {
             }
             self.open_unbound(frame.scope_id);
         }
-        let place = self.check_status_of_theirs(frame)?;
+        let place = self.check_owner_status(frame)?;
         if opens {
             self.expect_binding(frame.scope_id)?;
         }
@@ -75,7 +75,7 @@ impl Session {
 
     /// Check what applies to every STATUS of an owner: the depth of its scope, a cursor only where it could be ours, an
     /// announced entity (except for PENDING).
-    fn check_status_of_theirs(&mut self, frame: &StatusFrame) -> Result<Place> {
+    fn check_owner_status(&mut self, frame: &StatusFrame) -> Result<Place> {
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else {
             return Err(Violation::UnknownScope { scope: frame.scope_id }.into());
         };
@@ -148,7 +148,7 @@ impl Session {
         if let Some(parent) = self.inbound.get(&key.scope).and_then(|scope| scope.parent) {
             self.track_child(now, parent, key)?;
         }
-        self.resilience.fresh = Some(key);
+        self.resilience.last_pending = Some(key);
         self.admit_held(now, key)
     }
 
@@ -206,7 +206,7 @@ impl Session {
         self.config.children_per_mib.saturating_mul(mib).min(self.config.max_children)
     }
 
-    /// The owner cannot deliver an entity; we echo that (decision 8).
+    /// Handle the status of an entity that its owner cannot deliver, and echo it (decision 8).
     fn handle_owner_gave_up(&mut self, now: Now, frame: &StatusFrame, place: Place) -> Result<()> {
         self.log_status(frame);
         if place == Place::Resolved {
@@ -229,12 +229,12 @@ impl Session {
         if waits {
             // Decision 14: the failure is reported immediately, but the STATUS waits for the barrier.
             if let Some(entity) = self.inbound_mut(key).filter(|_| frame.status.is_layer2()) {
-                entity.layer2_mut().owner_gave = Some(frame.status);
+                entity.layer2_mut().owner_status = Some(frame.status);
             }
             self.reject(now, key, reason);
         } else {
             self.drop_streams(key, ErrorCode::NoError);
-            self.resolve_theirs(now, key, frame.status, Some(reason));
+            self.resolve_received(now, key, frame.status, Some(reason));
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Session {
         if entity.dehydrated {
             self.settle_parent(now, key);
         } else {
-            self.resolve_theirs(now, key, Status::Complete, None);
+            self.resolve_received(now, key, Status::Complete, None);
         }
     }
 
@@ -279,7 +279,7 @@ impl Session {
     pub(super) fn reject(&mut self, now: Now, key: EntityKey, reason: Reason) {
         let waits = self.layer() > 0;
         if self.inbound(key).is_none_or(|entity| entity.payload == Payload::Failed)
-            || self.sets_aside(now, key, &reason)
+            || self.await_retry(now, key, &reason)
         {
             return;
         }
@@ -291,7 +291,7 @@ impl Session {
         self.drop_streams(key, reason.code);
         self.send_error(key, &reason);
         if waits {
-            self.orphans.look_again(key.entity);
+            self.orphans.recheck(key.entity);
             self.settle_parent(now, key);
         } else {
             self.end_failed(now, key, Some(reason));
@@ -325,7 +325,9 @@ impl Session {
         let Some(entity) = self.inbound_mut(key) else { return };
         let Some(outcome) = entity.gathered else { return };
         match entity.payload {
-            Payload::Delivered if outcome == Status::Complete => self.resolve_theirs(now, key, Status::Complete, None),
+            Payload::Delivered if outcome == Status::Complete => {
+                self.resolve_received(now, key, Status::Complete, None)
+            }
             Payload::Delivered => {
                 let reason = Reason { code: ErrorCode::NoError, message: "not every child is COMPLETE".to_owned() };
                 self.end_failed(now, key, Some(reason));
@@ -339,7 +341,7 @@ impl Session {
     }
 
     /// Set a received entity's terminal status and send it to the owner, with the cursor if that moved (decision 8).
-    pub(super) fn resolve_theirs(&mut self, now: Now, key: EntityKey, status: Status, reason: Option<Reason>) {
+    pub(super) fn resolve_received(&mut self, now: Now, key: EntityKey, status: Status, reason: Option<Reason>) {
         self.resolve_with(now, key, status, reason, None);
     }
 

@@ -28,7 +28,7 @@ use crate::{EntityHeader, Extension, StatusFrame};
 
 impl Session {
     /// Return what happens to a received entity that fails with a code; `last` if it cannot be retried anyway.
-    fn fate_of_theirs(&self, key: EntityKey, code: ErrorCode, last: bool) -> Fate {
+    fn fate_of_received(&self, key: EntityKey, code: ErrorCode, last: bool) -> Fate {
         let Some(scope) = self.inbound.get(&key.scope) else { return Fate::Ends(Status::Failed) };
         let (Some(policy), Some(entity)) = (scope.policy.as_deref(), self.inbound(key)) else {
             return Fate::Ends(Status::Failed);
@@ -43,8 +43,8 @@ impl Session {
     }
 
     /// Return whether a failure is not final; then the entity waits for its owner's RETRYING.
-    pub(super) fn sets_aside(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
-        if self.fate_of_theirs(key, reason.code, false) != Fate::Retry {
+    pub(super) fn await_retry(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
+        if self.fate_of_received(key, reason.code, false) != Fate::Retry {
             return false;
         }
         self.drop_streams(key, reason.code);
@@ -63,22 +63,23 @@ impl Session {
         let depth = self.inbound.get(&key.scope).and_then(|scope| scope.depth).unwrap_or(0);
         self.send_status(now, key, Status::Failed, depth, None);
         self.start_timer(now, key, delay.unwrap_or_default());
-        self.tell(Layer2Event::AttemptFailed { key, failures, reason: reason.clone(), owned: false });
+        self.push_layer2_event(Layer2Event::AttemptFailed { key, failures, reason: reason.clone(), owned: false });
         true
     }
 
-    /// The end of a received entity that has failed for good.
+    /// End a received entity that has failed and is not retried.
     pub(super) fn end_failed(&mut self, now: Now, key: EntityKey, reason: Option<Reason>) {
-        let gave = self.inbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.owner_gave);
-        if let Some(status) = gave {
-            self.resolve_theirs(now, key, status, reason);
+        let owner_status =
+            self.inbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.owner_status);
+        if let Some(status) = owner_status {
+            self.resolve_received(now, key, status, reason);
             return;
         }
         let code = reason.as_ref().map_or(ErrorCode::NoError, |reason| reason.code);
-        match self.fate_of_theirs(key, code, true) {
-            Fate::Ends(status) => self.resolve_theirs(now, key, status, reason),
+        match self.fate_of_received(key, code, true) {
+            Fate::Ends(status) => self.resolve_received(now, key, status, reason),
             // The entity cannot be retried, so the failure is final.
-            Fate::Retry => self.resolve_theirs(now, key, Status::Failed, reason),
+            Fate::Retry => self.resolve_received(now, key, Status::Failed, reason),
             Fate::Defer => self.want_claim(key, reason),
         }
     }
@@ -88,7 +89,7 @@ impl Session {
         entity.reason = reason.clone().map(Box::new);
         if !std::mem::replace(&mut entity.layer2_mut().claim_wanted, true) {
             let reason = reason.unwrap_or(Reason { code: ErrorCode::NoError, message: String::new() });
-            self.tell(Layer2Event::ClaimWanted { key, reason });
+            self.push_layer2_event(Layer2Event::ClaimWanted { key, reason });
         }
     }
 
@@ -149,7 +150,7 @@ impl Session {
 
     pub(super) fn stop_timer(&mut self, key: EntityKey) {
         let deadline =
-            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.deadline.take());
+            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|layer2| layer2.deadline.take());
         if let Some(deadline) = deadline {
             self.resilience.deadlines.remove(&(deadline, key));
         }
@@ -237,7 +238,7 @@ impl Session {
     pub fn note_state(&mut self, key: EntityKey, state_checksum: Bytes) {
         self.note(None, || Input::NoteState { key, state_checksum: state_checksum.clone() });
         let yielded =
-            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.yielded.as_mut());
+            self.inbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|layer2| layer2.yielded.as_mut());
         if let Some(yielded) = yielded {
             yielded.state_checksum = state_checksum;
         }
@@ -256,12 +257,12 @@ impl Session {
             Ok(Some(point)) => {
                 let depth = self.inbound.get(&scope_id).and_then(|scope| scope.depth).unwrap_or(0);
                 self.send_status(now, key, Status::Processing, depth, None);
-                self.tell(Layer2Event::Resumed { key, point: Some(point) });
+                self.push_layer2_event(Layer2Event::Resumed { key, point: Some(point) });
             }
             Ok(None) => {
-                let message = "the state has changed since the yield: processing begins anew".to_owned();
+                let message = "the state has changed since the yield: processing starts again".to_owned();
                 self.send_error(key, &Reason { code: ErrorCode::IntegrityError, message });
-                self.tell(Layer2Event::Resumed { key, point: None });
+                self.push_layer2_event(Layer2Event::Resumed { key, point: None });
             }
             Err(error) => {
                 self.send_error(key, &Reason { code: error.code(), message: error.message() });
@@ -281,9 +282,10 @@ impl Session {
         let Some(out) = out else {
             return Err(Violation::SpentToken.into());
         };
-        let was = point.validation.state_checksum.as_deref().unwrap_or_default();
-        let unchanged =
-            !was.is_empty() && was == out.state_checksum.as_ref() && point.validation.checkpoint_ref == out.checkpoint;
+        let previous = point.validation.state_checksum.as_deref().unwrap_or_default();
+        let unchanged = !previous.is_empty()
+            && previous == out.state_checksum.as_ref()
+            && point.validation.checkpoint_ref == out.checkpoint;
         Ok(Some(point).filter(|point| unchanged && point.validation.is_resumable.unwrap_or_default()))
     }
 
@@ -309,7 +311,7 @@ impl Session {
         if matches!(self.ready_to_end(key), Ok(Some(_))) {
             self.drop_streams(key, reason.code);
             self.send_error(key, &reason);
-            self.resolve_theirs(now, key, Status::Failed, Some(reason));
+            self.resolve_received(now, key, Status::Failed, Some(reason));
         }
     }
 
@@ -329,7 +331,7 @@ impl Session {
             return Ok(false);
         }
         self.drop_streams(key, ErrorCode::NoError);
-        self.resolve_theirs(now, key, Status::Skipped, Some(reason));
+        self.resolve_received(now, key, Status::Skipped, Some(reason));
         Ok(true)
     }
 

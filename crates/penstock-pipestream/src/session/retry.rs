@@ -63,33 +63,33 @@ impl Session {
             }
             let Some(entity) = self.outbound(key) else { continue };
             let parent_id = parent.map_or(entity.parent_id(), |parent| parent.entity);
-            self.tell(Layer2Event::SendAgain(Ticket::again(key, parent_id, depth)));
+            self.push_layer2_event(Layer2Event::SendAgain(Ticket::again(key, parent_id, depth)));
         }
     }
 
     pub(super) fn stop_resend(&mut self, key: EntityKey) {
-        let due = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|it| it.due.take());
+        let due = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut()).and_then(|layer2| layer2.due.take());
         if let Some(due) = due {
             self.resilience.resends.remove(&(due, key));
         }
     }
 
     /// Return whether the receiver's FAILED leaves a retry for an entity; then its owner was notified.
-    pub(super) fn comes_again(&mut self, key: EntityKey) -> bool {
+    pub(super) fn handle_failed_attempt(&mut self, key: EntityKey) -> bool {
         let Some(scope) = self.outbound.get(&key.scope) else { return false };
         let Some(policy) = scope.policy.as_deref().copied() else { return false };
         let parent = scope.parent.and_then(|parent| self.outbound(parent)).and_then(|parent| parent.layer2.as_ref());
-        let parent_failed = parent.is_some_and(|parent| parent.said.is_some());
+        let parent_failed = parent.is_some_and(|parent| parent.last_code.is_some());
         let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.is_dehydrated()) else { return false };
         let layer2 = entity.layer2_mut();
-        let code = layer2.said.unwrap_or(ErrorCode::NoError);
-        let last = layer2.failed || layer2.gave.is_some_and(|gave| gave == Status::Failed);
+        let code = layer2.last_code.unwrap_or(ErrorCode::NoError);
+        let last = layer2.failed || layer2.given_up_status.is_some_and(|status| status == Status::Failed);
         if last || policy.fate(code, layer2.failures, !parent_failed) != Fate::Retry {
             return false;
         }
-        layer2.said = None;
+        layer2.last_code = None;
         layer2.token = None;
-        if layer2.gave.is_some() {
+        if layer2.given_up_status.is_some() {
             // It crossed our status, and no attempt follows it; the echo is still to come.
             return true;
         }
@@ -99,12 +99,12 @@ impl Session {
         let reason = entity.reason.take().map(|reason| *reason);
         let reason = reason.unwrap_or(Reason { code, message: String::new() });
         self.counters.retries += 1;
-        self.tell(Layer2Event::AttemptFailed { key, failures, reason, owned: true });
+        self.push_layer2_event(Layer2Event::AttemptFailed { key, failures, reason, owned: true });
         true
     }
 
     /// Return the status with which one of our entities can be given up unambiguously.
-    pub(super) fn giving_up(&mut self, key: EntityKey) -> Status {
+    pub(super) fn give_up_status(&mut self, key: EntityKey) -> Status {
         let policy = self.outbound.get(&key.scope).and_then(|scope| scope.policy.as_deref()).copied();
         let Some(policy) = policy else { return Status::Failed };
         let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.is_dehydrated()) else {
@@ -122,7 +122,7 @@ impl Session {
         self.stop_resend(key);
         if let Some(entity) = self.outbound_mut(key) {
             let layer2 = entity.layer2_mut();
-            layer2.gave = Some(status);
+            layer2.given_up_status = Some(status);
             layer2.failed = false;
         }
     }
@@ -185,12 +185,12 @@ impl Session {
         let layer2 = self.outbound_mut(key).and_then(|entity| entity.layer2.as_mut());
         if let Some(layer2) = layer2.filter(|layer2| layer2.resuming > 0) {
             layer2.resuming -= 1;
-            self.tell(Layer2Event::ResumeAnswered { key, refused: None });
+            self.push_layer2_event(Layer2Event::ResumeAnswered { key, refused: None });
         }
     }
 
     /// Handle the receiver's 0xC0 about one of our entities: why it fails, or why its RESUME is refused.
-    pub(super) fn hear_reason(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) {
+    pub(super) fn handle_reason(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) {
         if self.layer() < 2 || self.state == State::Closed {
             return;
         }
@@ -201,10 +201,10 @@ impl Session {
             entity.reason = Some(Box::new(reason.clone()));
         }
         let layer2 = entity.layer2_mut();
-        layer2.said = Some(reason.code);
+        layer2.last_code = Some(reason.code);
         if layer2.resuming > 0 && matches!(reason.code, ErrorCode::ClaimNotFound | ErrorCode::IntegrityError) {
             layer2.resuming -= 1;
-            self.tell(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
+            self.push_layer2_event(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
         }
     }
 }

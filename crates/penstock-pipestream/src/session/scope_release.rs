@@ -61,14 +61,14 @@ impl Session {
             .map_err(|error| error.at(u32::from(scope_id), parent.entity))?;
         for child in &announced {
             self.track_child(now, parent, *child)?;
-            if self.resilience.fresh != Some(*child) {
+            if self.resilience.last_pending != Some(*child) {
                 self.start_timer(now, *child, Duration::ZERO);
             }
         }
         for child in announced {
             self.admit_held(now, child)?;
             // An entity that failed without a header may be assigned its scope now.
-            self.orphans.look_again(child.entity);
+            self.orphans.recheck(child.entity);
         }
         self.end_bound_scope(now, scope_id)
     }
@@ -165,7 +165,7 @@ impl Session {
     /// Bind scopes whose parents failed before their headers arrived, by their BARRIERs; their entities fail with the
     /// parent (decision 10). A child that fails this way may itself be a parent without a header, hence the loop.
     fn adopt_orphaned_scopes(&mut self, now: Now) -> Result<()> {
-        while let Some(entity_id) = self.orphans.fresh.pop() {
+        while let Some(entity_id) = self.orphans.unchecked.pop() {
             while let Some((scope_id, parent)) = self.orphaned_pair(entity_id) {
                 self.bind_scope(now, parent, scope_id)?;
                 let children: Vec<EntityKey> = self
@@ -292,7 +292,7 @@ impl Session {
             parent_id: parent.map_or(0, |parent| parent.entity),
         });
         if let Some(parent) = parent.filter(|_| self.layer() == 2) {
-            self.tell(Layer2Event::Outcome { parent, state, owned: false });
+            self.push_layer2_event(Layer2Event::Outcome { parent, state, owned: false });
         }
         // A root scope's mode does not decide about the session: the caller that waits for its end needs to know
         // whether everything is COMPLETE.

@@ -25,22 +25,22 @@ const HALF: u64 = ROUND / 2;
 pub(super) struct OwnScopes {
     first: u16,
     /// The next position.
-    taken: u64,
+    next_position: u64,
     #[serde(serialize_with = "crate::stored::in_order")]
     uses: FastMap<u16, u32>,
 }
 
 impl OwnScopes {
     pub(super) fn new(role: Role) -> Self {
-        Self { first: role.root_scope() + 2, taken: 0, uses: FastMap::default() }
+        Self { first: role.root_scope() + 2, next_position: 0, uses: FastMap::default() }
     }
 
     /// Return the next free scope, or `None` until one of the next IDs is free.
     pub(super) fn take(&mut self, in_use: impl Fn(u16) -> bool) -> Option<ScopeKey> {
-        let (position, scope) = (self.taken..self.taken + HALF)
+        let (position, scope) = (self.next_position..self.next_position + HALF)
             .map(|position| (position, self.first + (position % ROUND) as u16 * 2))
             .find(|(_, scope)| !in_use(*scope))?;
-        self.taken = position + 1;
+        self.next_position = position + 1;
         let uses = self.uses.entry(scope).or_insert(0);
         let key = ScopeKey { scope, scope_use: *uses };
         *uses += 1;
@@ -68,7 +68,6 @@ pub(super) struct PeerScopes {
     pub(super) dehydrated: u64,
     /// The peer has used at least the position before this one. Headers bring scopes in any order; that of the
     /// DEHYDRATING frames is the order of use.
-    /// DEHYDRATINGs is that in which they were taken.
     reached: u64,
     #[serde(serialize_with = "crate::stored::in_order")]
     used: FastMap<u16, Used>,

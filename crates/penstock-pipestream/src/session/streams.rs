@@ -45,7 +45,7 @@ impl Session {
         self.guard(Err(error))
     }
 
-    /// An entity stream's header is whole. An error has closed the session.
+    /// Handle the complete header of an entity stream. An error has closed the session.
     pub fn handle_header(&mut self, now: Now, stream: u64, header: &EntityHeader) -> Result<Admission> {
         if self.state == State::Closed {
             return Ok(Admission::Stopped(ErrorCode::NoError));
@@ -58,10 +58,12 @@ impl Session {
         if admission == Admission::Held {
             self.counters.held_streams += 1;
         }
-        if let Some(fresh) = self.resilience.fresh.filter(|key| self.inbound(*key).is_some_and(|it| it.header_seen)) {
+        if let Some(last_pending) =
+            self.resilience.last_pending.filter(|key| self.inbound(*key).is_some_and(|entity| entity.header_seen))
+        {
             // The header states whether the entity has children.
-            self.resilience.fresh = None;
-            self.start_timer(now, fresh, Duration::ZERO);
+            self.resilience.last_pending = None;
+            self.start_timer(now, last_pending, Duration::ZERO);
         }
         let followed = self.follow_up(now);
         self.guard(followed)?;

@@ -74,7 +74,7 @@ impl Session {
     /// [`Layer2Event::Reconnected`], after which a [`Layer2Event::SendAgain`] follows for every one of our open
     /// entities, including those that were announced meanwhile.
     pub fn may_send(&self) -> bool {
-        self.survival.is_up() && !self.survival.behind && self.state != State::Closed
+        self.survival.is_up() && !self.survival.catching_up && self.state != State::Closed
     }
 
     /// Suspend the session after its connection was lost, until [`reconnect`](Self::reconnect) or
@@ -91,10 +91,10 @@ impl Session {
         if !self.survives() {
             return false;
         }
-        let (mut keep, untold) = (Vec::new(), self.untold());
+        let (mut keep, unreported) = (Vec::new(), self.unreported());
         for scope in self.inbound.values() {
             let receiving = scope.iter_open().filter(|(_, entity)| entity.payload == Payload::Receiving);
-            keep.extend(receiving.map(|(key, _)| key).filter(|key| !untold.contains(key) && whole(*key)));
+            keep.extend(receiving.map(|(key, _)| key).filter(|key| !unreported.contains(key) && whole(*key)));
         }
         keep.sort_unstable();
         self.note(Some(now), || Input::Suspend { keep: keep.clone() });
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// Return the entities whose admission was not reported yet.
-    fn untold(&self) -> HashSet<EntityKey> {
+    fn unreported(&self) -> HashSet<EntityKey> {
         let admitted = self.events.iter().filter_map(|event| {
             let Event::Admitted { accepted, .. } = event else { return None };
             Some(accepted.key)
@@ -113,7 +113,7 @@ impl Session {
 
     pub(super) fn suspend_with(&mut self, keep: &[EntityKey]) {
         self.survival.link = Link::Down;
-        self.survival.behind = true;
+        self.survival.catching_up = true;
         self.decoder = FrameDecoder::new();
         self.control.clear();
         self.greeting = 0;
@@ -169,7 +169,7 @@ impl Session {
         self.guard(same)?;
         self.survival.link = Link::Up;
         self.send_session(true);
-        let outcome = self.go_on(now, frame);
+        let outcome = self.resume_connection(now, frame);
         self.guard(outcome)?;
         self.take_frames(now)
     }
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// A frame of the connection.
+    /// Send a frame of the connection, which is not repeated on another one.
     pub(super) fn send_on_link(&mut self, frame: &Frame) {
         if self.survival.link != Link::Down {
             frame.encode(&mut self.control);
@@ -203,16 +203,16 @@ impl Session {
 
     /// Send SESSION, with the session's `policy` if it has one.
     pub(super) fn begin_session(&mut self, policy: Option<CompletionPolicy>) {
-        self.say_session(false, policy);
+        self.send_session_frame(false, policy);
     }
 
     pub(super) fn send_session(&mut self, goes_on: bool) {
-        self.say_session(goes_on, None);
+        self.send_session_frame(goes_on, None);
     }
 
-    fn say_session(&mut self, goes_on: bool, policy: Option<CompletionPolicy>) {
+    fn send_session_frame(&mut self, goes_on: bool, policy: Option<CompletionPolicy>) {
         let Some(session) = self.resilience.name() else { return };
-        let received = self.survival.says_received();
+        let received = self.survival.received_count();
         let sent = self.survival.kept.as_ref().filter(|_| goes_on).map(UnacknowledgedFrames::sent);
         self.survival.acknowledged = self.survival.received;
         self.survival.unacknowledged_bytes = 0;
@@ -228,7 +228,7 @@ impl Session {
                 if let Some(journal) = &mut self.journal {
                     journal.begin();
                 }
-                self.hear_received(received)
+                self.handle_acknowledged(received)
             }
             Some(_) | None => {
                 self.survival.kept = None;
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Handle the peer's count of taken frames.
-    pub(super) fn hear_received(&mut self, received: u64) -> Result<()> {
+    pub(super) fn handle_acknowledged(&mut self, received: u64) -> Result<()> {
         let Some(kept) = &mut self.survival.kept else { return Ok(()) };
         if !kept.forget(received) {
             let (sent, acknowledged) = (kept.sent(), kept.first);
@@ -258,8 +258,8 @@ impl Session {
     }
 
     /// Handle CAPABILITIES of a later connection, at a client.
-    pub(super) fn handle_capabilities_again(&mut self, theirs: &Capabilities) -> Result<()> {
-        let agreement = self.config.capabilities.negotiate(theirs)?;
+    pub(super) fn handle_capabilities_again(&mut self, offered: &Capabilities) -> Result<()> {
+        let agreement = self.config.capabilities.negotiate(offered)?;
         self.same_agreement(Some(agreement))?;
         self.survival.link = Link::Greeting { agreed: true };
         self.decoder.expect_layer2();
@@ -272,19 +272,19 @@ impl Session {
         if self.resilience.name() != Some(frame.session) {
             return Err(Violation::OtherSession.into());
         }
-        self.go_on(now, frame)
+        self.resume_connection(now, frame)
     }
 
     /// Resume, now that both counts are known, and repeat what the peer has missed.
-    pub(super) fn go_on(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
+    pub(super) fn resume_connection(&mut self, now: Now, frame: SessionFrame) -> Result<()> {
         let (Some(received), Some(sent)) = (frame.received, frame.sent) else {
             return Err(Violation::NoResumption.into());
         };
         if sent < self.survival.received {
             return Err(Violation::SessionSent { sent, received: self.survival.received }.into());
         }
-        self.note(Some(now), || Input::GoOn { received, sent });
-        self.hear_received(received)?;
+        self.note(Some(now), || Input::ResumeConnection { received, sent });
+        self.handle_acknowledged(received)?;
         self.survival.link = Link::Up;
         self.survival.awaited = sent;
         self.last_status_sent = now.instant;
@@ -295,7 +295,7 @@ impl Session {
         Ok(())
     }
 
-    /// A frame is about to be handled: may it come now, and is it counted?
+    /// Check that a frame may arrive now, before it is handled, and return whether it is counted.
     pub(super) fn count_frame(&mut self, frame: &Frame) -> Result<bool> {
         let fits = match (self.survival.link, frame) {
             (Link::Up, _) => true,
@@ -323,13 +323,13 @@ impl Session {
 
     /// Check, after a frame, whether everything has arrived that was sent before the connection.
     pub(super) fn catch_up(&mut self) {
-        if !self.survival.behind || !self.survival.is_up() || self.survival.received < self.survival.awaited {
+        if !self.survival.catching_up || !self.survival.is_up() || self.survival.received < self.survival.awaited {
             return;
         }
-        self.survival.behind = false;
-        self.tell(Layer2Event::Reconnected);
+        self.survival.catching_up = false;
+        self.push_layer2_event(Layer2Event::Reconnected);
         for ticket in self.unsent() {
-            self.tell(Layer2Event::SendAgain(ticket));
+            self.push_layer2_event(Layer2Event::SendAgain(ticket));
         }
         self.advance_close();
     }
@@ -383,7 +383,7 @@ impl Session {
     }
 
     /// Handle bytes of a connection that the session does not read; `true` if they were consumed.
-    pub(super) fn sets_bytes_aside(&mut self) -> Result<bool> {
+    pub(super) fn skip_bytes(&mut self) -> Result<bool> {
         match self.survival.link {
             Link::Up | Link::Greeting { .. } => Ok(false),
             // These are bytes of the lost connection.
@@ -405,7 +405,7 @@ impl Session {
             return Err(Violation::LateResumption.into());
         }
         self.survival.link = Link::Returning(frame);
-        self.tell(Layer2Event::Returns(frame.session));
+        self.push_layer2_event(Layer2Event::Returns(frame.session));
         Ok(())
     }
 }

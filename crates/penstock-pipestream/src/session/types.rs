@@ -390,7 +390,7 @@ pub enum Event {
     },
 }
 
-/// A question about a claim check.
+/// A request about a claim check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimAsk {
     /// Queries its status.
@@ -487,12 +487,12 @@ pub enum Layer2Event {
     ClaimAsked {
         /// Identifies the query.
         request: u64,
-        /// The question.
+        /// The request.
         ask: ClaimAsk,
     },
     /// The answer to [`ask_claim`](super::Session::ask_claim).
     ClaimAnswered {
-        /// The question.
+        /// The request.
         ask: ClaimAsk,
         /// The state of the claim check; a redemption may be refused.
         answer: Result<ClaimResponse, Reason>,

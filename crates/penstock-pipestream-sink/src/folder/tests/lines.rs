@@ -1,7 +1,7 @@
 //! Lines that a disk refuses, or may have lost: how they are reported, and how their session ends.
 
 use super::*;
-use crate::folder::stored::Stored;
+use crate::folder::stored::StoredPayload;
 
 #[path = "../../../tests/pipestream/logged.rs"]
 mod logged;
@@ -13,26 +13,26 @@ fn attempt(entity: u32) -> Attempt {
 }
 
 /// A session of a sink, without a driver.
-struct Alone {
+struct SingleSession {
     dir: TempDir,
     session: FolderSession,
-    told: Arc<Told>,
+    recorded: Arc<RecordingControl>,
     ended: oneshot::Receiver<()>,
     _sink: Arc<FolderSink>,
 }
 
-impl Alone {
+impl SingleSession {
     fn with(fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = FolderSink::with_faults(dir.path(), None, References::keep(), Faults::new(fault)).unwrap();
-        let told = Arc::<Told>::default();
-        let control: Arc<dyn SessionControl> = Arc::<Told>::clone(&told);
+        let recorded = Arc::<RecordingControl>::default();
+        let control: Arc<dyn SessionControl> = Arc::<RecordingControl>::clone(&recorded);
         let session = NewSession { id: ID.into(), control, defer: None, certificate: None };
         let (session, ended) = open(sink.shared.get().unwrap(), session, None).unwrap();
-        Self { dir, session, told, ended, _sink: sink }
+        Self { dir, session, recorded, ended, _sink: sink }
     }
 
-    /// A payload is whole and right.
+    /// Store a payload that is complete and has the expected checksum.
     fn store(&self, entity: u32) {
         let header = Arc::new(EntityHeader { entity_id: entity, ..EntityHeader::default() });
         let admitted =
@@ -40,7 +40,7 @@ impl Alone {
         assert!(self.session.observe(vec![admitted]).is_none());
         let (mut file, temp) = self.session.create(attempt(entity)).unwrap();
         file.write_all(b"bytes").unwrap();
-        let stored = Stored { temp: Some(temp), bytes: 6, sha256: [7; 32], synced: false, reference: None };
+        let stored = StoredPayload { temp: Some(temp), bytes: 6, sha256: [7; 32], synced: false, reference: None };
         self.session.stored(attempt(entity), stored);
     }
 
@@ -58,8 +58,8 @@ impl Alone {
         assert!(self.session.observe(vec![resolved]).is_none());
     }
 
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut *penstock_io::sync::lock(&self.told.0))
+    fn recorded(&self) -> Vec<String> {
+        std::mem::take(&mut *penstock_io::sync::lock(&self.recorded.0))
     }
 
     fn list(&self) -> String {
@@ -83,27 +83,27 @@ fn list_fails_at(
 #[test]
 fn nothing_is_complete_behind_lines_that_could_not_be_made_durable() {
     let (broken, fault) = list_fails_at(Step::Sync);
-    let alone = Alone::with(fault);
+    let alone = SingleSession::with(fault);
     alone.store(1);
     assert!(block(alone.session.flush()));
-    assert!(alone.told()[0].starts_with("Complete("));
+    assert!(alone.recorded()[0].starts_with("Complete("));
     broken.store(true, Ordering::SeqCst);
     alone.store(2);
     assert!(!block(alone.session.flush()));
-    let told = alone.told();
-    assert!(told[0].starts_with("Fail") && told[1].starts_with("Abort"), "{told:?}");
-    assert!(told[1].contains("entities.jsonl cannot be made durable"), "{told:?}");
+    let recorded = alone.recorded();
+    assert!(recorded[0].starts_with("Fail") && recorded[1].starts_with("Abort"), "{recorded:?}");
+    assert!(recorded[1].contains("entities.jsonl cannot be made durable"), "{recorded:?}");
     // A sync that succeeds does not show what an earlier one has lost.
     broken.store(false, Ordering::SeqCst);
     alone.store(3);
     assert!(!block(alone.session.flush()));
-    assert_eq!(alone.told(), [""; 0]);
+    assert_eq!(alone.recorded(), [""; 0]);
 }
 
 #[test]
 fn a_flush_tells_whether_the_failed_lines_are_written() {
     let (broken, fault) = list_fails_at(Step::Append);
-    let alone = Alone::with(fault);
+    let alone = SingleSession::with(fault);
     broken.store(true, Ordering::SeqCst);
     alone.fail(1);
     assert!(!block(alone.session.flush()));
@@ -117,7 +117,7 @@ fn a_flush_tells_whether_the_failed_lines_are_written() {
 #[test]
 fn a_last_line_that_could_not_be_made_durable_is_written_again_at_the_end() {
     let (broken, fault) = list_fails_at(Step::Sync);
-    let Alone { dir, session, told: _told, ended, _sink } = Alone::with(fault);
+    let SingleSession { dir, session, recorded: _recorded, ended, _sink } = SingleSession::with(fault);
     let list = || fs::read_to_string(dir.path().join(ID).join(LOG)).unwrap();
     assert!(session.observe(vec![SinkEvent::Gathered { key: None, outcome: Status::Complete }]).is_none());
     broken.store(true, Ordering::SeqCst);
@@ -134,7 +134,7 @@ fn a_last_line_that_could_not_be_made_durable_is_written_again_at_the_end() {
 fn the_driver_hears_whether_the_list_has_its_last_line() {
     for refused in [false, true] {
         let (broken, fault) = list_fails_at(Step::Append);
-        let Alone { dir, session, told: _told, ended, _sink } = Alone::with(fault);
+        let SingleSession { dir, session, recorded: _recorded, ended, _sink } = SingleSession::with(fault);
         assert!(session.observe(vec![SinkEvent::Closed(ErrorCode::NoError)]).is_none());
         assert!(block(session.flush()));
         broken.store(refused, Ordering::SeqCst);
@@ -250,7 +250,7 @@ fn a_session_on_disk_ends_where_its_failed_lines_cannot_be_written() {
     block(session.send(EntityDraft::default(), Payload::bytes(vec![7; 10]))).unwrap();
     let end = block(session.closed()).unwrap();
     assert_eq!(end.code, ErrorCode::InternalError);
-    assert!(end.message.contains("cannot write how its entities have ended"), "{end:?}");
+    assert!(end.message.contains("cannot write the outcomes of its entities"), "{end:?}");
     eventually("the server goes on", || server.counters().unwrap().connections_open == 0);
     assert_eq!(kept(dir.path()), 1);
     drop(server);

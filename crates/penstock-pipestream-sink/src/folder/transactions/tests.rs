@@ -258,7 +258,7 @@ fn followed(journal: &Journal) -> Vec<String> {
 }
 
 #[test]
-fn readers_see_a_transaction_s_sessions_at_once_whoever_dies_between_two_of_them() {
+fn readers_see_all_sessions_of_a_transaction_together_whichever_process_dies_between_two_of_them() {
     let dir = sink(&[ONE, TWO, LATE]);
     let closes = AtomicUsize::new(0);
     let dying = TransactionLog::new(
@@ -380,9 +380,9 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
         commit(&records, &mine(key));
     }
     fs::write(records.folder(&mine(&unsettled)).join(ONE), "").unwrap();
-    records.prune(SystemTime::now() + FINISHED / 2).unwrap();
+    records.prune(SystemTime::now() + JOB_RETENTION / 2).unwrap();
     assert!(has_record(dir.path(), &job));
-    records.prune(SystemTime::now() + FINISHED * 2).unwrap();
+    records.prune(SystemTime::now() + JOB_RETENTION * 2).unwrap();
     assert!(!records.name_folder(&job).exists());
     for kept in [unsettled.as_str(), &batch, "nightly"] {
         assert!(has_record(dir.path(), kept), "{kept}");
@@ -395,7 +395,7 @@ fn a_server_that_runs_for_long_removes_records_too() {
     let records = records(dir.path());
     let (old, new) = (format!("spark/{QUERY}/1"), format!("spark/{QUERY}/500"));
     commit(&records, &mine(&old));
-    records.commits.store(LOOK_EVERY - 2, Ordering::Relaxed);
+    records.commits.store(PRUNE_INTERVAL - 2, Ordering::Relaxed);
     commit(&records, &mine(&new));
     assert!(has_record(dir.path(), &old));
     records.commit(&mine(&new), &names(&[PAST]), false).unwrap();

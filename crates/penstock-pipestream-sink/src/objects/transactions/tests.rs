@@ -74,7 +74,7 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
     penstock_io::runtime::block_on(async {
         commit_all(&place, &keys).await;
         // Each start begins at a random position; so many of them handle everything.
-        for (later, left) in [(FINISHED / 2, 3), (FINISHED * 2, 2)] {
+        for (later, left) in [(JOB_RETENTION / 2, 3), (JOB_RETENTION * 2, 2)] {
             for _ in 0..100 {
                 redo(&place, SystemTime::now() + later).await.unwrap();
             }
@@ -251,7 +251,7 @@ fn old_decisions_of_transactions_that_were_only_aborted_go() {
         assert_eq!(code(&place, &abort(&of, &[SESSION])).await, None, "said again");
         let decisions = async || TransactionObjects::list(&place, "nightly").await.unwrap().decisions().count();
         assert_eq!(decisions().await, 1);
-        for later in [FINISHED / 2, FINISHED * 2] {
+        for later in [JOB_RETENTION / 2, JOB_RETENTION * 2] {
             for _ in 0..100 {
                 redo(&place, SystemTime::now() + later).await.unwrap();
             }
@@ -259,7 +259,7 @@ fn old_decisions_of_transactions_that_were_only_aborted_go() {
         }
         assert_eq!(code(&place, &abort(&of, &[OTHER])).await, None);
         for _ in 0..100 {
-            redo(&place, SystemTime::now() + FINISHED * 2).await.unwrap();
+            redo(&place, SystemTime::now() + JOB_RETENTION * 2).await.unwrap();
         }
         assert_eq!(decisions().await, 0);
     })

@@ -142,7 +142,7 @@ fn every_object_error_has_its_message_and_its_code() {
                 ObjectError::Digest.into(),
                 "the object's SHA-256 is not that of the reference",
             ),
-            (ErrorCode::IntegrityError, ObjectError::Length(11).into(), "the object has not 11 bytes any more"),
+            (ErrorCode::IntegrityError, ObjectError::Length(11).into(), "the object no longer has 11 bytes"),
         ],
     );
 }

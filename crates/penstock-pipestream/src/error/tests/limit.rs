@@ -20,15 +20,11 @@ fn every_limit_has_its_message_and_its_code_part_1() {
                 LimitError::ClaimChecks { count: 5 }.into(),
                 "5 claim checks are known, which is max_claims",
             ),
+            (ErrorCode::WindowExceeded, LimitError::SentClaimRequests { limit: 5 }.into(), "5 claim requests are open"),
             (
                 ErrorCode::WindowExceeded,
-                LimitError::OwnQuestions { limit: 5 }.into(),
-                "5 questions about claim checks are open",
-            ),
-            (
-                ErrorCode::WindowExceeded,
-                LimitError::Questions { limit: 5 }.into(),
-                "more than 5 questions about claim checks are open",
+                LimitError::ReceivedClaimRequests { limit: 5 }.into(),
+                "more than 5 claim requests are open",
             ),
             (
                 ErrorCode::WindowExceeded,
@@ -70,7 +66,11 @@ fn every_limit_has_its_message_and_its_code_part_1() {
                 LimitError::Unacknowledged { bytes: 5 }.into(),
                 "the peer has not acknowledged 5 bytes of stream 0",
             ),
-            (ErrorCode::WindowExceeded, LimitError::EarlyBytes.into(), "more came before the session goes on than may"),
+            (
+                ErrorCode::WindowExceeded,
+                LimitError::EarlyBytes.into(),
+                "too many bytes arrived before the session was resumed",
+            ),
             (ErrorCode::WindowExceeded, LimitError::Heap.into(), "the heap holds 4294967295 items and takes no more"),
             (
                 ErrorCode::DepthExceeded,

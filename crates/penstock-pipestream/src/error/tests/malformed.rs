@@ -29,7 +29,7 @@ fn every_malformed_frame_has_its_message_and_its_code() {
             (
                 ErrorCode::EntityInvalid,
                 Malformed::NoReceived.into(),
-                "a SESSION that goes on does not say what was received",
+                "a SESSION that resumes does not state what was received",
             ),
             (ErrorCode::EntityInvalid, Malformed::ClaimStatus.into(), "a status below 0 in a CLAIM_RESPONSE"),
             (

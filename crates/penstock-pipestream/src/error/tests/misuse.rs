@@ -84,7 +84,7 @@ fn every_misuse_has_its_message_part_2() {
                 "an entity is abandoned by its owner; a receiver fails it with IDLE_TIMEOUT",
             ),
             (ErrorCode::InternalError, Misuse::NotOurs.into(), "the entity is not an open one of ours"),
-            (ErrorCode::InternalError, Misuse::Question(11).into(), "question 11 is not open"),
+            (ErrorCode::InternalError, Misuse::ClaimRequest(11).into(), "claim request 11 is not open"),
             (ErrorCode::InternalError, Misuse::ClaimStatus(Status::Complete).into(), "COMPLETE settles no claim check"),
             (
                 ErrorCode::InternalError,
@@ -95,12 +95,12 @@ fn every_misuse_has_its_message_part_2() {
             (
                 ErrorCode::InternalError,
                 Misuse::NotNamedByPeer.into(),
-                "the peer of the new connection has not named a session to go on with",
+                "the peer of the new connection has not named a session to resume",
             ),
             (
                 ErrorCode::InternalError,
                 Misuse::NotSuspendedHere.into(),
-                "only a server's session that is suspended, and was named, goes on",
+                "only a named session that a server has suspended can be resumed",
             ),
             (
                 ErrorCode::InternalError,

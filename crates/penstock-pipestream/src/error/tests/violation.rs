@@ -225,12 +225,12 @@ fn every_violation_has_its_message_and_its_code_part_3() {
             (
                 ErrorCode::WindowExceeded,
                 Violation::StreamWindow.into(),
-                "an entity stream whose PENDING cannot come any more",
+                "an entity stream whose PENDING can no longer arrive",
             ),
             (
                 ErrorCode::EntityInvalid,
                 Violation::StreamBehindEnd.into(),
-                "an entity stream whose PENDING cannot come any more",
+                "an entity stream whose PENDING can no longer arrive",
             ),
             (
                 ErrorCode::EntityInvalid,
@@ -272,13 +272,13 @@ fn every_violation_has_its_message_and_its_code_part_4() {
         [
             (ErrorCode::EntityInvalid, Violation::SecondSession.into(), "a second SESSION came"),
             (ErrorCode::EntityInvalid, Violation::OtherSession.into(), "SESSION names another session than ours"),
-            (ErrorCode::EntityInvalid, Violation::EarlyResumption.into(), "SESSION goes on with a session that begins"),
+            (ErrorCode::EntityInvalid, Violation::EarlyResumption.into(), "SESSION resumes a session that begins"),
             (ErrorCode::EntityInvalid, Violation::SessionPolicy.into(), "SESSION has another policy than ours"),
-            (ErrorCode::EntityInvalid, Violation::NoResumption.into(), "SESSION does not go on with the session"),
+            (ErrorCode::EntityInvalid, Violation::NoResumption.into(), "SESSION does not resume the session"),
             (
                 ErrorCode::EntityInvalid,
                 Violation::LateResumption.into(),
-                "SESSION goes on with a session after other frames",
+                "SESSION resumes a session after other frames",
             ),
             (
                 ErrorCode::EntityInvalid,
@@ -293,7 +293,7 @@ fn every_violation_has_its_message_and_its_code_part_4() {
             (
                 ErrorCode::EntityInvalid,
                 Violation::BeforeResumption { frame_type: 3 }.into(),
-                "frame type 0x03 came before the session goes on",
+                "frame type 0x03 came before the session was resumed",
             ),
             (
                 ErrorCode::LayerUnsupported,
@@ -324,8 +324,8 @@ fn every_violation_has_its_message_and_its_code_part_4() {
             (ErrorCode::ClaimNotFound, Violation::SpentToken.into(), "the yield token was used before, or is void"),
             (
                 ErrorCode::EntityInvalid,
-                Violation::UnaskedClaim { id: 11 }.into(),
-                "a CLAIM_RESPONSE for 000000000000000b, which is not asked for",
+                Violation::UnexpectedClaimResponse { id: 11 }.into(),
+                "a CLAIM_RESPONSE for 000000000000000b, which answers no request",
             ),
             (
                 ErrorCode::ClaimNotFound,

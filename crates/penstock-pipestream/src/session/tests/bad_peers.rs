@@ -391,7 +391,7 @@ fn only_the_entity_fails_by_a_bad_header() {
         let mut header = plain_header(0, 1, 8);
         change(&mut header);
         assert_eq!(peer.open(2, &header), Ok(Admission::Stopped(code)));
-        let frames = peer.heard();
+        let frames = peer.received_frames();
         assert!(
             matches!(&frames[0], Frame::Error(error) if u64::from(error.code) == code.code() && error.entity_id == 1)
         );

@@ -6,7 +6,7 @@ use crate::error::{LimitError, Violation};
 use crate::{ClaimResponse, Layer2Frame};
 
 #[test]
-fn questions_about_claim_checks_are_answered_in_their_order() {
+fn claim_requests_are_answered_in_their_order() {
     let mut pair = Pair::resilient();
     let redeem = ClaimAsk::Redeem { claim_id: 1, session: name() };
     let query = ClaimAsk::Query { claim_id: 2 };
@@ -43,7 +43,7 @@ fn questions_about_claim_checks_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_session_answers_what_it_was_asked_before_it_closes() {
+fn a_session_answers_claim_requests_before_it_closes() {
     let mut pair = Pair::resilient();
     let sent = pair.announce(None, false);
     pair.drive();
@@ -52,25 +52,25 @@ fn a_session_answers_what_it_was_asked_before_it_closes() {
     pair.server.complete(pair.now, key);
     pair.client.close(pair.now);
     pair.drive();
-    assert_eq!(pair.client_closed, None, "the question has no answer");
+    assert_eq!(pair.client_closed, None, "the request has no answer");
     let asked = pair.client_events.iter().find_map(|event| match event {
         Event::Layer2(Layer2Event::ClaimAsked { request, .. }) => Some(*request),
         _ => None,
     });
-    pair.client.answer_claim(asked.expect("heard"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
+    pair.client.answer_claim(asked.expect("a request"), Ok(ClaimResponse { claim_id: 7, found: None })).expect("open");
     pair.drive();
     assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimAnswered { .. })), 1);
     assert_eq!(pair.client_closed, Some(ErrorCode::NoError));
 }
 
 #[test]
-fn too_many_questions_and_an_answer_that_nobody_asked_for_are_refused() {
+fn too_many_claim_requests_and_an_unexpected_response_are_refused() {
     let mut peer = named_server();
     for claim_id in 0..1_024 {
         peer.say(&Frame::Layer2(Layer2Frame::ClaimQuery { claim_id })).expect("room");
     }
     let one_more = Frame::Layer2(Layer2Frame::ClaimQuery { claim_id: 9 });
-    refused(peer.say(&one_more), LimitError::Questions { limit: 1_024 });
+    refused(peer.say(&one_more), LimitError::ReceivedClaimRequests { limit: 1_024 });
     let answer = Frame::Layer2(Layer2Frame::ClaimResponse(ClaimResponse { claim_id: 9, found: None }));
-    refused(named_server().say(&answer), Violation::UnaskedClaim { id: 9 });
+    refused(named_server().say(&answer), Violation::UnexpectedClaimResponse { id: 9 });
 }

@@ -108,13 +108,13 @@ fn a_dehydrated_parents_failure_is_reported_at_once_and_its_status_waits() {
     peer.status(Status::Dehydrating, 0, 1).expect("dehydrating");
     let Ok(Admission::Accepted(parent)) = peer.open(2, &parent_header(0, 1, "2")) else { panic!("not accepted") };
     peer.session.fail(peer.now, parent.key, reason(ErrorCode::IntegrityError));
-    let frames = peer.heard();
+    let frames = peer.received_frames();
     assert!(matches!(frames.as_slice(), [Frame::Error(error)] if error.code == 4), "{frames:?}");
     peer.status_at(Status::Pending, 2, 1, 1).expect("its children are still accepted");
     let Ok(Admission::Accepted(child)) = peer.open(6, &child_header(2, 1, 1)) else { panic!("not accepted") };
     peer.session.complete(peer.now, child.key);
     peer.barrier(2, 1, false).expect("barrier");
-    let kinds: Vec<u8> = peer.heard().iter().map(Frame::frame_type).collect();
+    let kinds: Vec<u8> = peer.received_frames().iter().map(Frame::frame_type).collect();
     assert_eq!(kinds, [0x50, 0x54, 0x55, 0x50]);
 }
 
@@ -202,7 +202,7 @@ fn scopes_are_used_again_after_wrapping() {
 }
 
 /// Seal a header with a key that the server does not have.
-fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
+fn sealed_with_unknown_key(header: &EntityHeader) -> EntityHeader {
     let keys =
         HeaderKeys::parse(&"5a".repeat(32)).expect("a key").for_session(SessionId::new([1; 16])).expect("derived");
     keys.seal(header, [0; 12]).expect("sealed")
@@ -211,7 +211,7 @@ fn sealed_for_nobody(header: &EntityHeader) -> EntityHeader {
 #[test]
 fn headers_that_are_not_opened_fail_their_entities_and_leave_the_session_as_it_is() {
     // Unencrypted where a key is required, and sealed with another key; more children than the window holds.
-    for hidden in [sealed_for_nobody, refused] {
+    for hidden in [sealed_with_unknown_key, refused] {
         let mut pair = Pair::new(true, 4);
         let root = pair.announce(None, true);
         // The header arrives before DEHYDRATING, as streams may.

@@ -178,8 +178,9 @@ fn a_nested_checkpoint_comes_before_the_one_around_it() {
     peer.checkpoint(0, 1, 0).expect("outer");
     let Ok(Admission::Accepted(first)) = peer.open(6, &plain_header(0, 1, 0)) else { panic!("not accepted") };
     peer.session.complete(peer.now, first.key);
-    let answers =
-        |peer: &mut Peer| peer.heard().into_iter().filter(|frame| matches!(frame, Frame::Checkpoint(_))).count();
+    let answers = |peer: &mut Peer| {
+        peer.received_frames().into_iter().filter(|frame| matches!(frame, Frame::Checkpoint(_))).count()
+    };
     assert_eq!(answers(&mut peer), 0, "the nested one is open");
     let Ok(Admission::Accepted(child)) = peer.open(10, &child_header(2, 1, 2)) else { panic!("not accepted") };
     peer.session.complete(peer.now, child.key);

@@ -242,7 +242,7 @@ impl Peer {
         let mut peer = Self { now, session };
         let ours = config(layer1, window).capabilities;
         peer.say(&Frame::Capabilities(ours)).expect("capabilities");
-        peer.heard();
+        peer.received_frames();
         peer
     }
 
@@ -280,7 +280,7 @@ impl Peer {
     }
 
     /// Return the frames that the session has sent since the last call.
-    pub(super) fn heard(&mut self) -> Vec<Frame> {
+    pub(super) fn received_frames(&mut self) -> Vec<Frame> {
         let mut decoder = FrameDecoder::new();
         let mut frames = Vec::new();
         while let Some(transmit) = self.session.poll_transmit(usize::MAX) {

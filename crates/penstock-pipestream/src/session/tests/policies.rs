@@ -289,7 +289,7 @@ fn a_time_out_that_is_retried_and_a_failure_that_is_not_are_told_apart() {
     pair.end(&parent);
     pair.wait(SECOND * 5);
     assert_eq!(pair.outcome(children[1].key), None, "a time-out is not");
-    pair.client.retry(pair.now, children[1].key).expect("it may come again");
+    pair.client.retry(pair.now, children[1].key).expect("a retry is allowed");
     pair.drive();
     pair.wait(SECOND);
     pair.deliver(&children[1]);

@@ -127,7 +127,7 @@ pub(super) fn server() -> Peer {
 pub(super) fn named_server() -> Peer {
     let mut peer = server();
     peer.say(&Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name())))).expect("a name");
-    peer.heard();
+    peer.received_frames();
     peer
 }
 
@@ -182,10 +182,10 @@ fn a_stream_that_overtakes_its_ends_session_is_held() {
         if !announced {
             peer.status(Status::Pending, 0, 1).expect("announced");
         }
-        let told = drain(&mut peer);
-        let named = told.iter().position(|event| matches!(event, Event::Layer2(Layer2Event::Named(_))));
-        let admitted = told.iter().position(|event| matches!(event, Event::Admitted { stream: 4, .. }));
-        assert!(named.is_some() && named < admitted, "{told:?}");
+        let events = drain(&mut peer);
+        let named = events.iter().position(|event| matches!(event, Event::Layer2(Layer2Event::Named(_))));
+        let admitted = events.iter().position(|event| matches!(event, Event::Admitted { stream: 4, .. }));
+        assert!(named.is_some() && named < admitted, "{events:?}");
     }
 }
 
@@ -208,7 +208,7 @@ fn the_sessions_policy_governs_the_entities_of_its_root_scopes() {
         }
         assert_eq!(pair.outcome(ticket.key), expected, "{action:?}");
         if action == FailureAction::Retry {
-            pair.client.retry(pair.now, ticket.key).expect("it may come again");
+            pair.client.retry(pair.now, ticket.key).expect("a retry is allowed");
             pair.wait(SECOND);
             let key = pair.open_plain(&ticket);
             pair.server.complete(pair.now, key);
@@ -231,11 +231,11 @@ fn a_sessions_policy_is_in_force_only_if_both_ends_say_it() {
     let ours = policy(FailureAction::Skip);
     let mut config = config2(Some(name()));
     config.layer2 = config.layer2.map(|layer2| Layer2Config { policy: Some(ours), ..layer2 });
-    for (said, known) in [(None, Some(false)), (Some(ours), Some(true)), (Some(policy(FailureAction::Retry)), None)] {
+    for (stated, known) in [(None, Some(false)), (Some(ours), Some(true)), (Some(policy(FailureAction::Retry)), None)] {
         let session = Session::new(Role::Client, config.clone(), start()).expect("client");
         let mut client = Peer { now: start(), session };
         client.say(&Frame::Capabilities(config2(None).capabilities)).expect("capabilities");
-        let answer = SessionFrame { policy: said, ..SessionFrame::named(name()) };
+        let answer = SessionFrame { policy: stated, ..SessionFrame::named(name()) };
         let outcome = client.say(&Frame::Layer2(Layer2Frame::Session(answer)));
         match known {
             Some(known) => assert_eq!((outcome, client.session.root_policy().is_some()), (Ok(()), known)),

@@ -55,7 +55,7 @@ impl Pair {
         pair
     }
 
-    /// The connection is lost with everything on it.
+    /// Lose the connection with everything on it.
     fn cut(&mut self) {
         self.cut_but_for(&[]);
     }
@@ -177,7 +177,7 @@ fn a_parent_goes_on_wherever_the_connection_was_lost() {
 }
 
 #[test]
-fn tokens_are_good_and_questions_are_answered_once_on_the_next_connection() {
+fn tokens_stay_valid_and_claim_requests_are_answered_once_on_the_next_connection() {
     let mut pair = Pair::lasting();
     let ticket = pair.announce(None, false);
     let key = pair.open_plain(&ticket);
@@ -299,14 +299,14 @@ fn a_session_that_cannot_go_on_says_why() {
 #[test]
 fn a_record_comes_before_what_it_is_about() {
     let (mut peer, mut records) = recorded();
-    assert!(peer.heard().len() == 2, "CAPABILITIES and SESSION");
+    assert!(peer.received_frames().len() == 2, "CAPABILITIES and SESSION");
     peer.status(Status::Pending, 0, 1).expect("announced");
     peer.open(2, &plain_header(0, 1, 0)).expect("admitted");
     let key = EntityKey { scope: 0, scope_use: 0, entity: 1, entity_use: 0 };
     peer.session.complete(peer.now, key);
     records.push(peer.record().expect("inputs"));
     assert_eq!(peer.session.poll_record(), None);
-    assert_eq!(peer.heard().len(), 1);
+    assert_eq!(peer.received_frames().len(), 1);
     // Nothing that was acknowledged is lost, whether or not the acknowledgement arrived.
     let after = restored(Role::Server, &records, later(peer.now, SECOND)).expect("restored").session;
     assert_eq!((after.open_received(), after.counters().completed, after.id()), (0, 1, Some(name())));
@@ -395,7 +395,7 @@ fn bytes_that_were_changed_make_nothing_panic() {
 }
 
 #[test]
-fn what_waits_for_an_answer_is_told_again_after_a_restart() {
+fn events_without_an_answer_are_repeated_after_a_restart() {
     let now = start();
     let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
     let server = Session::new(Role::Server, stored(None), now).expect("server");
@@ -417,11 +417,11 @@ fn what_waits_for_an_answer_is_told_again_after_a_restart() {
     pair.drive();
 
     let mut server = restored(Role::Server, &pair.server_records, pair.now).expect("restored").session;
-    let told = drain(&mut server);
+    let events = drain(&mut server);
     let wants = |event: &Event| matches!(event, Event::Layer2(Layer2Event::ClaimWanted { key, .. }) if *key == sent[3]);
     assert!(
-        matches!(&told[..], [wanted, Event::Layer2(Layer2Event::ClaimAsked { request: 1, .. })] if wants(wanted)),
-        "{told:?}"
+        matches!(&events[..], [wanted, Event::Layer2(Layer2Event::ClaimAsked { request: 1, .. })] if wants(wanted)),
+        "{events:?}"
     );
     assert_eq!(server.received_open().len(), 6);
 
@@ -430,13 +430,13 @@ fn what_waits_for_an_answer_is_told_again_after_a_restart() {
         Session::restore(Role::Client, stored(Some(name())), records, pair.now, |_| false).expect("restored");
     assert_eq!(restored.resolved, [(label.clone(), labelled.key, Status::Complete)]);
     let mut client = restored.session;
-    let told = drain(&mut client);
+    let events = drain(&mut client);
     assert!(
-        matches!(&told[..], [
+        matches!(&events[..], [
             Event::Layer2(Layer2Event::AttemptFailed { key: failed, failures: 1, owned: true, .. }),
             Event::Layer2(Layer2Event::Yielded { key: yielded, token, .. }),
         ] if (*failed, *yielded) == (sent[0], sent[1]) && *token == pair.token()),
-        "{told:?}"
+        "{events:?}"
     );
     let left: Vec<EntityKey> = client.sent_open().iter().map(|sent| sent.ticket.key).collect();
     assert_eq!(left, [parent.key, other.key, open.key, sent[0], sent[1], sent[3]]);
@@ -455,10 +455,10 @@ fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3]
     pair.server.defer(pair.now, sent[3], 7, 9).expect("named");
     pair.wait(SECOND);
     assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::Resumed { point: None, .. })), 1);
-    let anew = |reason: &Reason| reason.code == ErrorCode::IntegrityError;
+    let restarts = |reason: &Reason| reason.code == ErrorCode::IntegrityError;
     assert_eq!(
         pair.client_saw(
-            |event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(reason), .. } if anew(reason))
+            |event| matches!(event, Layer2Event::ResumeAnswered { refused: Some(reason), .. } if restarts(reason))
         ),
         1
     );
@@ -524,7 +524,7 @@ fn a_parent_that_fails_after_its_payload_has_come_is_not_taken_again() {
 }
 
 #[test]
-fn a_stream_that_nobody_was_told_of_is_lost_whatever_they_say() {
+fn a_stream_whose_admission_was_not_reported_is_lost() {
     let mut pair = Pair::lasting();
     let ticket = pair.announce(None, false);
     let header = header(&pair.client, &ticket, 0);

@@ -62,7 +62,7 @@ fn a_token_of_another_session_is_refused() {
 }
 
 #[test]
-fn a_state_that_has_changed_begins_anew_and_the_token_is_used_up() {
+fn processing_starts_again_after_a_change_of_state_and_the_token_is_used_up() {
     let mut pair = Pair::resilient();
     let ticket = pair.announce(None, false);
     pair.drive();

@@ -43,7 +43,7 @@ fn explore(world: World) -> Seen {
     let mut known = HashSet::new();
     let mut runs = vec![Run::new(world, Instant::now(), seen.clone())];
     while let Some(run) = runs.pop() {
-        if !known.insert(hasher.hash_one(run.look())) {
+        if !known.insert(hasher.hash_one(run.fingerprint())) {
             continue;
         }
         let at = Where(run.path.clone());

@@ -297,20 +297,24 @@ impl Run {
             let mut suspended = session.clone();
             assert!(suspended.suspend(self.now, |_| false));
             let restored = restore(role, records, self.now);
-            assert!(suspended.look(0) == restored.look(0), "{role:?} is another after {:?}", self.path);
+            assert!(suspended.fingerprint(0) == restored.fingerprint(0), "{role:?} is another after {:?}", self.path);
             let mut again = session.clone();
             let snapshot = again.snapshot().unwrap();
-            assert!(suspended.look(0) == restore(role, &vec![snapshot], self.now).look(0), "{role:?} {:?}", self.path);
+            assert!(
+                suspended.fingerprint(0) == restore(role, &vec![snapshot], self.now).fingerprint(0),
+                "{role:?} {:?}",
+                self.path
+            );
         }
         self.seen.borrow_mut().restored += 1;
     }
 
     /// Return the state on which the future depends.
-    pub(crate) fn look(&self) -> impl std::hash::Hash + use<> {
-        let ends = (self.client.look(self.server.taken()), self.server.look(self.client.taken()));
+    pub(crate) fn fingerprint(&self) -> impl std::hash::Hash + use<> {
+        let ends = (self.client.fingerprint(self.server.taken()), self.server.fingerprint(self.client.taken()));
         let link = format!(
             "{:?}{:?}{:?}{:?}{:?}",
-            self.fresh.as_ref().map(|fresh| fresh.look(0)),
+            self.fresh.as_ref().map(|fresh| fresh.fingerprint(0)),
             self.to_server,
             self.to_client,
             self.streams,

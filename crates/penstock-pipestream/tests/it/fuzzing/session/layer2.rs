@@ -109,7 +109,7 @@ impl Dialogue {
                 let restored = Session::restore(role, config(2), records, now, |_| false).expect("our own records");
                 let mut lost = std::mem::replace(&mut end.session, restored.session);
                 assert!(lost.suspend(now, |_| false));
-                assert!(lost.look(0) == end.session.look(0), "{role:?} is another after its restart");
+                assert!(lost.fingerprint(0) == end.session.fingerprint(0), "{role:?} is another after its restart");
                 end.accepted.clear();
                 end.wanted.clear();
                 end.failed.clear();

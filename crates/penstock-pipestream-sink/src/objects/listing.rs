@@ -5,12 +5,12 @@ use object_store::{ObjectMeta, Result};
 use penstock_io::storage::ObjectPrefix;
 
 /// Maximum number of objects that one call lists.
-const LOOKED_AT: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// Return some of the objects below a prefix, starting at a random position.
-pub(super) async fn some(place: &ObjectPrefix, prefix: &str) -> Result<Vec<ObjectMeta>> {
+pub(super) async fn sample(place: &ObjectPrefix, prefix: &str) -> Result<Vec<ObjectMeta>> {
     let from = place.path(&format!("{prefix}/{:04x}", fastrand::u16(..)));
-    place.store().list_with_offset(Some(&place.path(prefix)), &from).take(LOOKED_AT).try_collect().await
+    place.store().list_with_offset(Some(&place.path(prefix)), &from).take(MAX_LISTED).try_collect().await
 }
 
 /// Return how long an object has not been touched.

@@ -9,15 +9,15 @@ use penstock_pipestream_net::port::{Attempt, Details, SessionControl};
 
 /// The notifications of a sink to a session without a driver.
 #[derive(Debug, Default)]
-pub(in crate::folder) struct Told(pub(super) Mutex<Vec<String>>);
+pub(in crate::folder) struct RecordingControl(pub(super) Mutex<Vec<String>>);
 
-impl Told {
+impl RecordingControl {
     fn note(&self, what: String) {
         lock(&self.0).push(what);
     }
 }
 
-impl SessionControl for Told {
+impl SessionControl for RecordingControl {
     fn complete(&self, attempts: Vec<Attempt>) {
         self.note(format!("Complete({attempts:?})"));
     }

@@ -2,43 +2,45 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Error, Result};
 use penstock_io::sync::lock;
 use penstock_pipestream::Ticket;
 use tokio::sync::oneshot;
 
-/// Destination of the ticket of an announced entity: a caller that waits for the tickets of a whole batch. An answer
+use crate::{Error, Result};
+
+/// Destination of the ticket of an announced entity: a caller that waits for the tickets of a whole batch. A reply
 /// that is dropped delivers no ticket, because the session is over.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    batch: Arc<Mutex<Answers>>,
+pub(crate) struct TicketReply {
+    batch: Arc<Mutex<TicketBatch>>,
     index: usize,
-    given: bool,
+    delivered: bool,
 }
 
 /// The caller's end of a batch.
 #[derive(Debug)]
 pub(crate) struct Tickets {
-    batch: Arc<Mutex<Answers>>,
-    given: Option<oneshot::Receiver<()>>,
+    batch: Arc<Mutex<TicketBatch>>,
+    delivered: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug)]
-struct Answers {
+struct TicketBatch {
     tickets: Vec<Option<Result<Ticket>>>,
     missing: usize,
-    given: Option<oneshot::Sender<()>>,
+    delivered: Option<oneshot::Sender<()>>,
     abandoned: bool,
 }
 
-impl Answer {
-    /// Return the answers of a batch, and their caller's end.
+impl TicketReply {
+    /// Return the replies of a batch, and their caller's end.
     pub(crate) fn batch(count: usize) -> (impl Iterator<Item = Self>, Tickets) {
-        let (sender, given) = oneshot::channel();
-        let answers = Answers { tickets: vec![None; count], missing: count, given: Some(sender), abandoned: false };
-        let batch = Arc::new(Mutex::new(answers));
-        let tickets = Tickets { batch: Arc::clone(&batch), given: Some(given) };
-        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, given: false }), tickets)
+        let (sender, delivered) = oneshot::channel();
+        let replies =
+            TicketBatch { tickets: vec![None; count], missing: count, delivered: Some(sender), abandoned: false };
+        let batch = Arc::new(Mutex::new(replies));
+        let tickets = Tickets { batch: Arc::clone(&batch), delivered: Some(delivered) };
+        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, delivered: false }), tickets)
     }
 
     /// Return whether the caller has stopped waiting.
@@ -48,7 +50,7 @@ impl Answer {
 
     /// Deliver the ticket of an announced entity. Return false if the caller has stopped waiting for it, so that
     /// nothing would ever end the entity or ask for it.
-    pub(crate) fn give(self, ticket: Ticket) -> bool {
+    pub(crate) fn deliver(self, ticket: Ticket) -> bool {
         self.put(Ok(ticket))
     }
 
@@ -58,7 +60,7 @@ impl Answer {
     }
 
     fn put(mut self, ticket: Result<Ticket>) -> bool {
-        self.given = true;
+        self.delivered = true;
         let mut batch = lock(&self.batch);
         let taken = batch.tickets.get_mut(self.index).map(|slot| *slot = Some(ticket)).is_some();
         batch.count_down();
@@ -66,32 +68,32 @@ impl Answer {
     }
 }
 
-impl Answers {
+impl TicketBatch {
     fn count_down(&mut self) {
         self.missing = self.missing.saturating_sub(1);
         if self.missing == 0
-            && let Some(given) = self.given.take()
+            && let Some(delivered) = self.delivered.take()
         {
             // An error means that the caller has stopped waiting.
-            let _ = given.send(());
+            let _ = delivered.send(());
         }
     }
 }
 
-impl Drop for Answer {
+impl Drop for TicketReply {
     fn drop(&mut self) {
-        if !self.given {
+        if !self.delivered {
             lock(&self.batch).count_down();
         }
     }
 }
 
 impl Tickets {
-    /// Wait until every answer has arrived.
+    /// Wait until every reply has arrived.
     pub(crate) async fn ready(&mut self) {
-        if let Some(given) = &mut self.given {
-            let _ = given.await;
-            self.given = None;
+        if let Some(delivered) = &mut self.delivered {
+            let _ = delivered.await;
+            self.delivered = None;
         }
     }
 

@@ -16,7 +16,7 @@ use crate::command::{Command, Urgent};
 use crate::entity_link::EntityLink;
 use crate::events::LogEvent;
 use crate::incoming::body::{Body, StreamEnd};
-use crate::types::{Attempt, Issued, Resumed};
+use crate::types::{Attempt, IssuedClaim, Resumed};
 use crate::{Error, Result};
 
 /// Amount of a spooled payload that is read at a time.
@@ -25,7 +25,7 @@ const READ_SIZE: usize = 128 << 10;
 /// An entity's payload on its way to its consumer, and the connection back to the session. It notifies the session when
 /// it is dropped undecided.
 #[derive(Debug)]
-pub(super) struct Receiving {
+pub(super) struct EntityReceiver {
     attempt: Attempt,
     header: Arc<EntityHeader>,
     body: Option<Body>,
@@ -37,23 +37,23 @@ pub(super) struct Receiving {
     checked: bool,
     sha256: Option<[u8; 32]>,
     link: Arc<EntityLink>,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     /// Bytes that the consumer has put back.
     unread: Bytes,
     /// Number of bytes that the consumer has, without those.
     processed: u64,
-    /// Set only while it waits.
-    waiting: Option<Box<Waiting>>,
+    /// Set only while the entity has yielded.
+    yielded: Option<Box<YieldState>>,
     decided: bool,
 }
 
 /// An entity whose owner has a token.
 #[derive(Debug)]
-struct Waiting {
+struct YieldState {
     state: Bytes,
     /// Number of bytes that the consumer had.
     processed: u64,
-    /// Whether the session has been told that the consumer has more by now.
+    /// Whether the session was notified that the consumer has read more.
     noted: bool,
     /// Fires when its owner lets it continue.
     resumed: oneshot::Receiver<Resumed>,
@@ -70,17 +70,17 @@ pub struct Parts {
     pub body: Body,
     /// The check for the payload.
     pub check: PayloadCheck,
-    /// Its place among the streams of the peer: the peer may send another entity when it is dropped.
-    pub place: Option<OwnedSemaphorePermit>,
+    /// Its permit among the streams of the peer: the peer may send another entity when it is dropped.
+    pub permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Receiving {
+impl EntityReceiver {
     pub(super) fn new(
         attempt: Attempt,
         header: Arc<EntityHeader>,
         body: Body,
         link: Arc<EntityLink>,
-        place: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             attempt,
@@ -92,10 +92,10 @@ impl Receiving {
             checked: false,
             sha256: None,
             link,
-            place,
+            permit,
             unread: Bytes::new(),
             processed: 0,
-            waiting: None,
+            yielded: None,
             decided: false,
         }
     }
@@ -167,7 +167,7 @@ impl Receiving {
     pub(super) async fn complete(self) -> Result<()> {
         let (attempt, link) = (self.attempt, Arc::clone(&self.link));
         self.finish().await?;
-        if link.commands.urge(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
+        if link.commands.send_urgent(Urgent::Complete(vec![attempt])) { Ok(()) } else { Err(link.closed()) }
     }
 
     /// Read the remaining bytes; the caller notifies the session.
@@ -191,11 +191,11 @@ impl Receiving {
     pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
-        self.urge(Urgent::Fail { attempt: self.attempt, reason })
+        self.send_urgent(Urgent::Fail { attempt: self.attempt, reason })
     }
 
-    fn urge(&self, command: Urgent) -> Result<()> {
-        if self.link.commands.urge(command) { Ok(()) } else { Err(self.link.closed()) }
+    fn send_urgent(&self, command: Urgent) -> Result<()> {
+        if self.link.commands.send_urgent(command) { Ok(()) } else { Err(self.link.closed()) }
     }
 
     /// Return whether a claim check would be kept.
@@ -211,7 +211,7 @@ impl Receiving {
     pub(super) fn skip(mut self, reason: Reason) -> Result<()> {
         self.decided = true;
         self.stop(reason.code);
-        self.urge(Urgent::Skip { attempt: self.attempt, reason })
+        self.send_urgent(Urgent::Skip { attempt: self.attempt, reason })
     }
 
     /// Put back the last bytes that the consumer got and has not looked at: they are the next ones.
@@ -231,9 +231,9 @@ impl Receiving {
         };
         let point = StoppingPoint { reason, continuation: state.clone(), validation };
         let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
-        self.urge(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
+        self.send_urgent(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
         answer.await.unwrap_or_else(|_| Err(self.link.closed()))?;
-        self.waiting = Some(Box::new(Waiting { state, processed, noted: false, resumed: resuming }));
+        self.yielded = Some(Box::new(YieldState { state, processed, noted: false, resumed: resuming }));
         Ok(())
     }
 
@@ -241,10 +241,10 @@ impl Receiving {
     /// consumer of the bytes can rely on it: no token is valid after this.
     async fn note_progress(&mut self) {
         let (attempt, processed) = (self.attempt, self.processed);
-        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.noted) else { return };
-        waiting.noted = true;
-        let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&waiting.state, processed));
-        if self.link.commands.urge(Urgent::NoteState { attempt, state_checksum, reply }) {
+        let Some(yielded) = self.yielded.as_mut().filter(|yielded| !yielded.noted) else { return };
+        yielded.noted = true;
+        let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&yielded.state, processed));
+        if self.link.commands.send_urgent(Urgent::NoteState { attempt, state_checksum, reply }) {
             // A session that is over resumes nothing.
             let _ = noted.await;
         }
@@ -252,15 +252,15 @@ impl Receiving {
 
     /// Wait until it continues.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
-        let Some(waiting) = &mut self.waiting else { return Err(Error::misuse("the entity does not wait".into())) };
-        let resumed = (&mut waiting.resumed).await;
+        let Some(yielded) = &mut self.yielded else { return Err(Error::misuse("the entity does not wait".into())) };
+        let resumed = (&mut yielded.resumed).await;
         // The token may have arrived just before the consumer took more.
-        let unchanged = waiting.processed == self.processed;
-        self.waiting = None;
+        let unchanged = yielded.processed == self.processed;
+        self.yielded = None;
         match resumed {
             Ok(point) => Ok(point.filter(|_| unchanged).map(|point| point.continuation)),
             Err(_) if self.link.shared.closed().is_some() => Err(self.link.closed()),
-            Err(_) => Err(Error::Ended("the entity came to its end while it waited")),
+            Err(_) => Err(Error::Ended("the entity ended while it waited")),
         }
     }
 
@@ -269,15 +269,15 @@ impl Receiving {
         let session = self.link.layer2()?;
         // It runs to its end, even if the caller has stopped waiting: a claim check that is issued must have an owner.
         let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
-        deferring.await.unwrap_or_else(|died| Err(Error::task(&died)))
+        deferring.await.unwrap_or_else(|error| Err(Error::task(&error)))
     }
 
     /// Return the state of the processing for a claim check; the session adds the state of children and checkpoints.
     /// The peer that redeems the claim check sends the entity again, so nothing resumes from there.
     fn stopping_point(&self) -> StoppingPointValidation {
-        let waiting = self.waiting.as_ref();
+        let yielded = self.yielded.as_ref();
         StoppingPointValidation {
-            state_checksum: waiting.map(|waiting| state_checksum(&waiting.state, self.processed)),
+            state_checksum: yielded.map(|yielded| state_checksum(&yielded.state, self.processed)),
             bytes_processed: Some(self.processed),
             is_resumable: Some(false),
             ..StoppingPointValidation::default()
@@ -288,9 +288,10 @@ impl Receiving {
         let key = self.attempt.key;
         let known = self.stopping_point();
         let (reply, answer) = oneshot::channel();
-        let asked = Urgent::StoppingPoint { key, validation: Box::new(known.clone()), reply };
+        let request = Urgent::StoppingPoint { key, validation: Box::new(known.clone()), reply };
         // A session that is over has nothing to add.
-        let validation = if self.link.commands.urge(asked) { Some(answer.await.unwrap_or(known)) } else { Some(known) };
+        let validation =
+            if self.link.commands.send_urgent(request) { Some(answer.await.unwrap_or(known)) } else { Some(known) };
         let terms = ClaimTerms { session, scope: key.scope, entity: key.entity, life, validation };
         let claims = Arc::clone(&self.link.claims);
         let claim = match Arc::clone(&claims).issue(terms, Details::of(&self.header, &reason)).await {
@@ -305,8 +306,8 @@ impl Receiving {
         self.decided = true;
         self.stop(ErrorCode::NoError);
         let (reply, answer) = oneshot::channel();
-        let issued = Issued { id: claim.id, expiry_micros: claim.expiry_micros, reason };
-        let sent = self.urge(Urgent::Defer { attempt: self.attempt, claim: issued, reply: Some(reply) });
+        let issued = IssuedClaim { id: claim.id, expiry_micros: claim.expiry_micros, reason };
+        let sent = self.send_urgent(Urgent::Defer { attempt: self.attempt, claim: issued, reply: Some(reply) });
         let answer = match sent {
             Ok(()) => answer.await.unwrap_or_else(|_| Err(self.link.closed())),
             Err(error) => Err(error),
@@ -318,7 +319,7 @@ impl Receiving {
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
         self.decided = true;
         let (body, check) = (self.body.take()?, new_check(&self.header));
-        Some(Parts { attempt: self.attempt, dehydrated, body, check, place: self.place.take() })
+        Some(Parts { attempt: self.attempt, dehydrated, body, check, permit: self.permit.take() })
     }
 
     async fn next_piece(&mut self) -> Result<Option<Bytes>> {
@@ -366,12 +367,12 @@ impl Receiving {
         }
     }
 
-    /// The payload is wrong: the session learns it, the stream is stopped.
+    /// Report an invalid payload to the session, and stop the stream.
     fn give_up(&mut self, error: core::Error) -> Error {
         let reason = Reason { code: error.code(), message: error.message() };
         self.decided = true;
         self.stop(reason.code);
-        self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
+        self.link.commands.send_urgent(Urgent::Fail { attempt: self.attempt, reason });
         Error::Protocol(error)
     }
 
@@ -383,7 +384,7 @@ impl Receiving {
         };
         match end {
             StreamEnd::Reset(code) => {
-                self.link.commands.tell(Command::StreamReset { stream, attempt: self.attempt, code }).await;
+                self.link.commands.send(Command::StreamReset { stream, attempt: self.attempt, code }).await;
                 core::Error::from(core::Violation::StreamReset(ErrorCode::from_code(code))).into()
             }
             StreamEnd::Stopped(code) => core::Error::from(core::Violation::StreamStopped(code)).into(),
@@ -411,13 +412,13 @@ fn new_check(header: &EntityHeader) -> PayloadCheck {
     PayloadCheck::new(header.payload_length, header.checksum.clone())
 }
 
-impl Drop for Receiving {
+impl Drop for EntityReceiver {
     fn drop(&mut self) {
         if !self.decided {
             let message = "the consumer dropped the entity".to_owned();
             self.stop(ErrorCode::InternalError);
             let reason = Reason { code: ErrorCode::InternalError, message };
-            self.link.commands.urge(Urgent::Fail { attempt: self.attempt, reason });
+            self.link.commands.send_urgent(Urgent::Fail { attempt: self.attempt, reason });
         }
     }
 }
