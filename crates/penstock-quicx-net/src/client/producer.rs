@@ -1,4 +1,4 @@
-//! A producer, and a monitor: whatever asks and is answered.
+//! Producers and monitors: clients that send requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,46 +18,46 @@ use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
-/// Tasks observed at once: the daemon takes 65,536 of a connection. Those beyond wait here.
+/// The most tasks observed at once: the daemon accepts 65,536 for a connection. Further ones wait here.
 const OBSERVED: usize = 60_000;
-/// Requests that may wait for their answers before no more commands are taken.
+/// The most requests without an answer; beyond that no more commands are accepted.
 const OUTSTANDING: usize = 65_536;
 
-/// What became of a task: done, or why it failed.
+/// The outcome of a task: done, or the reason of its failure.
 pub type Outcome = std::result::Result<(), Vec<u8>>;
-/// What a submit was answered with.
+/// The answer to a submit.
 pub type Submitted = std::result::Result<TaskId, Refused>;
 
-/// What a request wants: an answer, or the daemon's refusal.
+/// The result of a request: an answer, or the daemon's refusal.
 type Asked = Result<std::result::Result<Answer, Refused>>;
-/// Who waits for an outcome.
+/// A caller that waits for an outcome.
 type Observer = oneshot::Sender<Result<Outcome>>;
 
-/// How a daemon is asked.
+/// The options of a producer.
 #[derive(Debug, Clone)]
 pub struct ProducerOptions {
     /// The daemon.
     pub connect: ConnectOptions,
-    /// How often it is asked, while nothing else waits for an answer, whether it is there: 15 s; none: never. Where three are left
-    /// without an answer, the connection is over.
+    /// The interval of heartbeats while no request is outstanding: 15 s; `None` disables them. If three stay
+    /// unanswered, the connection ends.
     pub heartbeat: Option<Duration>,
 }
 
 impl ProducerOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub const fn new(connect: ConnectOptions) -> Self {
         Self { connect, heartbeat: Some(Duration::from_secs(15)) }
     }
 }
 
-/// A connection to a daemon for submits, outcomes, numbers and the dead list. Any number of threads may use it at once. Where it
-/// is over, all who wait hear so, and the next request makes another one.
+/// A connection to a daemon for submits, outcomes, statistics and the dead list. Any number of threads may share it. If
+/// it ends, all waiting callers get the error, and the next request reconnects.
 pub struct Producer(PerProcess<Line>);
 
 struct Line {
     options: ProducerOptions,
     current: Mutex<Arc<Handle>>,
-    /// Held while a connection is made.
+    /// Held while connecting.
     connecting: Turn<()>,
     closed: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl Line {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection; another one where that is over.
+    /// Return the connection; reconnect if it has ended.
     async fn handle(&self) -> Result<Arc<Handle>> {
         let is_over = |handle: &Handle| handle.commands.is_closed() && !self.closed.load(Ordering::Relaxed);
         let found = Arc::clone(&self.current());
@@ -81,7 +81,7 @@ impl Line {
         }
         let fresh = Arc::new(Handle::connect(self.options.clone()).await?);
         *self.current() = Arc::clone(&fresh);
-        tracing::info!("a producer is connected again");
+        tracing::info!("a producer has reconnected");
         Ok(fresh)
     }
 }
@@ -98,7 +98,7 @@ enum Command {
     Observe(TaskId, Observer),
 }
 
-/// Requests that are answered once.
+/// Requests with a single answer.
 enum Ask {
     Stats,
     DeadList,
@@ -125,7 +125,7 @@ impl Handle {
         runtime::spawn(async move {
             match connect(options.connect).await {
                 Ok((stream, peer)) => {
-                    // An error means that nobody waits any more; then there are no commands either.
+                    // An error means that the caller stopped waiting; then there are no commands either.
                     let _ = connected.send(Ok(()));
                     Driver::new(stream, peer, close, options.heartbeat).run(taken, end).await;
                 }
@@ -138,7 +138,7 @@ impl Handle {
 }
 
 impl Producer {
-    /// Connects.
+    /// Connect to a daemon.
     pub async fn connect(options: ProducerOptions) -> Result<Self> {
         let current = Mutex::new(Arc::new(Handle::connect(options.clone()).await?));
         let (connecting, closed) = (Turn::new(()), AtomicBool::new(false));
@@ -151,16 +151,16 @@ impl Producer {
         answer.await.map_err(|_| handle.over.error())?
     }
 
-    /// Ends the connection, whoever still waits for something.
+    /// End the connection; waiting callers get an error.
     pub fn close(&self) {
-        // In a forked child it is somebody else's.
+        // In a forked child it belongs to the parent.
         if let Ok(line) = self.0.get() {
             line.closed.store(true, Ordering::Relaxed);
             line.current().closing.notify_one();
         }
     }
 
-    /// Submits tasks together; gives an answer for each, in their order.
+    /// Submit tasks together; return an answer for each, in order.
     pub async fn submit(&self, batch: Batch) -> Result<Vec<Submitted>> {
         if batch.is_empty() {
             return Ok(Vec::new());
@@ -169,7 +169,7 @@ impl Producer {
         self.send(Command::Submit(batch, answer), answered).await
     }
 
-    /// Waits for a task's outcome. Fails as refused where the daemon does not know the task, or not any more.
+    /// Wait for a task's outcome. Fails as refused if the daemon does not know the task, or no longer does.
     pub async fn observe(&self, id: TaskId) -> Result<Outcome> {
         let (answer, answered) = oneshot::channel();
         self.send(Command::Observe(id, answer), answered).await
@@ -180,7 +180,7 @@ impl Producer {
         self.send(Command::Ask(ask, answer), answered).await?.map_err(Error::Refused)
     }
 
-    /// The daemon's numbers.
+    /// Return the daemon's statistics.
     pub async fn stats(&self) -> Result<StatsResponse> {
         match self.ask(Ask::Stats).await? {
             Answer::Stats(stats) => Ok(stats),
@@ -188,8 +188,8 @@ impl Producer {
         }
     }
 
-    /// Whether each of these tasks is done, or so long over that the daemon does not know it any more. Of one that has failed,
-    /// or is dead, neither is true.
+    /// Return whether each of these tasks is done, or ended so long ago that the daemon has forgotten it. For a task
+    /// that has failed or is dead, the answer is false.
     pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
         let handle = self.0.get()?.handle().await?;
         let mut asked = Vec::with_capacity(ids.len());
@@ -198,12 +198,12 @@ impl Producer {
             handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.over.error())?;
             asked.push(answered);
         }
-        // What is known of them is said before this is answered.
+        // The outcomes arrive before the answer to this request.
         self.stats().await?;
         Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
     }
 
-    /// The dead list, in the order of the IDs: all that are on it from the first answer to the last.
+    /// Return the dead list in the order of the IDs: all tasks that are on it from the first answer to the last.
     pub async fn dead_list(&self) -> Result<Vec<Buried>> {
         let (mut found, mut after) = (Vec::new(), TaskId(0));
         loop {
@@ -227,17 +227,17 @@ impl Producer {
         }
     }
 
-    /// Has a dead task queued again.
+    /// Queue a dead task again.
     pub async fn dead_requeue(&self, id: TaskId) -> Result<()> {
         self.ask(Ask::DeadRequeue(id)).await.map(drop)
     }
 
-    /// Has a dead task forgotten.
+    /// Drop a dead task.
     pub async fn dead_drop(&self, id: TaskId) -> Result<()> {
         self.ask(Ask::DeadDrop(id)).await.map(drop)
     }
 
-    /// Has the daemon stop.
+    /// Stop the daemon.
     pub async fn stop(&self) -> Result<()> {
         self.ask(Ask::Stop).await.map(drop)
     }
@@ -247,24 +247,24 @@ fn odd(answer: &Answer) -> Error {
     penstock_quicx::Error::from(Violation::Answer(Box::new(answer.clone()))).into()
 }
 
-/// Who waits for the answers to some requests in a row.
+/// A caller that waits for the answers to one or more consecutive requests.
 enum Waiter {
     Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
     Ask(oneshot::Sender<Asked>),
     Observe(TaskId),
 }
 
-/// The connection.
+/// The task that owns the connection.
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
     peer: Peer,
     machine: Client,
     waiters: VecDeque<Waiter>,
-    /// Who observes which task, and the ticket of whose request asks for it.
+    /// The observers of each task, with the tickets of their requests.
     observers: HashMap<u32, Vec<(Ticket, Observer)>>,
     observed: usize,
-    /// Observers that wait until fewer are observed.
+    /// Observers that wait until fewer tasks are observed.
     later: VecDeque<(TaskId, Observer)>,
     input: BytesMut,
     output: Bytes,
@@ -302,7 +302,7 @@ impl Driver {
             }
         };
         over.because(&error);
-        // Those who hear of it and ask again need another connection.
+        // Callers that get the error and retry need another connection.
         commands.close();
         self.fail(&error);
         while let Some(command) = commands.recv().await {
@@ -310,7 +310,7 @@ impl Driver {
         }
     }
 
-    /// One thing after the other; false when nobody wants anything any more.
+    /// Wait for the next event and handle it. Return false once all handles are dropped.
     async fn step(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<bool> {
         if self.output.is_empty()
             && let Some(bytes) = self.machine.poll_transmit()
@@ -324,7 +324,7 @@ impl Driver {
             command = commands.recv(), if !busy => match command {
                 Some(command) => {
                     self.take(command);
-                    // Others that are there already go with it.
+                    // Queued commands are sent together with it.
                     while let Ok(command) = commands.try_recv() {
                         self.take(command);
                     }
@@ -403,7 +403,7 @@ impl Driver {
                 for (_, observer) in self.observers.remove(&id.0).unwrap_or_default() {
                     self.observed -= 1;
                     let outcome = failure.clone().map_or(Ok(()), Err);
-                    // An error means that nobody waits for it any more.
+                    // An error means that the caller stopped waiting.
                     let _ = observer.send(Ok(outcome));
                 }
                 self.observe_more();
@@ -440,7 +440,7 @@ impl Driver {
         }
     }
 
-    /// The daemon does not know the task that a request would observe.
+    /// Handle the refusal to observe a task that the daemon does not know.
     fn unknown(&mut self, ticket: Ticket, id: TaskId, refused: &Refused) {
         let Some(observers) = self.observers.get_mut(&id.0) else { return };
         if let Some(at) = observers.iter().position(|(of, _)| *of == ticket) {
@@ -462,7 +462,7 @@ impl Driver {
         }
     }
 
-    /// The connection is over: all who wait hear why.
+    /// Report the end of the connection to all waiting callers.
     fn fail(&mut self, error: &Error) {
         for waiter in self.waiters.drain(..) {
             match waiter {

@@ -1,4 +1,4 @@
-//! Where connections come in.
+//! The daemon's listening sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::daemon::options::DaemonOptions;
 use crate::daemon::serve::Connection;
 use crate::daemon::state::{Shared, thrown};
 
-/// Sockets that listen. Nothing is left of them when this is dropped.
+/// Listening sockets. Dropping this closes them and removes the socket's file.
 pub(super) struct Listeners {
     pub(super) address: Option<SocketAddr>,
     pub(super) tls: Option<(SocketAddr, Arc<Acceptor>)>,
@@ -50,7 +50,7 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// Takes connections from now on; gives the file of the socket, to be removed at the end.
+    /// Start to accept connections; return the socket's file, which is removed at the end.
     pub(super) fn serve(self, runtime: &Runtime, shared: &Arc<Shared>) -> Option<SocketFile> {
         for listener in self.all {
             let shared = Arc::clone(shared);
@@ -63,7 +63,7 @@ impl Listeners {
     }
 }
 
-/// One connection from its handshake to its end.
+/// Serve one connection from its handshake to its end.
 async fn serve(accepted: Accepted, shared: Arc<Shared>) {
     let peer = accepted.peer;
     let name = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
