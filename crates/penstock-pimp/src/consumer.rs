@@ -182,7 +182,7 @@ impl Consumer {
     /// again.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) where the text is not a position in this job.
-    pub fn go_on(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
+    pub fn resume(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Position { reason: error.to_string() };
         let Object(position): Object<Position> = serde_json::from_str(position).map_err(wrong)?;
         if position.job != job.to_string() {
@@ -196,7 +196,7 @@ impl Consumer {
         let decoder = match &position.decoder {
             Some(kept) => {
                 consumer.next = position.next.max(1);
-                Decoder::go_on(&metadata, consumer.config.inflated, kept)?
+                Decoder::resume(&metadata, consumer.config.inflated, kept)?
             }
             None => {
                 (consumer.next, consumer.skip, consumer.given) = (1, position.given, 0);
@@ -210,7 +210,7 @@ impl Consumer {
     }
 
     /// Return the position after the last event of [`poll_event`](Self::poll_event): a line of JSON for
-    /// [`go_on`](Self::go_on).
+    /// [`resume`](Self::resume).
     pub fn position(&self) -> String {
         serde_json::to_string(&self.position).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_io::Result;
-use penstock_io::admission::{Admission, Config, LoopbackShare, PATIENCE, Permit, WhenFull};
+use penstock_io::admission::{Admission, Config, FIRST_BYTE_TIMEOUT, LoopbackShare, Permit, WhenFull};
 use penstock_io::listener::{Connection, Listener, Stream};
 use penstock_io::runtime::{PerProcess, spawn};
 use penstock_io::unix::SocketFile;
@@ -31,7 +31,7 @@ pub struct ListeningOptions {
 
 impl Default for ListeningOptions {
     fn default() -> Self {
-        Self { connections: 1_024, first_byte: PATIENCE }
+        Self { connections: 1_024, first_byte: FIRST_BYTE_TIMEOUT }
     }
 }
 
@@ -40,7 +40,7 @@ impl ListeningOptions {
         let config = Config {
             when_full: WhenFull::Wait,
             descriptors: DESCRIPTORS,
-            patience: self.first_byte,
+            first_byte_timeout: self.first_byte,
             // The peer may be a proxy on loopback, which speaks for many clients.
             loopback: LoopbackShare::All,
             ..Config::new("vgi", self.connections)

@@ -20,7 +20,7 @@ const SERVING: Serving = Serving {
     per_address: None,
     descriptors: 1,
     keep_alive: true,
-    patience: Duration::from_millis(500),
+    header_timeout: Duration::from_millis(500),
     stall: Duration::from_secs(5),
     unsent: None,
     grace: Duration::from_secs(5),

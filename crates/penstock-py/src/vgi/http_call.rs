@@ -466,7 +466,7 @@ impl VgiHttpCall {
 
     /// Return whether a producer may add more to this answer.
     fn room(&self) -> PyResult<bool> {
-        self.call(|call| Ok(call.room()))
+        self.call(|call| Ok(call.has_capacity()))
     }
 
     /// End the answer; with a state the stream can continue.
@@ -480,11 +480,11 @@ impl VgiHttpCall {
         let held = self
             .external
             .as_ref()
-            .map(|external| self.call(|call| Ok(call.held().filter(|held| external.takes(held)).cloned())));
+            .map(|external| self.call(|call| Ok(call.pending().filter(|pending| external.takes(pending)).cloned())));
         if let Some(held) = held.transpose()?.flatten() {
             let pointer = self.elsewhere(py, held)?;
             self.call(|call| {
-                call.replace_held(pointer);
+                call.replace_pending(pointer);
                 Ok(())
             })?;
         }

@@ -185,7 +185,7 @@ fn a_producer_fills_its_answer_or_gives_one_batch_as_its_dialect_says() {
         let mut call = called(&service, post("/vgi/count/init", begin("count")));
         call.open(&values(), &Arc::new(Schema::empty()), None, true).expect("a call");
         call.emit(batch(&[1.0])).expect("open");
-        assert_eq!(call.room(), room);
+        assert_eq!(call.has_capacity(), room);
         call.emit(batch(&vec![3.0; 10_000])).expect("open");
         let response = call.finish(Some(b"left".to_vec()), NOW).expect("an answer");
         assert_eq!(response.headers.get("content-encoding"), Some("zstd"));

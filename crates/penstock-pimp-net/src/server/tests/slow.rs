@@ -104,8 +104,8 @@ fn a_range_at_the_end_needs_room_for_one_piece_only() {
     while server.service.chunks.memory.free() > piece {
         let wanted = server.service.chunks.memory.free() - piece;
         let service = Arc::clone(&server.service);
-        let room = async move { service.chunks.memory.room([127, 0, 0, 1].into(), wanted).await };
-        held.push(block_on(room).expect("runs").expect("it is free"));
+        let permit = async move { service.chunks.memory.reserve([127, 0, 0, 1].into(), wanted).await };
+        held.push(block_on(permit).expect("runs").expect("it is free"));
     }
     let last = server.get(&raw, &["Range: bytes=-10"]);
     assert_eq!((last.status, last.body.len()), (206, 10));
