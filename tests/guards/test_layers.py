@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "io": {"wire", "log"},
     **{f"{core}-net": {"wire", "io", "log", core} for core in CORES},
     "pipestream-sink": {"wire", "io", "log", "pipestream", "pipestream-net"},
-    "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net", "pipestream-sink"},
+    "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net"},
     "py": {"wire", "io", "documents", "ingest", "pipestream-sink"} | CORES | {f"{core}-net" for core in CORES},
 }
 TEST_ONLY = {"testkit"}

@@ -21,7 +21,7 @@ pub(crate) struct PimpTriggerServer {
 /// A request that waits for its answer.
 #[pyclass(frozen, name = "PimpAsked", module = "penstock._core")]
 pub(crate) struct PimpAsked {
-    asked: Mutex<Option<PendingReply>>,
+    request: Mutex<Option<PendingReply>>,
 }
 
 #[pymethods]
@@ -41,7 +41,7 @@ impl PimpTriggerServer {
     }
 
     /// Return `None`: a trigger serves no metrics.
-    #[expect(clippy::unused_self, reason = "whatever listens is asked")]
+    #[expect(clippy::unused_self, reason = "whatever listens is request")]
     const fn metrics_address(&self) -> Option<String> {
         None
     }
@@ -52,12 +52,12 @@ impl PimpTriggerServer {
         let next = wait(py, Timeout::NEVER, async {
             tokio::select! {
                 biased;
-                asked = self.server.next() => Ok(asked),
+                request = self.server.next() => Ok(request),
                 // An error would mean that this server was dropped, which cannot happen during the borrow.
                 _ = closed.wait_for(|closed| *closed) => Ok(None),
             }
         })?;
-        Ok(next.map(|asked| PimpAsked { asked: Mutex::new(Some(asked)) }))
+        Ok(next.map(|request| PimpAsked { request: Mutex::new(Some(request)) }))
     }
 
     /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
@@ -82,15 +82,15 @@ impl PimpTriggerServer {
 impl PimpAsked {
     /// Return the method, the body, its content type, and the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let PendingReply { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let PendingReply { method, body, content_type, authorization, .. } = request.as_ref().ok_or_else(answered)?;
         Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
     }
 
     /// Answer the request, once.
     fn answer(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        asked.ok_or_else(answered)?.answer(status, headers, body);
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+        request.ok_or_else(answered)?.answer(status, headers, body);
         Ok(())
     }
 }

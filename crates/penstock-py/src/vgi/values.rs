@@ -109,7 +109,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
         wanted => {
             let (array, _) = value.extract::<PyArray>()?.into_inner();
             if array.len() != 1 || !array.data_type().equals_datatype(wanted) {
-                return Err(PyTypeError::new_err("another array"));
+                return Err(PyTypeError::new_err("an array of another type"));
             }
             array
         }
@@ -127,6 +127,6 @@ fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
         DataType::Int16 => of::<Int16Type>(name),
         DataType::Int32 => of::<Int32Type>(name),
         DataType::Int64 => of::<Int64Type>(name),
-        _ => return Err(PyTypeError::new_err("a dictionary with another key")),
+        _ => return Err(PyTypeError::new_err("a dictionary with another key type")),
     })
 }
