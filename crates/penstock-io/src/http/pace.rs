@@ -35,7 +35,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// A write must wait: fail if the timer has already run out.
+    /// Wait until a write is possible; fail once the timer has run out.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if self.deadline.is_none() {
             self.sent = 0;

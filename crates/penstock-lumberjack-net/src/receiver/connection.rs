@@ -434,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     }
 }
 
-/// What was read; the end of the stream, where TLS misses a last word.
+/// Return the result of a read; a TLS stream that ends without close_notify counts as ended.
 fn or_end(read: std::io::Result<usize>) -> std::io::Result<usize> {
     match read {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),

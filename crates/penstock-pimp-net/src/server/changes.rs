@@ -161,7 +161,7 @@ impl Service {
     }
 }
 
-/// A conflict with another key counts as a guess, because it tells keys apart as well as a 401 does.
+/// Convert an error. A conflict with another key counts as a guess, because it tells keys apart as well as a 401 does.
 fn of_another_key(error: Error) -> Refused {
     if error.code() == Code::Conflict { Refused::Guess(error) } else { error.into() }
 }

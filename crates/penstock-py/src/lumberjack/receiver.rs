@@ -192,9 +192,7 @@ impl Into {
     /// Return the destination for these options. A spool excludes a schema, because a spool stores the raw columns.
     pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
-            (Some(_), Some(_)) => {
-                Err(Error::misuse("a spool stores raw events: pass the schema to its reader".into()))
-            }
+            (Some(_), Some(_)) => Err(Error::misuse("a spool stores raw events: pass the schema to its reader".into())),
             (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
             (None, None) => Ok(Self::Batches(Layout::raw())),
             (None, Some(Kept::Open(spool))) => Ok(Self::Kept(spool.get().destination())),

@@ -159,7 +159,9 @@ impl SinkReader {
     fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
         match &self.sink {
             Sink::Local(local) => py.detach(|| local.store.remove(session)).map_err(IntoPyErr::into_py_err),
-            Sink::Remote(_) => Err(Error::misuse("a reader over the network cannot remove sessions".into()).into_py_err()),
+            Sink::Remote(_) => {
+                Err(Error::misuse("a reader over the network cannot remove sessions".into()).into_py_err())
+            }
         }
     }
 }

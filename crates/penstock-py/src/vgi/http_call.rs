@@ -65,7 +65,12 @@ pub(crate) struct VgiHttpCall {
 
 impl VgiHttpCall {
     /// Make a call whose body is received later, and whose response is taken by the caller.
-    pub(super) fn new(request_head: RequestHead, stage: Stage, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
+    pub(super) fn new(
+        request_head: RequestHead,
+        stage: Stage,
+        counters: Arc<Counters>,
+        external: Option<Arc<External>>,
+    ) -> Self {
         let (stage, verdict) = (Mutex::new(stage), Mutex::default());
         Self { request_head, stage, verdict, head: true, auth: None, counters, external }
     }
@@ -86,7 +91,7 @@ impl VgiHttpCall {
     fn answered(&self, stage: &mut Stage, response: Response) {
         match self.verdict_sender() {
             Some(verdict_sender) => {
-                // The call is dropped first, with its body, because the verdict_sender frees the memory that they use.
+                // The call is dropped first, with its body, because sending the verdict frees the memory that they use.
                 *stage = Stage::Done(None);
                 verdict_sender(Verdict::Answered(response));
             }

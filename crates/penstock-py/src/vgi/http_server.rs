@@ -168,7 +168,8 @@ impl VgiHttpServer {
             Progress::Whole => (false, None),
             Progress::Admitted(caller) => (false, caller.downcast::<Py<PyAny>>().ok().map(|auth| *auth)),
         };
-        let call = VgiHttpCall::new(request_head, Stage::Pending(pending), Arc::clone(&self.counters), self.external.clone());
+        let call =
+            VgiHttpCall::new(request_head, Stage::Pending(pending), Arc::clone(&self.counters), self.external.clone());
         Some(call.with_verdict(Box::new(verdict), head, auth))
     }
 
