@@ -41,7 +41,7 @@ impl PimpTriggerServer {
     }
 
     /// Return `None`: a trigger serves no metrics.
-    #[expect(clippy::unused_self, reason = "whatever listens is request")]
+    #[expect(clippy::unused_self, reason = "all listeners have this method")]
     const fn metrics_address(&self) -> Option<String> {
         None
     }
