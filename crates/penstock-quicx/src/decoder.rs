@@ -192,11 +192,11 @@ impl Decoder {
             return Err(Malformed::Opcode(byte));
         };
         let payload = length as usize;
-        let (ours, submit) = match self.accepts {
+        let (expected, submit) = match self.accepts {
             Accepts::ToDaemon { submit } => (!opcode.is_daemons(), submit),
             Accepts::ToClient => (opcode.is_to_clients(), usize::MAX),
         };
-        if !ours {
+        if !expected {
             return Err(Malformed::Direction(opcode));
         }
         if opcode.length().is_some_and(|length| length != payload) {

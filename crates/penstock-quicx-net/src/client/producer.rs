@@ -14,7 +14,7 @@ use penstock_quicx::{
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
+use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, until, write};
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
@@ -29,7 +29,7 @@ pub type Outcome = std::result::Result<(), Vec<u8>>;
 pub type Submitted = std::result::Result<TaskId, Refused>;
 
 /// The result of a request: an answer, or the daemon's refusal.
-type Asked = Result<std::result::Result<Answer, Refused>>;
+type AskResult = Result<std::result::Result<Answer, Refused>>;
 /// A caller that waits for an outcome.
 type Observer = oneshot::Sender<Result<Outcome>>;
 
@@ -89,12 +89,12 @@ impl Line {
 struct Handle {
     commands: mpsc::Sender<Command>,
     closing: Arc<Notify>,
-    over: Over,
+    closed_reason: ClosedReason,
 }
 
 enum Command {
     Submit(Batch, oneshot::Sender<Result<Vec<Submitted>>>),
-    Ask(Ask, oneshot::Sender<Asked>),
+    Ask(Ask, oneshot::Sender<AskResult>),
     Observe(TaskId, Observer),
 }
 
@@ -120,8 +120,8 @@ impl Handle {
         let (connected, result) = oneshot::channel();
         let closing = Arc::new(Notify::new());
         let close = Arc::clone(&closing);
-        let over = Over::default();
-        let end = over.clone();
+        let closed_reason = ClosedReason::default();
+        let end = closed_reason.clone();
         runtime::spawn(async move {
             match connect(options.connect).await {
                 Ok((stream, peer)) => {
@@ -132,8 +132,8 @@ impl Handle {
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| over.error())??;
-        Ok(Self { commands, closing, over })
+        result.await.map_err(|_| closed_reason.error())??;
+        Ok(Self { commands, closing, closed_reason })
     }
 }
 
@@ -147,8 +147,8 @@ impl Producer {
 
     async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
         let handle = self.0.get()?.handle().await?;
-        handle.commands.send(command).await.map_err(|_| handle.over.error())?;
-        answer.await.map_err(|_| handle.over.error())?
+        handle.commands.send(command).await.map_err(|_| handle.closed_reason.error())?;
+        answer.await.map_err(|_| handle.closed_reason.error())?
     }
 
     /// End the connection; waiting callers get an error.
@@ -184,7 +184,9 @@ impl Producer {
     pub async fn stats(&self) -> Result<StatsResponse> {
         match self.ask(Ask::Stats).await? {
             Answer::Stats(stats) => Ok(stats),
-            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Dead(_) | Answer::Alive) => Err(odd(&answer)),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Dead(_) | Answer::Alive) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 
@@ -195,7 +197,7 @@ impl Producer {
         let mut asked = Vec::with_capacity(ids.len());
         for id in ids {
             let (answer, answered) = oneshot::channel();
-            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.over.error())?;
+            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.closed_reason.error())?;
             asked.push(answered);
         }
         // The outcomes arrive before the answer to this request.
@@ -223,7 +225,9 @@ impl Producer {
     async fn dead_page(&self, ask: Ask) -> Result<Vec<Buried>> {
         match self.ask(ask).await? {
             Answer::Dead(tasks) => Ok(tasks),
-            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => Err(odd(&answer)),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 
@@ -243,14 +247,14 @@ impl Producer {
     }
 }
 
-fn odd(answer: &Answer) -> Error {
+fn unexpected(answer: &Answer) -> Error {
     penstock_quicx::Error::from(Violation::Answer(Box::new(answer.clone()))).into()
 }
 
 /// A caller that waits for the answers to one or more consecutive requests.
 enum Waiter {
-    Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
-    Ask(oneshot::Sender<Asked>),
+    Submit { remaining: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
+    Ask(oneshot::Sender<AskResult>),
     Observe(TaskId),
 }
 
@@ -265,7 +269,7 @@ struct Driver {
     observers: HashMap<u32, Vec<(Ticket, Observer)>>,
     observed: usize,
     /// Observers that wait until fewer tasks are observed.
-    later: VecDeque<(TaskId, Observer)>,
+    pending_observers: VecDeque<(TaskId, Observer)>,
     input: BytesMut,
     output: Bytes,
     closing: Arc<Notify>,
@@ -286,14 +290,14 @@ impl Driver {
             waiters: VecDeque::new(),
             observers: HashMap::new(),
             observed: 0,
-            later: VecDeque::new(),
+            pending_observers: VecDeque::new(),
             input: BytesMut::new(),
             output: Bytes::new(),
             closing,
         }
     }
 
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>, over: Over) {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>, closed_reason: ClosedReason) {
         let error = loop {
             match self.step(&mut commands).await {
                 Ok(true) => {}
@@ -301,7 +305,7 @@ impl Driver {
                 Err(error) => break error,
             }
         };
-        over.because(&error);
+        closed_reason.set(&error);
         // Callers that get the error and retry need another connection.
         commands.close();
         self.fail(&error);
@@ -336,13 +340,13 @@ impl Driver {
                     return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(&self.input);
-                self.learn_all()?;
+                self.handle_events()?;
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = self.closing.notified() => return Ok(false),
             () = until(self.machine.poll_timeout()) => {
                 self.machine.handle_timeout(Instant::now())?;
-                self.learn_all()?;
+                self.handle_events()?;
             }
             written = write(&mut self.writing, &self.output) => {
                 let written = written.map_err(|error| self.peer.broken(error))?;
@@ -357,7 +361,7 @@ impl Driver {
             Command::Submit(batch, answer) => {
                 self.machine.submit_batch(&batch);
                 let answers = Vec::with_capacity(batch.len());
-                self.waiters.push_back(Waiter::Submit { left: batch.len(), answers, answer });
+                self.waiters.push_back(Waiter::Submit { remaining: batch.len(), answers, answer });
             }
             Command::Ask(ask, answer) => {
                 let asked = match ask {
@@ -373,7 +377,7 @@ impl Driver {
                     Err(error) => drop(answer.send(Err(error.into()))),
                 }
             }
-            Command::Observe(id, answer) if self.observed >= OBSERVED => self.later.push_back((id, answer)),
+            Command::Observe(id, answer) if self.observed >= OBSERVED => self.pending_observers.push_back((id, answer)),
             Command::Observe(id, answer) => self.observe(id, answer),
         }
     }
@@ -389,14 +393,14 @@ impl Driver {
         }
     }
 
-    fn learn_all(&mut self) -> Result<()> {
+    fn handle_events(&mut self) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
-            self.learn(event)?;
+            self.handle_event(event)?;
         }
         Ok(())
     }
 
-    fn learn(&mut self, event: ClientEvent) -> Result<()> {
+    fn handle_event(&mut self, event: ClientEvent) -> Result<()> {
         match event {
             ClientEvent::Answered { ticket, answer } => self.answered(ticket, answer),
             ClientEvent::Outcome { id, failure } => {
@@ -415,13 +419,13 @@ impl Driver {
 
     fn answered(&mut self, ticket: Ticket, answer: std::result::Result<Answer, Refused>) {
         let Some(waiter) = self.waiters.front_mut() else { return };
-        if let Waiter::Submit { left, answers, .. } = waiter {
+        if let Waiter::Submit { remaining, answers, .. } = waiter {
             answers.push(answer.map(|answer| match answer {
                 Answer::Accepted(id) => id,
                 Answer::Observed | Answer::Stats(_) | Answer::Dead(_) | Answer::Alive => TaskId(0),
             }));
-            *left -= 1;
-            if *left > 0 {
+            *remaining -= 1;
+            if *remaining > 0 {
                 return;
             }
             if let Some(Waiter::Submit { answers, answer, .. }) = self.waiters.pop_front() {
@@ -456,7 +460,7 @@ impl Driver {
 
     fn observe_more(&mut self) {
         while self.observed < OBSERVED
-            && let Some((id, answer)) = self.later.pop_front()
+            && let Some((id, answer)) = self.pending_observers.pop_front()
         {
             self.observe(id, answer);
         }
@@ -473,7 +477,7 @@ impl Driver {
         }
         let observers =
             self.observers.drain().flat_map(|(_, observers)| observers.into_iter().map(|(_, answer)| answer));
-        for answer in observers.chain(self.later.drain(..).map(|(_, answer)| answer)) {
+        for answer in observers.chain(self.pending_observers.drain(..).map(|(_, answer)| answer)) {
             let _ = answer.send(Err(error.clone()));
         }
     }

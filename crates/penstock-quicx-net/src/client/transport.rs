@@ -188,11 +188,11 @@ pub(super) async fn until(due: Option<Instant>) {
 
 /// The reason for which a connection has ended, for later requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Over(Arc<OnceLock<Error>>);
+pub(super) struct ClosedReason(Arc<OnceLock<Error>>);
 
-impl Over {
+impl ClosedReason {
     /// Set the reason; the first one is kept.
-    pub(super) fn because(&self, error: &Error) {
+    pub(super) fn set(&self, error: &Error) {
         // An error means that a reason is set already.
         let _ = self.0.set(error.clone());
     }

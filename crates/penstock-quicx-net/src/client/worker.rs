@@ -10,7 +10,7 @@ use penstock_quicx::{TaskId, Worker as Machine, WorkerEvent};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
+use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, until, write};
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
@@ -53,7 +53,7 @@ pub struct Worker(PerProcess<Handle>);
 struct Handle {
     tasks: Mutex<mpsc::UnboundedReceiver<Result<Task>>>,
     answers: mpsc::UnboundedSender<Command>,
-    over: Over,
+    closed_reason: ClosedReason,
 }
 
 enum Command {
@@ -82,8 +82,8 @@ impl Worker {
         let (tasks, taken) = mpsc::unbounded_channel();
         let (answers, given) = mpsc::unbounded_channel();
         let (connected, result) = oneshot::channel();
-        let over = Over::default();
-        let end = over.clone();
+        let closed_reason = ClosedReason::default();
+        let end = closed_reason.clone();
         runtime::spawn(async move {
             match connect(options.connect).await {
                 Ok((stream, peer)) => {
@@ -96,7 +96,7 @@ impl Worker {
                         machine,
                         tasks,
                         waiting: Vec::new(),
-                        resting: Vec::new(),
+                        fences: Vec::new(),
                         input: BytesMut::new(),
                         output: Bytes::new(),
                     };
@@ -105,15 +105,15 @@ impl Worker {
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| over.error())??;
-        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers, over })))
+        result.await.map_err(|_| closed_reason.error())??;
+        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers, closed_reason })))
     }
 
     /// Return the next task. Fails once the connection has ended. Several callers may wait; each task goes to one of
     /// them.
     pub async fn next(&self) -> Result<Task> {
         let handle = self.0.get()?;
-        handle.tasks.lock().await.recv().await.unwrap_or_else(|| Err(handle.over.error()))
+        handle.tasks.lock().await.recv().await.unwrap_or_else(|| Err(handle.closed_reason.error()))
     }
 
     /// Report that a task is done. Returns once that is written.
@@ -150,8 +150,8 @@ impl Worker {
     async fn command(&self, command: impl FnOnce(oneshot::Sender<Result<()>>) -> Command) -> Result<()> {
         let (done, result) = oneshot::channel();
         let handle = self.0.get()?;
-        handle.answers.send(command(done)).map_err(|_| handle.over.error())?;
-        result.await.map_err(|_| handle.over.error())?
+        handle.answers.send(command(done)).map_err(|_| handle.closed_reason.error())?;
+        result.await.map_err(|_| handle.closed_reason.error())?
     }
 }
 
@@ -165,13 +165,13 @@ struct Driver {
     /// Callers that wait for the current write.
     waiting: Vec<oneshot::Sender<Result<()>>>,
     /// Callers that wait for the answer to a heartbeat, by its number.
-    resting: Vec<(u64, oneshot::Sender<Result<()>>)>,
+    fences: Vec<(u64, oneshot::Sender<Result<()>>)>,
     input: BytesMut,
     output: Bytes,
 }
 
 impl Driver {
-    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>, over: Over) {
+    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>, closed_reason: ClosedReason) {
         let error = loop {
             match self.step(&mut answers).await {
                 Ok(true) => {}
@@ -179,7 +179,7 @@ impl Driver {
                 Err(error) => break error,
             }
         };
-        over.because(&error);
+        closed_reason.set(&error);
         let _ = self.tasks.send(Err(error.clone()));
         answers.close();
         while let Ok(
@@ -191,7 +191,7 @@ impl Driver {
         {
             self.waiting.push(waiting);
         }
-        for waiting in self.waiting.into_iter().chain(self.resting.into_iter().map(|(_, waiting)| waiting)) {
+        for waiting in self.waiting.into_iter().chain(self.fences.into_iter().map(|(_, waiting)| waiting)) {
             let _ = waiting.send(Err(error.clone()));
         }
     }
@@ -224,12 +224,12 @@ impl Driver {
                     return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(Instant::now(), &self.input);
-                self.learn_all()?;
+                self.handle_events()?;
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = until(self.machine.poll_timeout()) => {
                 self.machine.handle_timeout(Instant::now())?;
-                self.learn_all()?;
+                self.handle_events()?;
             }
         }
         Ok(true)
@@ -247,9 +247,9 @@ impl Driver {
                 self.waiting.push(written);
                 return Ok(());
             }
-            Command::Rest(resting) => {
+            Command::Rest(waiting) => {
                 self.machine.rest()?;
-                return self.fence(resting);
+                return self.fence(waiting);
             }
             Command::Settle(settled) => {
                 self.machine.ask()?;
@@ -271,26 +271,26 @@ impl Driver {
     /// Let a caller wait until the daemon has read everything sent.
     fn fence(&mut self, waiting: oneshot::Sender<Result<()>>) -> Result<()> {
         let beat = self.machine.heartbeat()?;
-        self.resting.push((beat, waiting));
+        self.fences.push((beat, waiting));
         Ok(())
     }
 
-    fn learn_all(&mut self) -> Result<()> {
+    fn handle_events(&mut self) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
-            self.learn(event)?;
+            self.handle_event(event)?;
         }
         Ok(())
     }
 
-    fn learn(&mut self, event: WorkerEvent) -> Result<()> {
+    fn handle_event(&mut self, event: WorkerEvent) -> Result<()> {
         match event {
             WorkerEvent::Task { id, kind, payload } => {
                 // An error means that the handle was dropped: this task ends with the next command.
                 let _ = self.tasks.send(Ok(Task { id, kind, payload }));
             }
             WorkerEvent::Alive(answered) => {
-                for (_, resting) in self.resting.extract_if(.., |(beat, _)| *beat <= answered) {
-                    let _ = resting.send(Ok(()));
+                for (_, fence) in self.fences.extract_if(.., |(beat, _)| *beat <= answered) {
+                    let _ = fence.send(Ok(()));
                 }
             }
             WorkerEvent::Silent => return Err(self.peer.silent()),

@@ -19,7 +19,7 @@ use super::state::{Shared, State};
 const TURNS: usize = 16;
 /// How long the task stays awake for the next request of a sequential producer: sleeping and waking up would take as
 /// long as the rest of a request.
-const AWAKE: Duration = Duration::from_micros(20);
+const STAY_AWAKE: Duration = Duration::from_micros(20);
 /// How long a closing connection may take to read its remaining output.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -41,9 +41,9 @@ pub(super) struct Connection<S> {
     /// Whether TLS may still buffer written bytes, in any state.
     unflushed: bool,
     /// Until when the task stays awake for the next request.
-    awake: Option<Instant>,
+    awake_until: Option<Instant>,
     /// When a byte was last read or written.
-    moved: Instant,
+    last_activity: Instant,
 }
 
 /// The state after reading has ended.
@@ -65,8 +65,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             _permit: permit,
             name: name.into(),
             unflushed: false,
-            awake: None,
-            moved: Instant::now(),
+            awake_until: None,
+            last_activity: Instant::now(),
         }
     }
 
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn serve(&mut self) -> io::Result<Next> {
         loop {
-            let idle = self.shared.idle_timeout.map(|idle| self.moved + idle);
+            let idle = self.shared.idle_timeout.map(|idle| self.last_activity + idle);
             let serving = std::future::poll_fn(|cx| self.poll(cx));
             let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
             tokio::select! {
@@ -121,14 +121,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let mut read = ReadBuf::new(&mut state.scratch);
                 if Pin::new(&mut self.stream).poll_read(cx, &mut read)?.is_ready() {
                     let (now, bytes) = (Instant::now(), read.filled());
-                    self.moved = now;
+                    self.last_activity = now;
                     if bytes.is_empty() {
                         state.queue.handle_end(now, self.id);
                     } else {
                         state.queue.handle_input(now, self.id, bytes);
                     }
                     shared.settle(state, Some(self.id));
-                    self.awake = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + AWAKE);
+                    self.awake_until = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + STAY_AWAKE);
                     progress = true;
                 }
             }
@@ -145,17 +145,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Return whether it has been silent for too long. A connection with a role is checked again after the same time.
     fn is_idle(&mut self) -> bool {
         let Some(idle) = self.shared.idle_timeout else { return false };
-        if self.moved.elapsed() < idle {
+        if self.last_activity.elapsed() < idle {
             return false;
         }
         let idle = self.shared.lock().queue.has_no_role(self.id);
-        self.moved = Instant::now();
+        self.last_activity = Instant::now();
         idle
     }
 
     /// Yield to other tasks and poll the system once, instead of sleeping until an event.
     fn stay_awake(&mut self, cx: &mut Context<'_>) {
-        if self.awake.take_if(|until| Instant::now() >= *until).is_none() && self.awake.is_some() {
+        if self.awake_until.take_if(|until| Instant::now() >= *until).is_none() && self.awake_until.is_some() {
             let _ = pin!(yield_now()).poll(cx);
         }
     }
@@ -170,8 +170,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             match Pin::new(&mut self.stream).poll_write(cx, bytes) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => {
-                    self.moved = Instant::now();
-                    state.queue.handle_written(self.moved, self.id, written?);
+                    self.last_activity = Instant::now();
+                    state.queue.handle_written(self.last_activity, self.id, written?);
                     self.shared.settle(state, Some(self.id));
                     self.unflushed = true;
                 }

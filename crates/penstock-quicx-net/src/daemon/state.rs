@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 /// The size of the read buffer, which all connections share, so that a silent connection needs none.
 const READ: usize = 64 << 10;
-const FAR: Duration = Duration::from_secs(3_600);
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// The state that a daemon's tasks share.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ pub(super) async fn keep_time(shared: Arc<Shared>) {
         let due = {
             let mut state = shared.lock();
             state.armed = state.queue.poll_timeout();
-            state.armed.unwrap_or_else(|| Instant::now() + FAR)
+            state.armed.unwrap_or_else(|| Instant::now() + NO_DEADLINE)
         };
         tokio::select! {
             () = sleep_until(due.into()) => {
@@ -195,12 +195,12 @@ pub(super) async fn keep_time(shared: Arc<Shared>) {
                 shared.settle(&mut state, None);
             }
             () = shared.time.notified() => {}
-            () = thrown(&shared.cut) => return,
+            () = flag_set(&shared.cut) => return,
         }
     }
 }
 
 /// Wait until a switch is set, or its owner is dropped.
-pub(super) async fn thrown(switch: &watch::Sender<bool>) {
+pub(super) async fn flag_set(switch: &watch::Sender<bool>) {
     let _ = switch.subscribe().wait_for(|on| *on).await;
 }

@@ -6,7 +6,7 @@ use super::event::words;
 use super::held::DeadList;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
 use super::task::{State, Tick};
-use super::{Buried, ConnectionId, Event, Queue};
+use super::{ConnectionId, DeadEntry, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, TaskId};
 
 /// The bytes of a reason that the dead list always keeps, and the total up to which it keeps whole reasons.
@@ -44,7 +44,7 @@ impl Queue {
         let kept = reason.len().min(REASON).min(room);
         self.dead.bytes += kept;
         let reason = reason.get(..kept).unwrap_or_default().into();
-        self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
+        self.dead.tasks.insert(task.order, DeadEntry { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);
     }
 
@@ -77,9 +77,9 @@ impl Queue {
     }
 
     /// Return dead tasks, as many as fit into an answer.
-    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q Buried>) -> Vec<u8> {
+    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q DeadEntry>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Buried { place, reason, verdict: _ } in dead {
+        for DeadEntry { place, reason, verdict: _ } in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
             let before = bytes.len();

@@ -111,7 +111,7 @@ impl Role {
     pub(super) fn take(&mut self, kind: RoleKind) -> RoleChange {
         match (&mut *self, kind) {
             (Self::Unknown, RoleKind::Producer) => {
-                *self = Self::Producer(Producer { heard: true, ..Producer::default() });
+                *self = Self::Producer(Producer { active: true, ..Producer::default() });
                 RoleChange::Begins
             }
             (Self::Unknown, RoleKind::Worker) => {
@@ -119,7 +119,7 @@ impl Role {
                 RoleChange::Begins
             }
             (Self::Producer(producer), kind) => {
-                producer.heard = true;
+                producer.active = true;
                 match kind {
                     RoleKind::Producer => RoleChange::Stays,
                     RoleKind::Worker => RoleChange::Refused,
@@ -183,7 +183,7 @@ pub(super) struct Heartbeats {
 #[derive(Debug, Default)]
 pub(super) struct Producer {
     /// Whether it has sent anything since the last heartbeat was due.
-    pub(super) heard: bool,
+    pub(super) active: bool,
     /// Whether its last input was one request, which is answered.
     pub(super) in_turn: bool,
     /// IDs of the tasks that it observes.
@@ -388,9 +388,9 @@ mod tests {
         let mut role = Role::Unknown;
         role.take(RoleKind::Producer);
         let Role::Producer(producer) = &mut role else { panic!("it is a producer") };
-        assert!(std::mem::take(&mut producer.heard));
+        assert!(std::mem::take(&mut producer.active));
         assert_eq!(role.take(RoleKind::Worker), RoleChange::Refused);
-        assert!(matches!(role, Role::Producer(Producer { heard: true, .. })));
+        assert!(matches!(role, Role::Producer(Producer { active: true, .. })));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{ErrorCode, TaskId};
 /// The most queued events; later ones are only counted.
 const MOST: usize = 1_024;
 /// Microseconds between two reports that the journal cannot be written.
-const TOLD_AGAIN: Tick = 60_000_000;
+const REPORT_INTERVAL: Tick = 60_000_000;
 /// The most bytes of a reason in an event.
 const REASON: usize = 1 << 10;
 
@@ -131,7 +131,7 @@ impl Events {
     /// Report the failure when it begins, and then once a minute.
     pub(super) fn journal_has_failed(&mut self, now: Tick, message: &str, refused: usize) {
         self.refused += refused;
-        if self.failed.is_none_or(|told| now.saturating_sub(told) >= TOLD_AGAIN) {
+        if self.failed.is_none_or(|reported| now.saturating_sub(reported) >= REPORT_INTERVAL) {
             self.failed = Some(now);
             let refused = std::mem::take(&mut self.refused);
             self.push(Event::JournalFailed { message: message.to_owned(), refused });

@@ -27,7 +27,7 @@ pub(super) struct Keys {
     known: HashMap<Key, KeyOwner>,
     /// Those that are loose, in the order in which they became so.
     loose: VecDeque<Key>,
-    /// The tasks that stand for others, with the keys of those, oldest first.
+    /// The tasks that stand for take_merged, with the keys of those, oldest first.
     merged: FastMap<u32, VecDeque<Key>>,
 }
 
@@ -49,12 +49,12 @@ impl Keys {
     pub(super) fn merged(&mut self, key: Key, id: TaskId) {
         self.known.insert(key, KeyOwner { id, over: false, loose: true });
         self.merged.entry(id.0).or_default().push_back(key);
-        self.loosen(key);
+        self.add_loose(key);
     }
 
     /// Handle the end of a task.
     pub(super) fn over(&mut self, id: TaskId, own: Option<Key>) {
-        for key in self.others(id) {
+        for key in self.take_merged(id) {
             if let Some(keyed) = self.known.get_mut(&key) {
                 keyed.over = true;
             }
@@ -63,24 +63,24 @@ impl Keys {
             && let Some(keyed) = self.known.get_mut(&key)
         {
             (keyed.over, keyed.loose) = (true, true);
-            self.loosen(key);
+            self.add_loose(key);
         }
     }
 
     /// Remove the key of a task that was not accepted.
     pub(super) fn forget(&mut self, id: TaskId, own: Option<Key>) {
-        for key in self.others(id).into_iter().chain(own) {
+        for key in self.take_merged(id).into_iter().chain(own) {
             self.known.remove(&key);
         }
     }
 
     /// Take the keys of submits that were merged into a task.
-    fn others(&mut self, id: TaskId) -> VecDeque<Key> {
+    fn take_merged(&mut self, id: TaskId) -> VecDeque<Key> {
         if self.merged.is_empty() { VecDeque::new() } else { self.merged.remove(&id.0).unwrap_or_default() }
     }
 
     /// Add a loose key; the oldest one is forgotten if there are too many.
-    fn loosen(&mut self, key: Key) {
+    fn add_loose(&mut self, key: Key) {
         self.loose.push_back(key);
         while self.loose.len() > self.most
             && let Some(oldest) = self.loose.pop_front()
@@ -88,13 +88,13 @@ impl Keys {
             // A forgotten key may have been submitted again, as a task's own.
             let Some(keyed) = self.find(oldest).filter(|keyed| keyed.loose) else { continue };
             self.known.remove(&oldest);
-            if let Some(others) = self.merged.get_mut(&keyed.id.0) {
-                if others.front() == Some(&oldest) {
-                    others.pop_front();
+            if let Some(merged) = self.merged.get_mut(&keyed.id.0) {
+                if merged.front() == Some(&oldest) {
+                    merged.pop_front();
                 } else {
-                    others.retain(|other| *other != oldest);
+                    merged.retain(|other| *other != oldest);
                 }
-                if others.is_empty() {
+                if merged.is_empty() {
                     self.merged.remove(&keyed.id.0);
                 }
             }

@@ -96,14 +96,14 @@ pub struct Queue {
 /// The dead list: by order, and the orders by ID.
 #[derive(Debug, Default)]
 struct Dead {
-    tasks: BTreeMap<u64, Buried>,
+    tasks: BTreeMap<u64, DeadEntry>,
     orders: BTreeMap<u32, u64>,
     bytes: usize,
 }
 
 /// A task on the dead list.
 #[derive(Debug)]
-struct Buried {
+struct DeadEntry {
     place: u32,
     /// Why its last delivery failed, possibly cut.
     reason: Box<[u8]>,

@@ -66,18 +66,18 @@ impl Queue {
 
     /// Send an outcome to its observers, once to each, and remember it for later ones.
     pub(super) fn resolve(&mut self, now: Tick, id: TaskId, submitter: Option<ConnectionId>, outcome: Outcome) {
-        let mut hearers = self.observers.remove(&id.0).unwrap_or_default();
-        for hearer in &hearers {
-            if let Some(producer) = self.connections.producer_mut(*hearer) {
+        let mut observers = self.observers.remove(&id.0).unwrap_or_default();
+        for observer in &observers {
+            if let Some(producer) = self.connections.producer_mut(*observer) {
                 producer.observes.remove(&id.0);
             }
         }
-        if let Some(submitter) = submitter.filter(|submitter| !hearers.contains(submitter)) {
-            hearers.push(submitter);
+        if let Some(submitter) = submitter.filter(|submitter| !observers.contains(submitter)) {
+            observers.push(submitter);
         }
         let frame = frame_of(id, &outcome);
-        for hearer in hearers {
-            self.push(now, hearer, &frame);
+        for observer in observers {
+            self.push(now, observer, &frame);
         }
         self.outcomes.remember(now, id, outcome);
     }

@@ -97,7 +97,7 @@ impl Queue {
         // A worker is idle while it holds no task, a producer while it sends nothing.
         let (idle, silent) = match &mut open.role {
             Role::Unknown => return,
-            Role::Producer(producer) => (!std::mem::take(&mut producer.heard), &mut self.counters.silent_producers),
+            Role::Producer(producer) => (!std::mem::take(&mut producer.active), &mut self.counters.silent_producers),
             Role::Worker(worker) => (worker.holds.is_empty(), &mut self.counters.silent),
         };
         if idle && unanswered >= UNANSWERED {
