@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_grow_do_not_wait_for_each_other_for_ever() {
+    fn permits_that_grow_do_not_deadlock() {
         let budget = MemoryBudget::new(4 * KIB, 4 * KIB);
         let (mut one, mut two) = (reserve(&budget, [127, 0, 0, 1], KIB), reserve(&budget, [127, 0, 0, 1], KIB));
         let grown = async {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_1024_connections_unless_it_is_told_otherwise() {
+    fn a_server_accepts_1024_connections_by_default() {
         let ListeningOptions { connections, first_byte } = ListeningOptions::default();
         assert_eq!((connections, first_byte), (1_024, Duration::from_secs(10)));
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_little_is_given_up_although_it_takes_something() {
+    fn a_client_that_reads_too_little_is_cut_off_although_it_reads_something() {
         let writing = async {
             let (near, mut far) = duplex(1 << 10);
             let mut near = WriteTimeout::new(near, Duration::from_millis(100));

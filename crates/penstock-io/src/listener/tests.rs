@@ -259,7 +259,7 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_and_is_counted() {
 }
 
 #[test]
-fn a_listener_that_stops_takes_nobody_and_open_connections_go_on_to_their_end() {
+fn a_stopped_listener_accepts_no_connection_and_open_ones_run_to_their_end() {
     for kind in KINDS {
         let server = Echo::new(kind, config(8));
         let mut open = server.connect();

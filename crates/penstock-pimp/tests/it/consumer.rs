@@ -72,7 +72,7 @@ impl Pair {
 }
 
 #[test]
-fn polls_back_off_while_nothing_comes_and_begin_anew_with_data() {
+fn polls_back_off_while_nothing_arrives_and_restart_with_data() {
     let mut pair = Pair::new(ConsumerConfig::default());
     let mut polled = |chunks: &[Value]| {
         let polled = pair.polled();

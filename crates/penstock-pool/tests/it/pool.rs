@@ -49,7 +49,7 @@ fn a_block_is_freed_once() {
 }
 
 #[test]
-fn a_place_inside_of_a_block_is_refused_whatever_the_block_holds() {
+fn a_place_inside_of_a_block_is_refused_for_any_content() {
     let mut pool = pool(1);
     let block = pool.alloc(256).expect("room");
     let inside = block.at(block.offset() + 48).expect("a unit");

@@ -257,7 +257,7 @@ fn a_queue_that_flows_is_never_copied_and_leaves_no_old_segments() {
 }
 
 #[test]
-fn a_task_that_stays_does_not_hold_its_segment_for_ever() {
+fn a_task_that_stays_does_not_hold_its_segment_indefinitely() {
     let mut world = World::new();
     world.submit(b"\x01astays");
     world.write();

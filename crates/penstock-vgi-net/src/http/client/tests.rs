@@ -69,7 +69,7 @@ fn a_redirect_is_an_error_and_nothing_goes_where_it_leads() {
 }
 
 #[test]
-fn a_server_that_sends_on_who_asks_for_the_prefix_has_its_methods_at_the_root() {
+fn a_server_that_redirects_the_request_for_the_prefix_has_its_methods_at_the_root() {
     let (base, serving) = serve(vec![answer(302, "Location: /login\r\n"), answer(401, "")]);
     let answered = call(&client(&base, None, None)).expect("an answer");
     assert!(
