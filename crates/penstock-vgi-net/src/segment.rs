@@ -103,8 +103,8 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Attach a segment that a peer has named: it must belong to the peer's user, and nobody else may be able to open
-    /// it.
+    /// Attach a segment that a peer has named: it must belong to the peer's user, and be inaccessible to
+    /// all others.
     ///
     /// A segment of kin is mapped. Any other is not, because it could be truncated or rewritten while it is read.
     pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {

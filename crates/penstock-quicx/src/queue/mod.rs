@@ -205,7 +205,7 @@ impl Queue {
         match &task.dead {
             Some(reason) => self.bury(place, reason, task.verdict),
             // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon
-            // down with it is not delivered for ever.
+            // down with it is not delivered forever.
             None if task.attempts >= most => self.die(now, place, b"the daemon ended during the last delivery", false),
             None => self.start(now, place),
         }

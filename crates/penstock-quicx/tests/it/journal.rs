@@ -66,7 +66,7 @@ impl World {
     }
 
     fn pick(&self, at: usize) -> Option<u32> {
-        // What is not accepted yet nobody can touch.
+        // A task that is not accepted yet cannot be used.
         let ids: Vec<u32> = self.model.keys().copied().filter(|id| !self.open.contains(id)).collect();
         ids.get(at.checked_rem(ids.len())?).copied()
     }

@@ -36,7 +36,7 @@ fn a_sequential_producer_is_distinguished_from_all_others() {
     }
     d.send(worker, &[done(1)]);
     assert!(!d.queue.is_in_turn(worker));
-    // Whoever waits for the disk is in no hurry.
+    // A connection that waits for the disk gets no fast path: the task does not stay awake for it.
     let mut d = Dialogue::with_journal(QueueConfig::default());
     let producer = d.connect();
     d.send(producer, &[submit("a", b"x")]);
