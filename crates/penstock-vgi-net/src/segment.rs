@@ -165,7 +165,7 @@ impl Segment {
             Peer::Local(_) => {
                 let state = self.state();
                 if state.viewed {
-                    let message = "a segment that may be viewed, or that a parent or child uses, cannot be shared with another process";
+                    let message = "a segment that is viewed, or used by a parent or child, is for no other process";
                     return Err(Error::misuse(message.to_owned()));
                 }
                 self.copies.store(true, Ordering::Release);

@@ -100,7 +100,7 @@ impl Admission {
                     if throttle.allows(refused.into()) {
                         tracing::warn!(
                             peer = address.map(tracing::field::display),
-                            %refused, what, "a connection was refused; further ones are refused without a log line while this lasts"
+                            %refused, what, "a connection was refused; further refusals are not logged for a while"
                         );
                     }
                     // A flood of refused connections must not starve other tasks.

@@ -86,7 +86,7 @@ impl ConnectionGuard {
             }
         };
         if timeout(EARLIER_TIMEOUT, all).await.is_err() {
-            tracing::debug!(sender = %self.ended.sender, "an earlier connection of the sender has not ended; its events may be stored twice");
+            tracing::debug!(sender = %self.ended.sender, "an earlier connection has not ended; its events may be stored twice");
         }
     }
 
