@@ -167,7 +167,7 @@ def test_certificates_are_not_written_over(penstock, tmp_path):
     assert penstock("cert", tmp_path).returncode == 0
     again = penstock("cert", tmp_path)
     assert (again.returncode, again.stdout) == (1, "")
-    assert re.fullmatch(r"penstock: .*/ca\.pem is there already\n", again.stderr)
+    assert re.fullmatch(r"penstock: .*/ca\.pem already exists\n", again.stderr)
 
 
 WRONG = [

@@ -152,7 +152,7 @@ def test_decoders_take_any_buffer(decoder):
 
 
 def test_a_frame_of_another_type_is_refused():
-    with pytest.raises(PipeStreamError, match="a frame of type 0x55 is no STATUS") as caught:
+    with pytest.raises(PipeStreamError, match="a frame of type 0x55 is not a STATUS") as caught:
         StatusFrame.decode(Barrier(2, 7).encode())
     assert caught.value.code == 5
 

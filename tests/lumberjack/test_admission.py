@@ -145,7 +145,7 @@ def test_with_few_descriptors_the_spool_has_its_files_and_a_sender_its_acknowled
             connection.close()
         log = served.log.read_text()
     assert "the limit of descriptors (ulimit -n) is too low" in log, log
-    assert "asked=200" in log, log
+    assert "requested=200" in log, log
 
 
 def test_a_full_receiver_with_few_descriptors_leaves_some_to_its_readers_and_metrics(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_store_that_does_not_answer_is_named_at_once(s3, tmp_path):
     assert error.value.kind == "io"
     with pytest.raises(PipeStreamError, match="no storage option endpiont"):
         Server(sink=s3.uri("sink"), storage={"endpiont": "x"}, state_dir=tmp_path)
-    with pytest.raises(PipeStreamError, match="a sink is a folder, or a URI of s3"):
+    with pytest.raises(PipeStreamError, match="a sink is a folder or a URI of s3"):
         Server(sink="ftp://host/sink", state_dir=tmp_path)
 
 

@@ -207,7 +207,7 @@ def test_a_mix_up_of_tls_says_what_it_is_and_what_to_do(tmp_path):
             worker.run()
         with pytest.raises(QuicxError, match=f"{daemon.address} does not speak TLS there: name its TLS port"):
             Producer(daemon.address, fingerprint=daemon.fingerprint)
-        refused = f"{daemon.tls_address} .*only clients with a certificate.* cert and key"
+        refused = f"{daemon.tls_address} .*requires a client certificate.* cert and key"
         with Producer(daemon.tls_address, fingerprint=daemon.fingerprint) as nobody:
             # The connection is over with the first; whoever asks then hears why, too.
             for _ in range(2):

@@ -183,7 +183,7 @@ def test_a_socket_of_a_dead_server_is_replaced_and_another_file_is_not(tmp_path:
         pass
     file = tmp_path / "file"
     file.write_text("kept")
-    with pytest.raises(FileExistsError, match="no socket"):
+    with pytest.raises(FileExistsError, match="not a socket"):
         listener_at(file)
     assert file.read_text() == "kept"
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -295,7 +295,7 @@ def test_a_client_that_falls_silent_loses_its_place(tmp_path: Path, encrypted: b
                 assert service.add(a=1.0) == 3.0
         log = end()
     assert is_calm(log), log
-    assert "the peer has sent or taken nothing for 1 s" in log
+    assert "the peer has sent or read nothing for 1 s" in log
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])

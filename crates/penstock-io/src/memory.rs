@@ -1,7 +1,7 @@
 //! A limit on the memory that a server's clients may use together: a total, and a share for each address.
 //!
-//! Requests that hold memory while they wait for more could deadlock. The rule [`Overdraft`] prevents that: one request at
-//! a time does not wait. It exceeds the limit, completes, and then returns all that it holds.
+//! Requests that hold memory while they wait for more could deadlock. The rule [`Overdraft`] prevents that: one request
+//! at a time does not wait. It exceeds the limit, completes, and then returns all that it holds.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -38,8 +38,8 @@ pub struct Overdraft(Arc<Semaphore>);
 
 /// The right to exceed a limit, held until this is dropped.
 #[derive(Debug)]
-pub struct BeyondPermit {
-    _leave: OwnedSemaphorePermit,
+pub struct OverdraftPermit {
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Default for Overdraft {
@@ -50,13 +50,13 @@ impl Default for Overdraft {
 
 impl Overdraft {
     /// Take the right if it is free.
-    pub fn try_take(&self) -> Option<BeyondPermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| BeyondPermit { _leave: leave })
+    pub fn try_take(&self) -> Option<OverdraftPermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| OverdraftPermit { _permit: leave })
     }
 
     /// Take the right as soon as it is free.
-    async fn take(&self) -> Result<BeyondPermit, Busy> {
-        acquired(&self.0, 1).await.map(|leave| BeyondPermit { _leave: leave })
+    async fn take(&self) -> Result<OverdraftPermit, Busy> {
+        acquired(&self.0, 1).await.map(|leave| OverdraftPermit { _permit: leave })
     }
 }
 
@@ -113,11 +113,11 @@ pub struct MemoryPermit {
     /// The most units to which it can grow.
     most: u32,
     /// Present if this permit exceeds all limits.
-    beyond: Option<BeyondPermit>,
+    beyond: Option<OverdraftPermit>,
     last: Overdraft,
     /// As many units as `all` has, from the part for large bodies.
     large: Option<OwnedSemaphorePermit>,
-    for_large: Arc<Semaphore>,
+    large_budget: Arc<Semaphore>,
     free: usize,
 }
 
@@ -161,7 +161,7 @@ impl MemoryBudget {
 
     /// Reserve so many bytes, or as many as one address may have. Fails with [`Busy`] where they are not available
     /// within 10 s.
-    pub async fn room(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
+    pub async fn reserve(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
         let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
         let waiting = async {
             let share = match &share {
@@ -169,7 +169,7 @@ impl MemoryBudget {
                 None => None,
             };
             let all = acquired(&self.all, wanted).await?;
-            let (last, for_large) = (self.beyond.clone(), Arc::clone(&self.large));
+            let (last, large_budget) = (self.beyond.clone(), Arc::clone(&self.large));
             Ok(MemoryPermit {
                 all,
                 share,
@@ -177,7 +177,7 @@ impl MemoryBudget {
                 beyond: None,
                 last,
                 large: None,
-                for_large,
+                large_budget,
                 free: self.free,
             })
         };
@@ -216,7 +216,7 @@ impl MemoryPermit {
                 None => None,
             };
             let large = match is_large {
-                true => Some(acquired(&self.for_large, wanted.saturating_sub(had_large)).await?),
+                true => Some(acquired(&self.large_budget, wanted.saturating_sub(had_large)).await?),
                 false => None,
             };
             Ok::<_, Busy>((acquired(self.all.semaphore(), more).await?, share, large))
@@ -244,16 +244,16 @@ impl MemoryPermit {
     /// Turn bytes into a [`Bytes`] that returns the memory when its last clone is dropped.
     pub fn holds(mut self, bytes: Vec<u8>) -> Bytes {
         self.shrink(bytes.capacity());
-        Bytes::from_owner(Held { bytes, _room: self })
+        Bytes::from_owner(PermittedBytes { bytes, _permit: self })
     }
 }
 
-struct Held {
+struct PermittedBytes {
     bytes: Vec<u8>,
-    _room: MemoryPermit,
+    _permit: MemoryPermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PermittedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -266,23 +266,23 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    fn room(budget: &MemoryBudget, peer: [u8; 4], bytes: u64) -> MemoryPermit {
-        block_on(budget.room(peer.into(), bytes)).expect("runs").expect("there is room")
+    fn reserve(budget: &MemoryBudget, peer: [u8; 4], bytes: u64) -> MemoryPermit {
+        block_on(budget.reserve(peer.into(), bytes)).expect("runs").expect("there is room")
     }
 
     fn is_full(budget: &MemoryBudget, peer: [u8; 4], bytes: u64) -> bool {
-        let waiting = async { timeout(Duration::from_millis(20), budget.room(peer.into(), bytes)).await.is_err() };
+        let waiting = async { timeout(Duration::from_millis(20), budget.reserve(peer.into(), bytes)).await.is_err() };
         block_on(waiting).expect("runs")
     }
 
     #[test]
     fn an_address_has_its_share_and_gives_it_back_with_the_bytes() {
         let budget = MemoryBudget::new(8 * KIB, KIB);
-        let one = room(&budget, [192, 0, 2, 1], 2 * KIB);
+        let one = reserve(&budget, [192, 0, 2, 1], 2 * KIB);
         assert!(is_full(&budget, [192, 0, 2, 1], 1), "a quarter is its share");
-        let two = room(&budget, [192, 0, 2, 2], 2 * KIB);
-        let here = room(&budget, [127, 0, 0, 1], 2 * KIB);
-        let _more = room(&budget, [127, 0, 0, 1], 2 * KIB);
+        let two = reserve(&budget, [192, 0, 2, 2], 2 * KIB);
+        let here = reserve(&budget, [127, 0, 0, 1], 2 * KIB);
+        let _more = reserve(&budget, [127, 0, 0, 1], 2 * KIB);
         assert!(is_full(&budget, [192, 0, 2, 3], 1));
         let bytes = one.holds(Vec::with_capacity(1_024));
         assert_eq!(budget.free(), KIB);
@@ -294,9 +294,9 @@ mod tests {
     fn addresses_that_hold_nothing_are_forgotten_and_those_that_hold_something_are_not() {
         let budget = MemoryBudget::new(1 << 20, KIB);
         let of = |number: u32| (0xC000_0200 + number).to_be_bytes();
-        let held: Vec<_> = (0..100).map(|number| room(&budget, of(number), KIB)).collect();
+        let held: Vec<_> = (0..100).map(|number| reserve(&budget, of(number), KIB)).collect();
         for number in 100..10_000 {
-            drop(room(&budget, of(number), KIB));
+            drop(reserve(&budget, of(number), KIB));
             let known = budget.addresses().shares.len();
             assert!(known <= 200, "{known} addresses");
         }
@@ -307,11 +307,11 @@ mod tests {
     fn an_ipv6_network_has_one_share() {
         let budget = MemoryBudget::new(8 * KIB, KIB);
         let of = |last| IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, last]);
-        let _held = block_on(budget.room(of(1), 2 * KIB)).expect("runs").expect("there is room");
-        let next = async { timeout(Duration::from_millis(20), budget.room(of(2), 1)).await.is_err() };
+        let _held = block_on(budget.reserve(of(1), 2 * KIB)).expect("runs").expect("there is room");
+        let next = async { timeout(Duration::from_millis(20), budget.reserve(of(2), 1)).await.is_err() };
         assert!(block_on(next).expect("runs"), "another address of the same network");
         let other = IpAddr::from([0x2001, 0xdb8, 0, 8, 1, 2, 3, 1]);
-        assert!(block_on(budget.room(other, KIB)).expect("runs").is_ok());
+        assert!(block_on(budget.reserve(other, KIB)).expect("runs").is_ok());
     }
 
     #[test]
@@ -322,18 +322,18 @@ mod tests {
             let mut held = Vec::new();
             // The fourth permit exceeds the limit, and no other may.
             for _ in 0..4 {
-                let mut room = budget.room([127, 0, 0, 1].into(), 0).await?;
-                room.grow(MIB).await?;
-                room.grow(4 * MIB).await?;
-                held.push(room);
+                let mut permit = budget.reserve([127, 0, 0, 1].into(), 0).await?;
+                permit.grow(MIB).await?;
+                permit.grow(4 * MIB).await?;
+                held.push(permit);
             }
-            let mut large = budget.room([127, 0, 0, 1].into(), 0).await?;
+            let mut large = budget.reserve([127, 0, 0, 1].into(), 0).await?;
             let waits = timeout(Duration::from_millis(20), large.grow(2 * MIB)).await.is_err();
-            let mut small = budget.room([127, 0, 0, 1].into(), 0).await?;
+            let mut small = budget.reserve([127, 0, 0, 1].into(), 0).await?;
             small.grow(MIB).await?;
             let left = budget.free();
             small.grow(64 << 10).await?;
-            let mut smallest = budget.room([127, 0, 0, 1].into(), 0).await?;
+            let mut smallest = budget.reserve([127, 0, 0, 1].into(), 0).await?;
             smallest.grow(64 << 10).await?;
             assert_eq!(budget.free(), left, "64 KiB are free");
             held.clear();
@@ -344,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn those_who_grow_do_not_wait_for_each_other_for_ever() {
+    fn permits_that_grow_do_not_deadlock() {
         let budget = MemoryBudget::new(4 * KIB, 4 * KIB);
-        let (mut one, mut two) = (room(&budget, [127, 0, 0, 1], KIB), room(&budget, [127, 0, 0, 1], KIB));
+        let (mut one, mut two) = (reserve(&budget, [127, 0, 0, 1], KIB), reserve(&budget, [127, 0, 0, 1], KIB));
         let grown = async {
             one.grow(2_048).await?;
             two.grow(2_048).await?;

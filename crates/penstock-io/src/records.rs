@@ -1,4 +1,4 @@
-//! Files of records: `length 4, CRC-32 4, bytes`, one behind the other.
+//! Files of consecutive records: `length 4, CRC-32 4, bytes`.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use bytes::Buf as _;
 /// Length and checksum.
 const HEAD: usize = 8;
 
-/// Appends a record.
+/// Append a record.
 pub fn append(body: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
     bytes.extend_from_slice(&crc32fast::hash(body).to_be_bytes());
     bytes.extend_from_slice(body);
 }
 
-/// Reads the records behind the first `start` bytes of a file, each of at most `max` bytes, and gives where in the file the
-/// last whole one ends. What follows was being written when a crash came, and nobody has heard of it.
+/// Read the records after the first `start` bytes of a file, each of at most `max` bytes, and return the offset at
+/// which the last complete one ends. The rest was being written during a crash, and was never acknowledged.
 ///
 /// # Errors
 ///
-/// A record that is damaged, or that `each` cannot read, and that no crash explains; says where it is.
+/// A record that is damaged, or that `each` cannot read, and that no crash explains; the error names its offset.
 pub fn read(bytes: &[u8], start: usize, max: usize, mut each: impl FnMut(&[u8]) -> Option<()>) -> io::Result<usize> {
     let mut rest = bytes;
     while let Some((body, more)) = first(rest, max) {
@@ -29,7 +29,7 @@ pub fn read(bytes: &[u8], start: usize, max: usize, mut each: impl FnMut(&[u8]) 
         rest = more;
     }
     let length = start + bytes.len() - rest.len();
-    // Where a length is damaged the rest looks cut off, but for the records in it.
+    // A damaged length makes the rest look cut off, but then there are complete records in it.
     let is_last = || (1..rest.len()).all(|at| rest.get(at..).and_then(|rest| first(rest, max)).is_none_or(is_empty));
     if first(rest, max).is_none() && is_cut_off(rest) && is_last() {
         return Ok(length);
@@ -37,7 +37,7 @@ pub fn read(bytes: &[u8], start: usize, max: usize, mut each: impl FnMut(&[u8]) 
     Err(damaged(format!("the record at byte {length} is damaged")))
 }
 
-/// The first record and what follows it; `None` where there is no whole one.
+/// Return the first record and the rest; `None` if there is no complete record.
 pub fn first(bytes: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
     let (mut head, rest) = bytes.split_at_checked(HEAD)?;
     let length = usize::try_from(head.get_u32()).ok().filter(|length| *length <= max)?;
@@ -45,18 +45,18 @@ pub fn first(bytes: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
     (crc32fast::hash(body) == head.get_u32()).then_some((body, rest))
 }
 
-/// What zeros are, too.
+/// Return whether a record is empty, as a run of zeros is.
 fn is_empty((body, _): (&[u8], &[u8])) -> bool {
     body.is_empty()
 }
 
-/// Whether what is left may be the beginning of one record, or is one whose bytes did not all reach the disk.
+/// Return whether the rest may be the beginning of one record, or a record whose bytes did not all reach the disk.
 fn is_cut_off(bytes: &[u8]) -> bool {
     let Some((mut head, rest)) = bytes.split_at_checked(HEAD) else { return true };
     usize::try_from(head.get_u32()).is_ok_and(|length| rest.len() <= length) || bytes.iter().all(|byte| *byte == 0)
 }
 
-/// What a file should not have in it.
+/// Return the error of unexpected content in a file.
 pub fn damaged(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }

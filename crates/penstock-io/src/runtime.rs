@@ -270,17 +270,17 @@ impl<T> PerProcess<T> {
 
     /// Return the value, unless this is a forked child.
     pub fn get(&self) -> Result<&T> {
-        if self.is_ours() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
+        if self.is_this_process() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
     /// Return the value for changes.
     pub fn get_mut(&mut self) -> Result<&mut T> {
-        if self.is_ours() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
+        if self.is_this_process() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
     /// Return the value itself.
     pub fn into_inner(mut self) -> Result<T> {
-        if self.is_ours() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
+        if self.is_this_process() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
     /// Return the value for changes, for callers that have already checked the process: the check costs a system call.
@@ -293,14 +293,14 @@ impl<T> PerProcess<T> {
         self.value.take()
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        if self.value.is_some() && !self.is_ours() {
+        if self.value.is_some() && !self.is_this_process() {
             std::mem::forget(self.value.take());
         }
     }

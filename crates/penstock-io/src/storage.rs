@@ -78,7 +78,7 @@ impl ObjectPrefix {
     /// Open the store that a URI names. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
         let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
-        let kind = Kind::of(uri).ok_or_else(|| wrong("a sink is a folder, or a URI of s3, gs, abfs, abfss or az"))?;
+        let kind = Kind::of(uri).ok_or_else(|| wrong("a sink is a folder or a URI of s3, gs, abfs, abfss or az"))?;
         let rest = uri.split_once("://").map_or("", |(_, rest)| rest);
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {

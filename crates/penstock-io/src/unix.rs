@@ -50,7 +50,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// daemon left behind is replaced; a socket with a live listener and any other file are not.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let context = |error: io::Error| Error::file("cannot listen on", path, error);
-    let _turn = Turn::take(path);
+    let _lock = FolderLock::take(path);
     clear(path)?;
     let (socket, file) = bind(path).map_err(context)?;
     socket.listen(BACKLOG).map_err(context)?;
@@ -76,7 +76,7 @@ fn clear(path: &Path) -> Result<()> {
     let context = |error: io::Error| Error::file("cannot tell who listens on", path, error);
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}
-        Ok(_) => return Err(Error::Misuse(format!("{} is there already, and no socket", path.display()))),
+        Ok(_) => return Err(Error::Misuse(format!("{} exists and is not a socket", path.display()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(context(error)),
     }
@@ -96,15 +96,15 @@ fn clear(path: &Path) -> Result<()> {
 
 /// Keeps other daemons from looking at this socket before it listens, because they would take it for one that was left
 /// behind. In a folder that cannot be locked, daemons have to be started one after the other.
-struct Turn(Option<File>);
+struct FolderLock(Option<File>);
 
-impl Turn {
+impl FolderLock {
     fn take(path: &Path) -> Self {
         Self(File::open(penstock_log::parent(path)).and_then(|folder| folder.lock().map(|()| folder)).ok())
     }
 }
 
-impl Drop for Turn {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         // Closing the folder is not enough: a child process that was forked meanwhile has it open too.
         if let Some(folder) = &self.0 {
@@ -166,7 +166,7 @@ mod tests {
         let path = folder.path().join("socket");
         fs::write(&path, "mine").unwrap();
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("is there already, and no socket"), "{refused}");
+        assert!(refused.to_string().ends_with("exists and is not a socket"), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         fs::remove_file(&path).unwrap();
         let (_listener, file) = listen(&path).unwrap();

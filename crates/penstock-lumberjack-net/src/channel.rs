@@ -10,51 +10,52 @@ use super::columns::Layout;
 use super::delivery::{Delivery, Destination, Origin, Safe};
 use crate::{Error, Result};
 
-/// Events of one connection. Dropped without [`ack`](Self::ack), they are not acknowledged, and their connection ends:
-/// the writer sends them again.
+/// Events of one connection. If dropped without [`ack`](Self::ack), they are not acknowledged and the connection ends,
+/// so that the writer sends them again.
 #[derive(Debug)]
 pub struct Batch {
     /// The events, a row for each.
     pub record_batch: RecordBatch,
-    /// Where they came from.
+    /// Their origin.
     pub origin: Origin,
     taken: Option<oneshot::Sender<()>>,
 }
 
 impl Batch {
-    /// The application has taken the events: they may be acknowledged.
+    /// Report that the application has accepted the events, so that they may be acknowledged.
     pub fn ack(&mut self) {
         if let Some(taken) = self.taken.take() {
-            // An error means that the connection is gone: the writer will send them again.
+            // An error means that the connection has ended: the writer will send them again.
             let _ = taken.send(());
         }
     }
 
-    /// Whether they were acknowledged.
+    /// Return whether they were acknowledged.
     pub fn is_acked(&self) -> bool {
         self.taken.is_none()
     }
 }
 
-/// Hands batches to an application. What waits is bounded by the receiver's limits, not here.
+/// Passes batches to an application. The receiver's limits bound the queue.
 #[derive(Debug)]
 pub struct Channel {
     layout: Layout,
     batches: mpsc::UnboundedSender<Batch>,
 }
 
-/// Where the application takes them.
+/// The receiving end of a [`channel`].
 #[derive(Debug)]
 pub struct Batches(Mutex<mpsc::UnboundedReceiver<Batch>>);
 
-/// The two ends of a channel.
+/// Make a channel.
 pub fn channel(layout: Layout) -> (Arc<Channel>, Batches) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (Arc::new(Channel { layout, batches: sender }), Batches(Mutex::new(receiver)))
 }
 
 impl Batches {
-    /// The next batch; none when the receiver is gone. Several may wait, each gets another one.
+    /// Return the next batch; `None` when the receiver has ended. Several callers may wait; each batch goes to one of
+    /// them.
     pub async fn next(&self) -> Option<Batch> {
         self.0.lock().await.recv().await
     }
@@ -74,17 +75,17 @@ impl Destination for Channel {
         let Delivery { batch, origin, .. } = delivery;
         let sent = self.batches.send(Batch { record_batch: batch, origin, taken: Some(taken) });
         Box::pin(async move {
-            sent.map_err(|_| refused("nobody takes batches any more"))?;
-            safe.await.map_err(|_| refused("the application gave a batch up"))
+            sent.map_err(|_| refused("the application has closed the channel"))?;
+            safe.await.map_err(|_| refused("the application dropped a batch without ack()"))
         })
     }
 }
 
 fn refused(why: &str) -> Error {
-    Error::io("events were not taken", why.to_owned())
+    Error::io("the application did not accept events", why.to_owned())
 }
 
-/// Takes events and forgets them: how fast a receiver can be.
+/// Drops events, to measure the speed of a receiver.
 #[derive(Debug)]
 pub struct Discard;
 

@@ -1,4 +1,4 @@
-//! What a receiver hands over, and to whom.
+//! The interface between a receiver and the destination of its events.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use penstock_io::metrics::Page;
 use super::columns::Layout;
 use crate::Result;
 
-/// Where events came from, and when: the same for all of a batch.
+/// The origin of events and their time of arrival, the same for all events of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The writer's address, `IP:PORT`.
     pub peer: Arc<str>,
-    /// The subject of its certificate, or the certificate's fingerprint where that has none; none without a certificate.
+    /// The subject of its certificate, or the fingerprint if that has no subject; `None` without a certificate.
     pub identity: Option<Arc<str>>,
     /// When the last of the events had arrived: microseconds since 1970, UTC.
     pub received: i64,
@@ -23,65 +23,65 @@ pub struct Origin {
 
 /// Events of one connection, in their order.
 ///
-/// They are whole windows as long as these are small. A part of a window comes where the window is large, after a pause,
-/// and at the end of the connection.
+/// A delivery has whole windows as long as these are small. It has a part of a window if the window is large, after a
+/// pause, and at the end of the connection.
 #[derive(Debug)]
 pub struct Delivery {
     /// The events, a row for each.
     pub batch: RecordBatch,
-    /// Bytes that the events had on the wire, inflated.
+    /// The decompressed bytes of the events on the wire.
     pub bytes: usize,
-    /// Where they came from.
+    /// Their origin.
     pub origin: Origin,
-    /// Who sent them, over connections: the certificate's fingerprint, or the address without its port.
+    /// Identifies the sender across connections: the certificate's fingerprint, or the address without its port.
     pub sender: Arc<str>,
-    /// The connection, by a number that no other connection of this process has.
+    /// The number of the connection, unique in this process.
     pub connection: u64,
-    /// How many events of the connection came before.
+    /// The number of earlier events of the connection.
     pub first: u64,
-    /// How many of these events, which are the first of the connection, cannot be sent again: their acknowledgement has
-    /// reached the writer, or else it would not have sent this window.
+    /// The number of the connection's first events that cannot be sent again: their acknowledgement has
+    /// reached the writer, which would not have sent this window otherwise.
     pub confirmed: u64,
-    /// For each row the XXH3 hash of what its frame carried, if the destination wants hashes.
+    /// The XXH3 hash of each row's frame payload, if the destination wants hashes.
     pub hashes: Vec<u64>,
     /// For each window that ends in this batch, the row after its last.
     pub windows: Vec<u32>,
 }
 
-/// That a connection has ended, behind its last batch.
+/// The end of a connection, after its last batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionEnd {
     /// As in its batches.
     pub sender: Arc<str>,
     /// As in its batches.
     pub connection: u64,
-    /// Whether every acknowledgement has reached the writer: nothing will be sent again.
+    /// Whether every acknowledgement has reached the writer, so that nothing will be sent again.
     pub clean: bool,
 }
 
-/// Resolves when the events are safe. An error means that none of them is: nothing is acknowledged, and the connection
+/// Resolves when the events are durable. After an error none of them is acknowledged, and the connection
 /// ends.
 pub type Safe = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Takes batches.
+/// Accepts batches.
 ///
-/// The order of the calls is that of a connection's events. A connection may have several batches under way; it
-/// acknowledges them in their order, whichever is safe first.
+/// Calls are in the order of a connection's events. A connection may have several batches in flight; it
+/// acknowledges them in order, even if a later one is durable first.
 pub trait Destination: fmt::Debug + Send + Sync + 'static {
-    /// The columns that it wants; none if it counts events and drops them.
+    /// Return the columns that it wants; `None` if it only counts events.
     fn layout(&self) -> Option<&Layout>;
 
-    /// The seed of the hashes by which it knows what is sent again (decision 12); none if it does not look. No writer knows
-    /// it, so none can make events that look like others.
+    /// Return the seed of the hashes that detect replays (decision 12); `None` if it does not detect them. Writers do
+    /// not know the seed, so they cannot forge collisions.
     fn hash_seed(&self) -> Option<u64>;
 
-    /// Takes a batch. Called on an IO thread: it must not block.
+    /// Accept a batch. Called on an IO thread: it must not block.
     fn take(&self, delivery: Delivery) -> Safe;
 
-    /// A connection has ended: its batches have all been taken, or refused. Called on an IO thread: it must not block.
+    /// Handle the end of a connection, after all of its batches. Called on an IO thread: it must not block.
     fn ended(&self, _ended: ConnectionEnd) {}
 
-    /// What it has to tell on the receiver's page of metrics.
+    /// Write its part of the receiver's metrics.
     fn write(&self, _page: &mut Page<'_>) -> fmt::Result {
         Ok(())
     }

@@ -1,9 +1,9 @@
 use penstock_wire::ErrorKind;
 
-/// What can go wrong in this driver.
+/// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// A rule of the protocol was broken.
@@ -14,12 +14,12 @@ pub enum Error {
     Peer {
         /// The receiver's address.
         name: String,
-        /// What it did.
+        /// The rule that it broke.
         source: penstock_lumberjack::Error,
     },
 }
 
-/// What this driver returns.
+/// The result type of this driver.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

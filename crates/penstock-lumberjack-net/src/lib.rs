@@ -6,7 +6,7 @@
 //!     └──────────────────────── A ◄── acknowledge, in order ◄────────────────┘
 //! ```
 //!
-//! An event is copied once, from the socket's buffer into a column, and there is nothing made for it alone.
+//! An event is copied once, from the socket's buffer into a column, without an allocation of its own.
 
 mod channel;
 pub mod columns;

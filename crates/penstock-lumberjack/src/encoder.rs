@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_takes_the_ratio_of_whatever_is_sent() {
+    fn a_reader_accepts_the_ratio_of_every_frame() {
         let (same, mixed) = (vec![b'x'; 9 << 20], noise(200_000));
         for level in [1, 3, 6, 9] {
             through(std::slice::from_ref(&same), level);

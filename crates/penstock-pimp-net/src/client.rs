@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
-use penstock_io::tls::{ClientTls, nobody};
+use penstock_io::tls::{ClientTls, plaintext};
 use penstock_pimp::{Error as PimpError, JobId, Limits, StatusBody};
 use penstock_wire::Backoff;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
@@ -20,11 +20,11 @@ use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// The timeout of one request, in addition to the time for which a poll is held open.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest answer: a job is shorter, and polls ask for a part of one.
 const LONGEST: usize = 64 << 20;
 /// The first and the longest pause between retries.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// How to reach a buffer.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { tls: None, allowed_hosts: None, retry: PATIENCE }
+        Self { tls: None, allowed_hosts: None, retry: REQUEST_TIMEOUT }
     }
 }
 
@@ -53,7 +53,7 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     match url.scheme() {
         "https" => {}
         "http" if is_loopback(host) => {}
-        "http" => return Err(wrong("is plain HTTP, which no key may go over except on loopback")),
+        "http" => return Err(wrong("is plain HTTP: keys are sent over it only on loopback")),
         _ => return Err(wrong("is neither https:// nor http://")),
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
@@ -67,7 +67,7 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
             is_allowed |= name == host && only.is_none_or(|only| Some(only) == port);
         }
         if !is_allowed {
-            return Err(wrong("is of a host that is not in allowed_hosts"));
+            return Err(wrong("has a host that is not in allowed_hosts"));
         }
     }
     Ok(url)
@@ -255,10 +255,11 @@ impl JobClient {
         body: Vec<u8>,
     ) -> Result<(Answered, bool)> {
         let (until, url) = (Instant::now() + self.retry, self.at(path));
-        let (mut backoff, mut again) = (Backoff::new(AGAIN.0, AGAIN.1), false);
+        let (mut backoff, mut again) = (Backoff::new(RETRY_PAUSES.0, RETRY_PAUSES.1), false);
         loop {
-            let asked = asked(self.http.get()?, method.clone(), &url, key, etag, body.clone(), PATIENCE)?.await;
-            let failed = match asked {
+            let request =
+                request(self.http.get()?, method.clone(), &url, key, etag, body.clone(), REQUEST_TIMEOUT)?.await;
+            let failed = match request {
                 Ok(answered) if answered.status != 429 && answered.status < 500 => return Ok((answered, again)),
                 Ok(answered) => PimpError::of_response("it", answered.status, &answered.body).into(),
                 Err(error @ Error::Local(penstock_io::Error::Io { .. })) => error,
@@ -278,9 +279,17 @@ impl JobClient {
         &self,
         key: &str,
         body: Vec<u8>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        asked(self.http.get()?, Method::POST, &self.at("/chunks"), Some(key), None, body, patience.min(PATIENCE))
+        request(
+            self.http.get()?,
+            Method::POST,
+            &self.at("/chunks"),
+            Some(key),
+            None,
+            body,
+            timeout.min(REQUEST_TIMEOUT),
+        )
     }
 
     /// Return the response to a poll (section 9).
@@ -290,7 +299,7 @@ impl JobClient {
         key: Option<&str>,
         wait: Duration,
     ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        asked(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + PATIENCE)
+        request(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + REQUEST_TIMEOUT)
     }
 
     /// Write chunks as they are, for a caller that knows their indices: (index, value), and whether the last one is the
@@ -337,17 +346,17 @@ impl JobClient {
 }
 
 /// Send a request and return its response, reading no more bytes than allowed.
-fn asked(
+fn request(
     client: &reqwest::Client,
     method: Method,
     url: &str,
     key: Option<&str>,
     etag: Option<&str>,
     body: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
     let url = url.to_owned();
-    let mut request = client.request(method, &url).timeout(patience);
+    let mut request = client.request(method, &url).timeout(timeout);
     if let Some(key) = key {
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
         let mut value = value.map_err(|_| Error::misuse("a key is visible ASCII".to_owned()))?;
@@ -380,7 +389,7 @@ fn asked(
 pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, body: Vec<u8>) -> Result<()> {
     let url = check_url(url, options.allowed_hosts.as_deref())?;
     let client = http_client(&url, options.tls.as_ref())?;
-    let answered = asked(&client, Method::POST, url.as_str(), token, None, body, PATIENCE)?.await?;
+    let answered = request(&client, Method::POST, url.as_str(), token, None, body, REQUEST_TIMEOUT)?.await?;
     match answered.status {
         202 => Ok(()),
         status => Err(PimpError::of_response("the trigger", status, &answered.body).into()),
@@ -392,12 +401,12 @@ pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, bo
 fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
     let secure = url.scheme() == "https";
     if !secure && tls.is_some() {
-        return Err(Error::misuse("whom to trust, and a certificate, are for https://".to_owned()));
+        return Err(Error::misuse("TLS options (trust, certificate) are for https:// only".to_owned()));
     }
     let config = match tls {
         Some(tls) => tls.config(b"http/1.1")?,
         None if secure => return Err(Error::misuse(format!("{url}: say whom to trust"))),
-        None => nobody()?,
+        None => plaintext()?,
     };
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT)

@@ -23,9 +23,9 @@ pub struct Consumer {
     key: Option<String>,
     machine: Machine,
     // A poll in flight survives a caller that stops waiting.
-    asking: Option<BoxFuture<'static, Result<Answered>>>,
+    request: Option<BoxFuture<'static, Result<Answered>>>,
     metadata: Option<Metadata>,
-    left: Option<Instant>,
+    idle_since: Option<Instant>,
 }
 
 impl fmt::Debug for Consumer {
@@ -35,9 +35,9 @@ impl fmt::Debug for Consumer {
 }
 
 /// Records when the caller stops waiting, in whatever way.
-struct Waiting<'a>(&'a mut Option<Instant>);
+struct IdleGuard<'a>(&'a mut Option<Instant>);
 
-impl Drop for Waiting<'_> {
+impl Drop for IdleGuard<'_> {
     fn drop(&mut self) {
         *self.0 = Some(Instant::now());
     }
@@ -47,23 +47,23 @@ impl Consumer {
     /// Make a consumer of a job; `key` is its readKey or writeKey, if it needs one. No request is sent yet.
     pub fn new(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig) -> Self {
         let machine = Machine::new(now(), client.id(), config);
-        Self::over(client, key, machine)
+        Self::with_machine(client, key, machine)
     }
 
     /// Make a consumer that resumes at a [`position`](Self::position), possibly that of another process.
     ///
     /// Fails where the text is not a position in this job.
-    pub fn go_on(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
-        let machine = Machine::go_on(now(), client.id(), config, position)?;
-        Ok(Self::over(client, key, machine))
+    pub fn resume(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
+        let machine = Machine::resume(now(), client.id(), config, position)?;
+        Ok(Self::with_machine(client, key, machine))
     }
 
-    fn over(client: Arc<JobClient>, key: Option<String>, machine: Machine) -> Self {
+    fn with_machine(client: Arc<JobClient>, key: Option<String>, machine: Machine) -> Self {
         // The time before the first poll does not count as a stall either.
-        Self { client, key, machine, asking: None, metadata: None, left: Some(Instant::now()) }
+        Self { client, key, machine, request: None, metadata: None, idle_since: Some(Instant::now()) }
     }
 
-    /// Return the position after what was returned: a line of JSON for [`go_on`](Self::go_on).
+    /// Return the position after what was returned: a line of JSON for [`resume`](Self::resume).
     pub fn position(&self) -> String {
         self.machine.position()
     }
@@ -80,10 +80,10 @@ impl Consumer {
 
     /// Wait for chunk 0, and then for the next bytes.
     pub async fn next(&mut self) -> Result<Option<Received>> {
-        if let Some(left) = self.left.take() {
-            self.machine.handle_absence(left.elapsed());
+        if let Some(idle_since) = self.idle_since.take() {
+            self.machine.handle_absence(idle_since.elapsed());
         }
-        let _waiting = Waiting(&mut self.left);
+        let _waiting = IdleGuard(&mut self.idle_since);
         loop {
             match self.machine.poll_event() {
                 Some(ConsumerEvent::Metadata(metadata)) => {
@@ -98,13 +98,13 @@ impl Consumer {
             // Events from before an error are returned first.
             self.machine.handle_timeout(now())?;
             if let Some(poll) = self.machine.poll_transmit(now()) {
-                let asking = self.client.poll(&poll.query(), self.key.as_deref(), poll.wait)?;
-                self.asking = Some(Box::pin(asking));
+                let request = self.client.poll(&poll.query(), self.key.as_deref(), poll.wait)?;
+                self.request = Some(Box::pin(request));
             }
             let Some(due) = self.machine.poll_timeout() else { continue };
             let answered = async {
-                match &mut self.asking {
-                    Some(asking) => asking.await,
+                match &mut self.request {
+                    Some(request) => request.await,
                     None => std::future::pending().await,
                 }
             };
@@ -112,7 +112,7 @@ impl Consumer {
                 answered = answered => answered,
                 () = sleep_until(due.into()) => continue,
             };
-            self.asking = None;
+            self.request = None;
             match answered {
                 // The machine keeps the error and returns it after everything before it.
                 Ok(answered) => drop(self.machine.handle_response(now(), answered.status, &answered.body)),

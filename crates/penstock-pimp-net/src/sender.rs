@@ -28,7 +28,7 @@ const PIECES: usize = 16;
 /// How long chunk 0 waits for the command that decides whether the payload is text: the first piece, if it is sent
 /// right after the start. Section 8 allows it to wait for nothing else.
 const DECISION: Duration = Duration::from_millis(100);
-/// The type of a payload of text whose type was not given.
+/// The type of a payload of text whose type was not submitted_bytes.
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A piece to send.
@@ -36,7 +36,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub enum Piece {
     /// Bytes.
     Bytes(Bytes),
-    /// Text: a payload that begins with it is text, unless its type was given.
+    /// Text: a payload that begins with it is text, unless its type was submitted_bytes.
     Text(Bytes),
 }
 
@@ -68,12 +68,12 @@ pub struct Progress {
     pub over: bool,
 }
 
-type Told = oneshot::Sender<Result<()>>;
+type Acknowledgement = oneshot::Sender<Result<()>>;
 
 enum Command {
     Type(String),
     Send(Piece),
-    Flush(Told),
+    Flush(Acknowledgement),
     Finish,
     Fail(String),
 }
@@ -96,8 +96,8 @@ impl Sender {
     /// Begin to write a job, with chunk 0 (section 8).
     ///
     /// With [`Encoding::Auto`] the first piece decides whether the payload is text (decision 4). If the type does not
-    /// decide that, or no type is given, chunk 0 waits 100 ms for the first piece. If nothing arrives in that time,
-    /// chunk 0 is sent and the payload is bytes, in Base64 (section 8).
+    /// decide that, or no type is submitted_bytes, chunk 0 waits 100 ms for the first piece. If nothing arrives in that
+    /// time, chunk 0 is sent and the payload is bytes, in Base64 (section 8).
     pub fn start(
         client: Arc<JobClient>,
         key: String,
@@ -113,21 +113,21 @@ impl Sender {
         let until = Instant::now() + DECISION;
         // An invalid configuration is reported here, not later.
         let machine = Machine::new(client.id(), config.clone())?;
-        let patience = config.stall_timeout;
-        let (commands, taken) = mpsc::channel(PIECES);
-        let (told, progress) = watch::channel(Progress::default());
+        let write_timeout = config.stall_timeout;
+        let (commands, receiver) = mpsc::channel(PIECES);
+        let (progress_sender, progress) = watch::channel(Progress::default());
         let driver = Driver {
             client,
             key,
             machine,
             phase: Phase::Sending,
-            patience,
-            commands: taken,
-            progress: told,
+            write_timeout,
+            commands: receiver,
+            progress: progress_sender,
             request: None,
             flushing: Vec::new(),
             unconfirmed: None,
-            given: 0,
+            submitted_bytes: 0,
         };
         runtime::spawn(driver.run(undecided.then_some(Undecided { config, typeless: open, until })))?;
         Ok(Self { commands: PerProcess::new(commands), progress, ending: AtomicBool::new(false) })
@@ -166,7 +166,8 @@ impl Sender {
         if self.ending.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
     }
 
-    /// Set the content type before the first piece. It counts if no type was given and chunk 0 was not sent yet.
+    /// Set the content type before the first piece. It counts if no type was submitted_bytes and chunk 0 was not sent
+    /// yet.
     pub async fn describe(&self, content_type: String) -> Result<()> {
         self.check_open()?;
         if self.commands.get()?.send(Command::Type(content_type)).await.is_err() {
@@ -214,7 +215,7 @@ fn ended() -> Error {
 /// decided it yet.
 struct Undecided {
     config: SenderConfig,
-    /// The caller has not given the type either.
+    /// The caller has not submitted_bytes the type either.
     typeless: bool,
     /// When chunk 0 stops waiting.
     until: Instant,
@@ -285,14 +286,14 @@ struct Driver {
     machine: Machine,
     phase: Phase,
     /// The timeout of a request: one that is not answered in time is a stall.
-    patience: Duration,
+    write_timeout: Duration,
     commands: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     request: Option<BoxFuture<'static, Result<Answered>>>,
-    flushing: Vec<Told>,
+    flushing: Vec<Acknowledgement>,
     /// How many bytes had left the machine with the request that is not confirmed yet.
     unconfirmed: Option<u64>,
-    given: u64,
+    submitted_bytes: u64,
 }
 
 impl Driver {
@@ -314,7 +315,7 @@ impl Driver {
             let Some((config, command)) = undecided.decide(&mut self.commands).await else { return Ok(()) };
             self.machine = Machine::new(self.client.id(), config)?;
             if let Some(command) = command {
-                self.obey(command);
+                self.execute(command);
             }
         }
         loop {
@@ -336,7 +337,7 @@ impl Driver {
                     self.answered(answered)?;
                 }
                 command = self.commands.recv(), if takes => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.execute(command),
                     // The handle was dropped, and its owner has not ended the payload.
                     None => return Ok(()),
                 },
@@ -379,10 +380,10 @@ impl Driver {
             return Ok(());
         };
         // A retry is the same request, whose bytes are counted already.
-        let left = self.given.saturating_sub(self.machine.waiting() as u64);
+        let left = self.submitted_bytes.saturating_sub(self.machine.waiting() as u64);
         self.unconfirmed.get_or_insert(left);
         self.request = Some(match request {
-            Transmit::Write(body) => Box::pin(self.client.write(&self.key, body, self.patience)?),
+            Transmit::Write(body) => Box::pin(self.client.write(&self.key, body, self.write_timeout)?),
             Transmit::Probe(poll) => Box::pin(self.client.poll(&poll.query(), Some(&self.key), poll.wait)?),
         });
         Ok(())
@@ -399,11 +400,11 @@ impl Driver {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         let result = match command {
             Command::Type(_) => Ok(()),
             Command::Send(piece) => {
-                self.given += piece.bytes().len() as u64;
+                self.submitted_bytes += piece.bytes().len() as u64;
                 // Text may be cut anywhere: a payload is text if its first piece is.
                 self.machine.send(now(), piece.bytes())
             }

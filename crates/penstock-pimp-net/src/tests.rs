@@ -82,7 +82,7 @@ fn fetch(client: &Arc<JobClient>, config: ConsumerConfig) -> Result<(Metadata, V
 }
 
 #[test]
-fn what_is_sent_is_fetched_whatever_it_is() {
+fn every_payload_is_fetched_as_it_was_sent() {
     let noise: Vec<u8> = (0..3_000_000_u32).flat_map(|each| each.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     let cases = [
         (SenderConfig::default(), text("grüße"), ContentEncoding::Identity, "text/plain; charset=utf-8"),
@@ -171,7 +171,7 @@ fn a_takeover_ends_the_old_writer() {
 }
 
 #[test]
-fn who_takes_a_job_over_writes_the_same_or_fails_it_and_says_so() {
+fn a_sender_that_takes_a_job_over_writes_the_same_or_fails_it_and_says_so() {
     // (what is sent after the takeover, whether the job is then completed)
     let cases =
         [(&["abc", "def"][..], true), (&["abc"], false), (&["abd", "def"], false), (&["abc", "def", "g"], true)];
@@ -205,7 +205,7 @@ fn who_takes_a_job_over_writes_the_same_or_fails_it_and_says_so() {
 }
 
 #[test]
-fn chunk_0_waits_for_nobody_and_nothing_is_taken_behind_the_end() {
+fn chunk_0_waits_for_no_further_input_and_nothing_is_accepted_after_the_end() {
     let buffer = buffer(None);
     let client = job(&buffer);
     let sender = start(&client, SenderConfig::default());
@@ -361,7 +361,7 @@ fn an_allowed_host_is_the_same_however_it_is_written() {
 }
 
 #[test]
-fn who_is_trusted_is_trusted_and_nobody_else() {
+fn only_trusted_servers_are_accepted() {
     let folder = tempfile::tempdir().expect("a folder");
     let identity = Identity::Development { dir: folder.path().to_owned() };
     let buffer = buffer(Some(&ServerTls { identity, client_ca: None }));
@@ -428,7 +428,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn every_wait_has_a_limit() {
     let quick = Duration::from_millis(300);
     let gone = client_at(evil(Vec::new(), Vec::new()));
     let stalled = ConsumerConfig { stall_timeout: quick, poll_interval: quick / 10, ..config() };
@@ -462,7 +462,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn a_poll_that_nobody_waits_for_is_not_lost() {
+fn the_answer_to_an_abandoned_poll_is_not_lost() {
     let buffer = buffer(None);
     let client = job(&buffer);
     let mut consumer = Consumer::new(Arc::clone(&client), Some("reader".into()), config());

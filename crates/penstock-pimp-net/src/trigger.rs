@@ -23,7 +23,7 @@ const SERVING: Serving = Serving {
     per_address: None,
     descriptors: 1,
     keep_alive: true,
-    patience: Duration::from_secs(10),
+    header_timeout: Duration::from_secs(10),
     stall: Duration::from_secs(30),
     unsent: None,
     grace: Duration::from_secs(10),
@@ -64,11 +64,11 @@ impl PendingReply {
 #[derive(Debug)]
 pub struct TriggerServer {
     server: HttpServer,
-    asked: Mutex<mpsc::Receiver<PendingReply>>,
+    requests: Mutex<mpsc::Receiver<PendingReply>>,
 }
 
 struct Front {
-    asked: mpsc::Sender<PendingReply>,
+    requests: mpsc::Sender<PendingReply>,
     most: Limit,
 }
 
@@ -78,11 +78,11 @@ impl TriggerServer {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
         }
-        let (asked, taken) = mpsc::channel(WAITING);
-        let front = Arc::new(Front { asked, most: Limit::new("the length of the body", most) });
+        let (requests, receiver) = mpsc::channel(WAITING);
+        let front = Arc::new(Front { requests, most: Limit::new("the length of the body", most) });
         let acceptor = Acceptor::optional(tls, HTTPS)?;
         let server = HttpServer::bind(front, address, acceptor, SERVING, Arc::default())?;
-        Ok(Self { server, asked: Mutex::new(taken) })
+        Ok(Self { server, requests: Mutex::new(receiver) })
     }
 
     /// Return the address on which it listens.
@@ -97,7 +97,7 @@ impl TriggerServer {
 
     /// Return the next request; `None` once the server is closed.
     pub async fn next(&self) -> Option<PendingReply> {
-        self.asked.lock().await.recv().await
+        self.requests.lock().await.recv().await
     }
 
     /// Stop accepting connections, wait for running requests up to `grace`, and end.
@@ -124,14 +124,14 @@ impl Handler for Front {
             Err(error) => return refusal(error),
         };
         let (reply, answered) = oneshot::channel();
-        let asked = PendingReply {
+        let request = PendingReply {
             method: parts.method.to_string(),
             body,
             content_type: text(&parts.headers, &CONTENT_TYPE),
             authorization: text(&parts.headers, &AUTHORIZATION),
             reply,
         };
-        if self.asked.try_send(asked).is_err() {
+        if self.requests.try_send(request).is_err() {
             let refusal = Refusal { error: "too many requests wait".into(), code: "UNAVAILABLE", state: None };
             let later = [("Retry-After".to_owned(), "1".to_owned())];
             return response(503, &later, serde_json::to_vec(&refusal).unwrap_or_default());

@@ -125,11 +125,11 @@ pub struct Consumer {
     // Bytes of the payload, and how many of them an earlier consumer has already returned.
     given: u64,
     skip: u64,
-    // The most chunks to ask for: fewer after polls that failed.
+    // The most chunks to request: fewer after polls that failed.
     most: u32,
-    asked: bool,
+    in_flight: bool,
     due: Instant,
-    heard: Instant,
+    last_progress: Instant,
     backoff: Backoff,
     trouble: Option<Trouble>,
     // Each event with the position after it.
@@ -163,9 +163,9 @@ impl Consumer {
             given: 0,
             skip: 0,
             most,
-            asked: false,
+            in_flight: false,
             due: now.instant,
-            heard: now.instant,
+            last_progress: now.instant,
             backoff,
             trouble: None,
             events: VecDeque::new(),
@@ -182,7 +182,7 @@ impl Consumer {
     /// again.
     ///
     /// Fails with [`Malformed`](crate::Code::Malformed) where the text is not a position in this job.
-    pub fn go_on(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
+    pub fn resume(now: Now, job: JobId, config: ConsumerConfig, position: &str) -> Result<Self> {
         let wrong = |error: serde_json::Error| Malformed::Position { reason: error.to_string() };
         let Object(position): Object<Position> = serde_json::from_str(position).map_err(wrong)?;
         if position.job != job.to_string() {
@@ -196,7 +196,7 @@ impl Consumer {
         let decoder = match &position.decoder {
             Some(kept) => {
                 consumer.next = position.next.max(1);
-                Decoder::go_on(&metadata, consumer.config.inflated, kept)?
+                Decoder::resume(&metadata, consumer.config.inflated, kept)?
             }
             None => {
                 (consumer.next, consumer.skip, consumer.given) = (1, position.given, 0);
@@ -210,7 +210,7 @@ impl Consumer {
     }
 
     /// Return the position after the last event of [`poll_event`](Self::poll_event): a line of JSON for
-    /// [`go_on`](Self::go_on).
+    /// [`resume`](Self::resume).
     pub fn position(&self) -> String {
         serde_json::to_string(&self.position).unwrap_or_default()
     }
@@ -229,10 +229,10 @@ impl Consumer {
 
     /// Return the next poll when it is due. Only one is in flight at a time.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Poll> {
-        if self.asked || self.is_over() || now.instant < self.due {
+        if self.in_flight || self.is_over() || now.instant < self.due {
             return None;
         }
-        self.asked = true;
+        self.in_flight = true;
         self.due = now.instant;
         Some(Poll { from: self.next, wait: self.config.wait, limit: self.config.limit.min(self.most) })
     }
@@ -240,7 +240,7 @@ impl Consumer {
     /// Extend the stall timeout by the time in which the application did not poll, because that was not the sender's
     /// fault.
     pub fn handle_absence(&mut self, away: Duration) {
-        self.heard += away;
+        self.last_progress += away;
     }
 
     /// Return the next event.
@@ -252,8 +252,8 @@ impl Consumer {
 
     /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let stalled = self.heard + self.config.stall_timeout;
-        (!self.is_over()).then(|| if self.asked { stalled } else { stalled.min(self.due) })
+        let stalled = self.last_progress + self.config.stall_timeout;
+        (!self.is_over()).then(|| if self.in_flight { stalled } else { stalled.min(self.due) })
     }
 
     /// Return whether the payload is complete.
@@ -270,7 +270,7 @@ impl Consumer {
         self.completed || self.failed.is_some()
     }
 
-    fn over(&mut self, result: Result<()>) -> Result<()> {
+    fn end_with(&mut self, result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
             self.failed = Some(error.clone());
             self.held.clear();
@@ -284,11 +284,11 @@ impl Consumer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if self.completed || now.instant < self.heard + self.config.stall_timeout {
+        if self.completed || now.instant < self.last_progress + self.config.stall_timeout {
             return Ok(());
         }
         let (last, trouble) = (self.next.checked_sub(1), self.trouble.take());
-        self.over(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, trouble }.into()))
+        self.end_with(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, trouble }.into()))
     }
 
     /// Retry a poll that could not be made, or whose answer was lost (decision "restored").
@@ -297,7 +297,7 @@ impl Consumer {
     }
 
     fn retry(&mut self, now: Now, trouble: Trouble) {
-        self.asked = false;
+        self.in_flight = false;
         self.trouble = Some(trouble);
         self.due = now.instant + self.backoff.advance();
     }
@@ -314,11 +314,11 @@ impl Consumer {
         if self.completed {
             return Ok(());
         }
-        self.asked = false;
+        self.in_flight = false;
         match status {
             200 => {
                 let result = self.read(now, body);
-                self.over(result)
+                self.end_with(result)
             }
             429 | 500..=599 => {
                 // A gateway may have cut off an answer that was too large for it.
@@ -328,7 +328,7 @@ impl Consumer {
                 self.retry(now, Trouble::Status(status));
                 Ok(())
             }
-            _ => self.over(Err(Error::of_response("the poll", status, body))),
+            _ => self.end_with(Err(Error::of_response("the poll", status, body))),
         }
     }
 
@@ -336,8 +336,8 @@ impl Consumer {
         let Object(Answer { chunks }) = json(body)?;
         self.config.limits.envelopes().check(chunks.count())?;
         // The answer has as many chunks as requested, so there may be more.
-        let asked = self.config.limit.min(self.most);
-        let more = asked > 0 && chunks.count() >= u64::from(asked);
+        let requested = self.config.limit.min(self.most);
+        let more = requested > 0 && chunks.count() >= u64::from(requested);
         let mut news = false;
         for fields in chunks.into_fields() {
             let envelope = fields.check(self.job, &self.config.limits)?;
@@ -351,7 +351,7 @@ impl Consumer {
         }
         self.trouble = None;
         if news {
-            self.heard = now.instant;
+            self.last_progress = now.instant;
             self.backoff.reset();
             self.assemble()?;
         }

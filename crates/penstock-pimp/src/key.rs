@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_is_read_whatever_the_case_of_its_scheme() {
+    fn a_bearer_is_read_in_any_case_of_its_scheme() {
         assert_eq!(bearer(Some("Bearer abc")), Some("abc"));
         assert_eq!(bearer(Some(" bearer   a.b-c ")), Some("a.b-c"));
         for none in [None, Some(""), Some("Bearer"), Some("Bearer "), Some("Basic abc"), Some("abc")] {

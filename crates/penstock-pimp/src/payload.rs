@@ -78,7 +78,7 @@ impl Decoder {
 
     /// Make a decoder that resumes from a saved state. Fails with [`Malformed`](crate::Code::Malformed) where the state
     /// is invalid.
-    pub(crate) fn go_on(metadata: &Metadata, inflated: u64, kept: &DecoderState) -> Result<Self> {
+    pub(crate) fn resume(metadata: &Metadata, inflated: u64, kept: &DecoderState) -> Result<Self> {
         let hash = STANDARD.decode(&kept.hash).ok();
         let hash = hash.and_then(|bytes| SerializedState::<Sha256>::try_from(bytes.as_slice()).ok());
         let hasher = hash.and_then(|state| Sha256::deserialize(&state).ok());

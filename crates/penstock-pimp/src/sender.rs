@@ -93,11 +93,11 @@ pub struct Sender {
     // Chunks cut off from requests that were too large.
     rest: VecDeque<EncodedEnvelope>,
     // Since when writes have failed, and why.
-    troubled: Option<(Instant, Trouble)>,
+    failing: Option<(Instant, Trouble)>,
     backoff: Backoff,
     // Some chunks were already stored. From then on, in any phase, each chunk is sent alone, so that none is written
     // after another writer's.
-    careful: bool,
+    one_by_one: bool,
     events: VecDeque<SenderEvent>,
 }
 
@@ -135,9 +135,9 @@ impl Sender {
             next: 0,
             request: None,
             rest: VecDeque::new(),
-            troubled: None,
+            failing: None,
             backoff,
-            careful: false,
+            one_by_one: false,
             events: VecDeque::new(),
         })
     }
@@ -340,7 +340,7 @@ impl Sender {
 
     /// Cut the waiting bytes: whole chunks once there are enough of them, everything if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
-        let most = if self.careful { 1 } else { self.config.max_chunks_per_batch };
+        let most = if self.one_by_one { 1 } else { self.config.max_chunks_per_batch };
         // A code point that is cut may leave 3 bytes for the next chunk.
         let (whole, left) = match encoding {
             ContentEncoding::Identity => (self.config.max_chunk, 3),
@@ -399,7 +399,7 @@ impl Sender {
         if self.phase.is_over() {
             return None;
         }
-        let stalled = self.troubled.as_ref().map(|(since, _)| *since + self.config.stall_timeout);
+        let stalled = self.failing.as_ref().map(|(since, _)| *since + self.config.stall_timeout);
         match &self.request {
             Some(request) => request.again.into_iter().chain(stalled).min(),
             None => self.due(),
@@ -410,7 +410,7 @@ impl Sender {
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
         self.check_over()?;
         let timeout = self.config.stall_timeout;
-        let due = self.troubled.take_if(|(since, _)| now.instant >= *since + timeout);
+        let due = self.failing.take_if(|(since, _)| now.instant >= *since + timeout);
         let Some((_, trouble)) = due else { return Ok(()) };
         let index = self.request.as_ref().map_or(self.next, |request| request.first);
         self.over(Stalled::Write { index, timeout, trouble }.into())
@@ -436,8 +436,8 @@ impl Sender {
     fn retry(&mut self, now: Now, trouble: Trouble) {
         let Some(request) = &mut self.request else { return };
         request.again = Some(now.instant + self.backoff.advance());
-        let since = self.troubled.as_ref().map_or(request.since, |(since, _)| *since);
-        self.troubled = Some((since, trouble));
+        let since = self.failing.as_ref().map_or(request.since, |(since, _)| *since);
+        self.failing = Some((since, trouble));
     }
 
     /// Handle the buffer's answer.
@@ -461,12 +461,12 @@ impl Sender {
     /// Handle a write that the buffer has accepted; it may have had some of the chunks before.
     fn taken(&mut self, now: Now, status: u16, answer: &Answer) -> Result<()> {
         let Some(request) = &mut self.request else { return Ok(()) };
-        self.troubled = None;
+        self.failing = None;
         self.backoff.reset();
         let had_some = answer.duplicates > 0 || (status == 200 && answer.written < request.envelopes.len() as u64);
         // A job that was cancelled, or is ending anyway, sends only its final chunk from then on.
         let cancels = answer.cancelled && !request.is_final();
-        self.careful |= had_some;
+        self.one_by_one |= had_some;
         if had_some && !cancels {
             let probe = match ConflictProbe::compare(&request.body(), self.job) {
                 Ok(probe) => probe,
@@ -501,12 +501,12 @@ impl Sender {
         let Step::Probe(probe) = &mut request.step else { return Ok(()) };
         match probe.handle_response(body) {
             Ok(ProbeOutcome::Same) => {
-                self.troubled = None;
+                self.failing = None;
                 self.backoff.reset();
                 self.written()
             }
             Ok(ProbeOutcome::Partial) => {
-                self.troubled = None;
+                self.failing = None;
                 self.backoff.reset();
                 request.again = Some(now.instant);
                 Ok(())

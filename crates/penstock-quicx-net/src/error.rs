@@ -1,12 +1,12 @@
 use penstock_wire::ErrorKind;
 
-/// What can go wrong in this driver.
+/// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a time-out, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
-    /// A configuration makes no sense, or a limit is exceeded.
+    /// An invalid configuration, or an exceeded limit.
     #[error(transparent)]
     Protocol(#[from] penstock_quicx::Error),
     /// A peer broke a rule of the protocol.
@@ -14,15 +14,15 @@ pub enum Error {
     Peer {
         /// The peer's address.
         name: String,
-        /// What it did.
+        /// The rule that it broke.
         source: penstock_quicx::Error,
     },
-    /// The daemon has refused something.
+    /// The daemon has refused a request.
     #[error(transparent)]
     Refused(#[from] penstock_quicx::Refused),
 }
 
-/// What this driver returns.
+/// The result type of this driver.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -1,14 +1,14 @@
-//! Quicx: the daemon, and the clients of it, drivers of `penstock-quicx`'s machines.
+//! Quicx: the daemon and its clients, the drivers of `penstock-quicx`'s state machines.
 //!
 //! ```text
-//!  TCP, TLS, Unix ─ bytes ─▶ Queue ─▶ bytes to whoever they are for
+//!  TCP, TLS, Unix ─ bytes ─▶ Queue ─▶ bytes for the connections
 //!                               │ ▲
 //!                       records ▼ │ durable
 //!                             journal: a folder of segments, fdatasync
 //! ```
 //!
-//! A queue belongs to one daemon. All that touch it run on the IO thread, for a moment each and never across a wait, so the
-//! lock around it is only there for those who ask from other threads what it has counted.
+//! A queue belongs to one daemon. All tasks that use it run on the IO thread, briefly and never across a wait, so the
+//! lock around it is needed only for reading its counters from other threads.
 
 mod client;
 mod daemon;

@@ -1,4 +1,4 @@
-//! The machine of producers and monitors.
+//! The state machine of producers and monitors.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,35 +8,36 @@ use crate::error::{Result, Violation};
 use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, Submit, SubmitOnce, TaskId};
 
-/// The first HEARTBEAT of a connection that says nothing else: a daemon may close one whose first byte does not come within 10 s.
+/// When an idle connection sends its first HEARTBEAT: a daemon may close one whose first byte does not arrive within 10
+/// s.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
 
-/// A request, by the order in which they are made, from 0.
+/// The number of a request, in order from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
 
-/// What a client learns.
+/// An event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// A request is answered; requests are answered in their order.
+    /// A request was answered. Requests are answered in order.
     Answered {
         /// Which.
         ticket: Ticket,
         /// How.
         answer: Result<Answer, Refused>,
     },
-    /// A task that was submitted here has failed, or one that is observed is done or has failed.
+    /// A task submitted here has failed, or an observed task is done or has failed.
     Outcome {
         /// Which.
         id: TaskId,
-        /// Why it failed; none: it is done.
+        /// The reason of the failure; `None` if it is done.
         failure: Option<Vec<u8>>,
     },
-    /// The daemon has left three heartbeats without an answer: the connection is over.
+    /// The daemon has not answered three heartbeats: the connection has ended.
     Silent,
 }
 
-/// Tasks to be submitted together.
+/// Tasks that are submitted together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -44,32 +45,32 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One more task. Fails as a misuse where the type is not one.
+    /// Add a task. Fails as a misuse if the type is invalid.
     pub fn push(&mut self, kind: &[u8], payload: &[u8]) -> Result<()> {
         Frame::Submit(Submit { kind, payload }).encode(&mut self.bytes)?;
         self.count += 1;
         Ok(())
     }
 
-    /// One more task, of which there is one only, however often its key is submitted. Fails as [`push`](Self::push) does.
+    /// Add a unique task: it exists once, however often its key is submitted. Fails as [`push`](Self::push) does.
     pub fn push_once(&mut self, key: [u8; SubmitOnce::KEY], kind: &[u8], payload: &[u8]) -> Result<()> {
         Frame::SubmitOnce(SubmitOnce { key, submit: Submit { kind, payload } }).encode(&mut self.bytes)?;
         self.count += 1;
         Ok(())
     }
 
-    /// How many there are.
+    /// Return the number of tasks.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Return whether there are no tasks.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// What an answer is expected for.
+/// The request that expects an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Accept,
@@ -77,20 +78,20 @@ enum Request {
     Stats,
     DeadList,
     Heartbeat,
-    /// A HEARTBEAT of our own: it finds out whether the daemon is still there.
+    /// A HEARTBEAT of this end, which checks that the daemon is alive.
     Pulse,
-    /// A HEARTBEAT behind each OBSERVE. That one has no answer of its own when it is accepted, and a refusal does not say
-    /// what it is for: whether it comes before the PONG tells.
+    /// A HEARTBEAT after each OBSERVE. An accepted OBSERVE has no answer of its own, and a refusal does not name
+    /// its request: it belongs to the OBSERVE if it arrives before the PONG.
     Fence,
 }
 
-/// A producer's or monitor's end of a connection. Requests may be made without waiting for the answers to those before.
+/// A producer's or monitor's end of a connection. Requests may be pipelined.
 #[derive(Debug)]
 pub struct Client {
     decoder: Decoder,
     out: Vec<u8>,
     expected: VecDeque<Request>,
-    /// The ticket of the first request that is expected.
+    /// The ticket of the first outstanding request.
     answered: u64,
     next: u64,
     events: VecDeque<ClientEvent>,
@@ -104,7 +105,7 @@ impl Default for Client {
 }
 
 impl Client {
-    /// A connection on which nothing was sent yet.
+    /// Make a client for a connection on which nothing was sent yet.
     pub const fn new() -> Self {
         Self {
             decoder: Decoder::new(Accepts::ToClient),
@@ -117,17 +118,17 @@ impl Client {
         }
     }
 
-    /// Asks at this interval, while nothing else waits for an answer, whether the daemon is there.
+    /// Send heartbeats at this interval while no request is outstanding.
     pub fn beat_every(&mut self, now: Instant, interval: Duration) {
         self.pulse = Pulse::new(now, interval).first_within(now, FIRST_BYTE);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.pulse.due()
     }
 
-    /// Time has passed.
+    /// Handle the passage of time.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         match self.pulse.beat(now, self.outstanding() == 0) {
             Beat::None => {}
@@ -140,12 +141,12 @@ impl Client {
         Ok(())
     }
 
-    /// Submits a task. Fails as a misuse where the type is not one, and sends nothing then.
+    /// Submit a task. Fails as a misuse, without sending, if the type is invalid.
     pub fn submit(&mut self, kind: &[u8], payload: &[u8]) -> Result<Ticket> {
         self.request(&Frame::Submit(Submit { kind, payload }), Request::Accept)
     }
 
-    /// Submits tasks; gives the first one's ticket.
+    /// Submit tasks; return the ticket of the first one.
     pub fn submit_batch(&mut self, batch: &Batch) -> Ticket {
         self.out.extend_from_slice(&batch.bytes);
         self.expected.extend(std::iter::repeat_n(Request::Accept, batch.count));
@@ -153,7 +154,7 @@ impl Client {
         Ticket(self.next - batch.count as u64)
     }
 
-    /// Asks for a task's outcome, which is an event when it is known.
+    /// Observe a task: its outcome will be an event.
     pub fn observe(&mut self, id: TaskId) -> Result<Ticket> {
         let ticket = self.request(&Frame::Observe(id), Request::Observe)?;
         Frame::Heartbeat.encode(&mut self.out)?;
@@ -161,37 +162,37 @@ impl Client {
         Ok(ticket)
     }
 
-    /// Asks for the numbers.
+    /// Request the statistics.
     pub fn stats(&mut self) -> Result<Ticket> {
         self.request(&Frame::Stats, Request::Stats)
     }
 
-    /// Asks for the dead tasks with higher IDs than this one, as many as have room in an answer.
+    /// Request the dead tasks with higher IDs than this one, as many as fit into an answer.
     pub fn dead_after(&mut self, id: TaskId) -> Result<Ticket> {
         self.request(&Frame::DeadAfter(id), Request::DeadList)
     }
 
-    /// Asks for the dead list: its oldest tasks, as many as have room in an answer.
+    /// Request the dead list: its oldest tasks, as many as fit into an answer.
     pub fn dead_list(&mut self) -> Result<Ticket> {
         self.request(&Frame::DeadList, Request::DeadList)
     }
 
-    /// Has a dead task queued again.
+    /// Queue a dead task again.
     pub fn dead_requeue(&mut self, id: TaskId) -> Result<Ticket> {
         self.request(&Frame::DeadRequeue(id), Request::Accept)
     }
 
-    /// Has a dead task forgotten.
+    /// Drop a dead task.
     pub fn dead_drop(&mut self, id: TaskId) -> Result<Ticket> {
         self.request(&Frame::DeadDrop(id), Request::Accept)
     }
 
-    /// Has the daemon stop.
+    /// Stop the daemon.
     pub fn stop(&mut self) -> Result<Ticket> {
         self.request(&Frame::Stop, Request::Accept)
     }
 
-    /// Asks whether the daemon is there.
+    /// Send a heartbeat.
     pub fn heartbeat(&mut self) -> Result<Ticket> {
         self.request(&Frame::Heartbeat, Request::Heartbeat)
     }
@@ -203,22 +204,23 @@ impl Client {
         Ok(Ticket(self.next - 1))
     }
 
-    /// What is to be written; it is taken.
+    /// Take the bytes to write.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         (!self.out.is_empty()).then(|| std::mem::take(&mut self.out))
     }
 
-    /// What was learnt.
+    /// Return the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
 
-    /// Requests that are not answered.
+    /// Return the number of outstanding requests.
     pub fn outstanding(&self) -> usize {
         (self.next - self.answered) as usize
     }
 
-    /// Bytes have come. Fails as a violation, and the connection is over, where the daemon breaks the order of answers.
+    /// Handle received bytes. Fails as a violation, which ends the connection, if the daemon breaks the order of
+    /// answers.
     pub fn handle_input(&mut self, bytes: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
         let result = decoder.each_frame(bytes, |frame| self.handle_frame(frame));
@@ -266,7 +268,7 @@ impl Client {
         }
     }
 
-    /// The answer to the first request that has none.
+    /// Handle the answer to the first outstanding request.
     fn take(&mut self, request: Request, answer: Answer) -> Result<()> {
         if self.expected.front() != Some(&request) {
             return Err(Violation::Answer(Box::new(answer)).into());
@@ -296,7 +298,7 @@ impl Client {
         let message = message.get(..1_024).unwrap_or(message);
         let refused = Refused { code, message: String::from_utf8_lossy(message).into_owned() };
         match self.expected.pop_front_if(|request| *request != Request::Fence) {
-            // It is there, whatever it makes of HEARTBEAT.
+            // The daemon is alive, even if it does not support HEARTBEAT.
             Some(Request::Pulse) => {
                 self.pulse.answered();
                 Ok(())

@@ -2,31 +2,31 @@ use crate::error::{Malformed, Result};
 use crate::frame::{Frame, HEADER, Opcode, TaskId, VERSION};
 use crate::limits::{LARGEST, REASON, SUBSCRIBE};
 
-/// Whose frames a decoder takes.
+/// The end whose frames a decoder accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// Those that a daemon gets. A SUBMIT may have so many bytes of payload: the largest size class.
+    /// Frames for a daemon. The payload of a SUBMIT may have so many bytes: the largest size class.
     ToDaemon {
         /// Bytes.
         submit: usize,
     },
-    /// Those that a daemon sends.
+    /// Frames of a daemon.
     ToClient,
 }
 
-/// What a decoder has found.
+/// The result of decoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// A frame to answer with ERROR. Its bytes are skipped as they come, unless the connection ends.
+    /// A frame to answer with ERROR. Its bytes are skipped as they arrive, unless the connection ends.
     Refused(Malformed),
 }
 
-/// Finds frames in bytes that come in any pieces.
+/// Finds frames in bytes that arrive in any pieces.
 ///
-/// A frame that is whole in what arrives is borrowed from there; only one that is cut is kept, so an idle connection costs
-/// nothing and a busy one at most the largest frame that is taken.
+/// A frame that arrives whole is borrowed from the input. Only an incomplete frame is buffered, so an idle connection
+/// costs nothing, and a busy one at most the largest accepted frame.
 ///
 /// ```text
 ///            6 bytes              payload whole
@@ -40,9 +40,9 @@ pub enum Decoded<'a> {
 pub struct Decoder {
     accepts: Accepts,
     state: State,
-    /// What has come of a frame, or of a header, that is cut.
+    /// The received part of an incomplete frame or header.
     kept: Vec<u8>,
-    /// `kept` was given as a frame, and goes with the next call.
+    /// `kept` was returned as a frame, and is dropped at the next call.
     given: bool,
 }
 
@@ -55,12 +55,12 @@ enum State {
 }
 
 impl Decoder {
-    /// A decoder at the beginning of a connection.
+    /// Make a decoder for the beginning of a connection.
     pub const fn new(accepts: Accepts) -> Self {
         Self { accepts, state: State::Header, kept: Vec::new(), given: false }
     }
 
-    /// Whether a frame has begun that is not whole.
+    /// Return whether a frame has begun and is incomplete.
     pub fn is_mid_frame(&self) -> bool {
         match self.state {
             State::Header => !self.kept.is_empty() && !self.given,
@@ -69,19 +69,19 @@ impl Decoder {
         }
     }
 
-    /// Bytes kept of a frame that is cut.
+    /// Return the buffered bytes of an incomplete frame.
     pub fn kept(&self) -> usize {
         self.kept.capacity()
     }
 
-    /// Gives up the frame that was given last.
+    /// Drop the frame that was returned last.
     pub(crate) fn forget_given(&mut self) {
         if std::mem::take(&mut self.given) {
             self.kept = Vec::new();
         }
     }
 
-    /// Skips the rest of a frame that is not whole, and forgets what has come of it; says whether there was one.
+    /// Skip the rest of an incomplete frame, and drop its buffered part; return whether there was one.
     pub(crate) fn abandon(&mut self) -> bool {
         let State::Payload { keep, skip, .. } = self.state else { return false };
         self.state = State::Skip(keep - self.kept.len() + skip);
@@ -89,8 +89,8 @@ impl Decoder {
         true
     }
 
-    /// Hands every frame in what arrived to somebody, until one is not taken. What is refused is malformed: for the
-    /// ends that have nobody to answer.
+    /// Pass every frame in the input to a function, until it fails. A refused frame is malformed: for
+    /// the ends that answer no refusals.
     pub(crate) fn each_frame(&mut self, mut input: &[u8], mut take: impl FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
         while let Some(decoded) = self.next_frame(&mut input) {
             match decoded {
@@ -101,7 +101,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The next frame in what arrived, from which what was read is taken away; None when all of it was.
+    /// Return the next frame in the input, and remove it from there; `None` once the input is consumed.
     pub fn next_frame<'d, 'i: 'd>(&'d mut self, input: &mut &'i [u8]) -> Option<Decoded<'d>> {
         self.forget_given();
         loop {
@@ -136,7 +136,7 @@ impl Decoder {
                     }
                     let missing = keep - self.kept.len();
                     let fresh = take(input, missing);
-                    // It doubles as it comes, and has no more room than the whole needs.
+                    // The buffer doubles as bytes arrive, up to the length of the whole frame.
                     if self.kept.capacity() - self.kept.len() < fresh.len() {
                         let room = (self.kept.capacity() * 2).clamp(self.kept.len() + fresh.len(), keep);
                         self.kept.reserve_exact(room - self.kept.len());
@@ -156,9 +156,9 @@ impl Decoder {
         }
     }
 
-    /// The next header, as soon as its six bytes are there; what is wrong with it as soon as that is there.
+    /// Return the next header once its six bytes have arrived, or what is wrong with it as soon as that is known.
     fn header(&mut self, input: &mut &[u8]) -> Option<Result<(u8, u32), Malformed>> {
-        // One that is whole, as nearly all are.
+        // A complete header, as nearly all are.
         if self.kept.is_empty()
             && let Some(([VERSION, opcode, length @ ..], rest)) = input.split_first_chunk::<HEADER>()
         {
@@ -183,7 +183,7 @@ impl Decoder {
         Some(Ok((opcode, u32::from_be_bytes(length))))
     }
 
-    /// What to do with the payload of a frame, whose length is looked at before anything of it is kept.
+    /// Decide about the payload of a frame. Its length is checked before anything is buffered.
     fn begin(&self, byte: u8, length: u32) -> Result<State, Malformed> {
         if length > LARGEST {
             return Err(Malformed::FrameLength { length });
@@ -192,11 +192,11 @@ impl Decoder {
             return Err(Malformed::Opcode(byte));
         };
         let payload = length as usize;
-        let (ours, submit) = match self.accepts {
+        let (expected, submit) = match self.accepts {
             Accepts::ToDaemon { submit } => (!opcode.is_daemons(), submit),
             Accepts::ToClient => (opcode.is_to_clients(), usize::MAX),
         };
-        if !ours {
+        if !expected {
             return Err(Malformed::Direction(opcode));
         }
         if opcode.length().is_some_and(|length| length != payload) {
@@ -217,7 +217,7 @@ fn decode(opcode: Opcode, payload: &[u8]) -> Decoded<'_> {
     Frame::decode(opcode, payload).map_or_else(Decoded::Refused, Decoded::Frame)
 }
 
-/// At most so many bytes from the front.
+/// Take at most so many bytes from the front.
 fn take<'i>(input: &mut &'i [u8], bytes: usize) -> &'i [u8] {
     let (taken, rest) = input.split_at(bytes.min(input.len()));
     *input = rest;

@@ -5,7 +5,7 @@ use crate::answer::{Answer, Refused};
 use crate::frame::{ErrorCode, Opcode, TaskId};
 use crate::limits::{LARGEST, SUBSCRIBE};
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, by whose fault it is.
@@ -33,19 +33,19 @@ pub enum Malformed {
     /// A frame of another version.
     #[error("version 0x{0:02X}; only 0x01 is spoken here")]
     Version(u8),
-    /// A frame whose payload nothing has room for.
+    /// A frame whose payload is beyond every limit.
     #[error("a frame of {length} bytes is above the limit of {LARGEST}")]
     FrameLength {
         /// Bytes of payload.
         length: u32,
     },
-    /// A frame with an opcode that is not known.
+    /// A frame with an unknown opcode.
     #[error("there is no opcode 0x{0:02X}")]
     Opcode(u8),
-    /// A frame that this end sends and the other one takes.
+    /// A frame in the wrong direction.
     #[error("{0} goes the other way")]
     Direction(Opcode),
-    /// A frame of a fixed length with another one.
+    /// A frame whose payload does not have its fixed length.
     #[error("{opcode} has no payload of {length} bytes")]
     PayloadLength {
         /// The frame.
@@ -53,7 +53,7 @@ pub enum Malformed {
         /// Bytes of payload.
         length: usize,
     },
-    /// A task that has no size class.
+    /// A task larger than every size class.
     #[error("a task of {length} bytes is above the largest size class of {largest}")]
     TaskLength {
         /// Bytes of payload.
@@ -61,7 +61,7 @@ pub enum Malformed {
         /// The largest size class.
         largest: usize,
     },
-    /// A subscription to too much.
+    /// A subscription that is too long.
     #[error("SUBSCRIBE of {length} bytes is above the limit of {SUBSCRIBE}")]
     SubscribeLength {
         /// Bytes of payload.
@@ -72,7 +72,7 @@ pub enum Malformed {
     Payload {
         /// The frame.
         opcode: Opcode,
-        /// Which field is cut.
+        /// The field that is cut off.
         truncated: Truncated,
     },
     /// A payload that is longer than its fields.
@@ -85,7 +85,7 @@ pub enum Malformed {
         /// Bytes behind the last field.
         trailing: usize,
     },
-    /// A worker that wants to hold nothing.
+    /// A worker that may hold no task.
     #[error("PREFETCH of 0 tasks")]
     EmptyPrefetch,
     /// A subscription whose last type is cut off.
@@ -102,17 +102,17 @@ pub enum Malformed {
     TypeEncoding,
 }
 
-/// Which rule the peer broke.
+/// The rule that the peer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A producer got what workers get.
+    /// A producer received a frame for workers.
     #[error("{0} is for workers")]
     WorkersFrame(Opcode),
-    /// A worker got what producers get.
+    /// A worker received a frame for producers.
     #[error("{0} is not for workers")]
     ProducersFrame(Opcode),
-    /// A client got what clients send.
+    /// A client received a frame that clients send.
     #[error("{0} goes the other way")]
     Direction(Opcode),
     /// An answer to no request, or of another kind than the first request.
@@ -126,7 +126,7 @@ pub enum Violation {
     Subscribe(Refused),
 }
 
-/// Which limit was exceeded.
+/// The limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
@@ -154,7 +154,7 @@ pub enum Limit {
     Block(AllocError),
 }
 
-/// What the caller did wrong.
+/// The mistake of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -164,31 +164,31 @@ pub enum Misuse {
     /// A type is longer than the field of its length can say, or has no name.
     #[error("a task's type has 1 to 255 bytes, not {0}")]
     TypeLength(usize),
-    /// A policy under which no task is tried.
+    /// A policy without attempts.
     #[error("{policy}: attempts is 1 or more")]
     Attempts {
-        /// Whose policy it is.
+        /// The owner of the policy.
         policy: String,
     },
-    /// A policy under which retries come faster and faster.
+    /// A policy whose retries get faster.
     #[error("{policy}: back-off is 1 or more")]
     BackOff {
-        /// Whose policy it is.
+        /// The owner of the policy.
         policy: String,
     },
-    /// A policy under which no task is given out.
+    /// A policy with a rate of 0.
     #[error("{policy}: rate is above 0")]
     Rate {
-        /// Whose policy it is.
+        /// The owner of the policy.
         policy: String,
     },
-    /// A queue that has no room for the types that are configured.
+    /// A queue with a limit below the number of configured types.
     #[error("there are more policies than types allowed")]
     PolicyCount,
     /// A pool that cannot be made.
     #[error(transparent)]
     Pool(ConfigError),
-    /// A worker that may hold nothing.
+    /// A worker that may hold no task.
     #[error("a worker holds 1 task or more")]
     EmptyPrefetch,
     /// An outcome of a task that the worker does not have.

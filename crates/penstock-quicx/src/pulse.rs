@@ -1,18 +1,18 @@
-//! When a client asks whether its daemon is still there.
+//! The heartbeats of a client.
 
 use std::time::{Duration, Instant};
 
-/// Heartbeats that may be left without an answer: then the connection is over (decision 10).
+/// Unanswered heartbeats after which the connection has ended (decision 10).
 pub(crate) const UNANSWERED: u8 = 3;
 
-/// What is due.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beat {
     /// Nothing.
     None,
     /// A HEARTBEAT.
     Send,
-    /// The end: the daemon has not answered those before.
+    /// End the connection: the daemon has not answered earlier heartbeats.
     Silent,
 }
 
@@ -32,18 +32,19 @@ impl Pulse {
         Self { interval: Some(interval), due: now.checked_add(interval), unanswered: 0 }
     }
 
-    /// Brings the first beat forward, to within this time.
+    /// Move the first beat forward, to within this time.
     pub(crate) fn first_within(mut self, now: Instant, limit: Duration) -> Self {
         self.due = self.due.min(now.checked_add(limit));
         self
     }
 
-    /// When [`beat`](Self::beat) is to be asked again.
+    /// Return when to call [`beat`](Self::beat) again.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// What is due now. While requests are not answered they are what is waited for, and only a heartbeat before them counts.
+    /// Return the action that is due. While requests are outstanding no heartbeat is sent, and only an earlier one
+    /// counts.
     pub(crate) fn beat(&mut self, now: Instant, idle: bool) -> Beat {
         let Some(interval) = self.interval.filter(|_| self.due.is_some_and(|due| due <= now)) else {
             return Beat::None;
@@ -59,7 +60,7 @@ impl Pulse {
         Beat::Send
     }
 
-    /// The daemon has answered.
+    /// Record an answer of the daemon.
     pub(crate) const fn answered(&mut self) {
         self.unanswered = 0;
     }

@@ -1,4 +1,4 @@
-//! The machine of workers.
+//! The state machine of workers.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::error::{Misuse, Result, Violation};
 use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, Failed, Frame, Prefetch, Refused, TaskId, Types};
 
-/// How long a worker waits after WAIT before it says READY again: at first, and at most.
+/// The first and the longest pause after WAIT before READY is sent again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// What a worker learns.
+/// An event of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerEvent {
     /// A task, to be answered by [`Worker::done`] or [`Worker::failed`].
@@ -24,22 +24,22 @@ pub enum WorkerEvent {
         /// What it is.
         payload: Vec<u8>,
     },
-    /// The daemon has answered so many heartbeats, and has read all that was sent before the last of them.
+    /// The daemon has answered so many heartbeats, and has read everything sent before the last of them.
     Alive(u64),
-    /// The daemon has left three heartbeats without an answer: the connection is over.
+    /// The daemon has not answered three heartbeats: the connection has ended.
     Silent,
-    /// The daemon does not know PREFETCH and SUBSCRIBE: it gives one task for each READY, of any type.
+    /// The daemon does not support PREFETCH and SUBSCRIBE: it sends one task for each READY, of any type.
     OneByOne,
-    /// The daemon has refused something: a task that was answered for too late, most of all.
+    /// The daemon has refused a frame, mostly the outcome of a task that came too late.
     Refused(Refused),
 }
 
-/// What the daemon makes of PREFETCH and SUBSCRIBE, which are ours.
+/// Whether the daemon supports PREFETCH and SUBSCRIBE, which are extensions.
 #[derive(Debug)]
 enum Extensions {
     /// Unknown as long as READY is not answered: so many of them were sent and refused, the first for this.
     Asked { sent: u8, refused: u8, first: Option<Refused> },
-    /// It knows them, or it passes over what it does not know: then READY is what makes it go on.
+    /// It supports them, or ignores unknown frames: then it continues at READY.
     Known,
     /// It has refused them.
     Refused,
@@ -60,22 +60,22 @@ pub struct Worker {
     events: VecDeque<WorkerEvent>,
     holds: FastMap<u32, ()>,
     extensions: Extensions,
-    /// When READY is said again, and how long after the next WAIT.
+    /// When READY is sent again, and the pause after the next WAIT.
     ready: Option<Instant>,
     back_off: Backoff,
-    /// No more tasks are taken.
+    /// No more tasks are requested.
     resting: bool,
     pulse: Pulse,
     /// Heartbeats sent and answered.
     sent: u64,
     answered: u64,
-    /// What was taken for the answer to the last of them, by a daemon that does not know HEARTBEAT.
+    /// The frame that counts as the answer to the last of them, if the daemon does not support HEARTBEAT.
     excused: Option<Refused>,
 }
 
 impl Worker {
-    /// A connection on which nothing was sent yet. The daemon hears a heartbeat at this interval, so that it knows that the
-    /// worker is at work on what it holds, and this end that the daemon is there.
+    /// Make a worker for a connection on which nothing was sent yet. It sends heartbeats at this interval, so that the
+    /// daemon knows that the worker is at work on what it holds, and this end that the daemon is there.
     pub fn new(now: Instant, heartbeat: Duration) -> Self {
         Self {
             decoder: Decoder::new(Accepts::ToClient),
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// Takes tasks of these types, or of all, so many at once, and begins.
+    /// Start to receive tasks of these types, or of all types, up to so many at once.
     ///
     /// Fails as a misuse where a type is not one, or it would take none.
     pub fn begin(&mut self, types: &[&[u8]], prefetch: u16) -> Result<()> {
@@ -111,7 +111,7 @@ impl Worker {
         Frame::Ready.encode(&mut self.out)
     }
 
-    /// Takes no more tasks: says READY no more, and subscribes to a type that is never submitted. What is held can still be
+    /// Request no more tasks: send no READY, and subscribe to a type that is never submitted. Held tasks can still be
     /// answered for.
     pub fn rest(&mut self) -> Result<()> {
         (self.resting, self.ready) = (true, None);
@@ -124,19 +124,19 @@ impl Worker {
         }
     }
 
-    /// Whether it holds a task.
+    /// Return whether it holds a task.
     pub fn holds(&self, id: TaskId) -> bool {
         self.holds.contains_key(&id.0)
     }
 
-    /// A task is done. Fails as a misuse where it is not held.
+    /// Report that a task is done. Fails as a misuse if it is not held.
     pub fn done(&mut self, now: Instant, id: TaskId) -> Result<()> {
         self.let_go(id)?;
         Frame::Done(id).encode(&mut self.out)?;
         self.go_on(now)
     }
 
-    /// A task has failed. The daemon keeps 64 KiB of the reason. Fails as a misuse where it is not held.
+    /// Report that a task has failed. The daemon keeps 64 KiB of the reason. Fails as a misuse if it is not held.
     pub fn failed(&mut self, now: Instant, id: TaskId, reason: &[u8]) -> Result<()> {
         self.let_go(id)?;
         let reason = reason.get(..crate::REASON).unwrap_or(reason);
@@ -149,7 +149,7 @@ impl Worker {
         held.ok_or_else(|| Misuse::NotHeld(id).into())
     }
 
-    /// Where nothing is held any more, the next task comes by itself, or is asked for.
+    /// Once no task is held, the next one is pushed by the daemon or requested here.
     fn go_on(&mut self, now: Instant) -> Result<()> {
         if !self.holds.is_empty() || self.resting {
             return Ok(());
@@ -163,7 +163,7 @@ impl Worker {
         }
     }
 
-    /// Asks for a task now, where the daemon gives none by itself and nothing is held.
+    /// Request a task now, if the daemon pushes none and no task is held.
     pub fn ask(&mut self) -> Result<()> {
         match self.extensions {
             Extensions::Refused if self.holds.is_empty() && !self.resting => {
@@ -174,19 +174,19 @@ impl Worker {
         }
     }
 
-    /// Asks whether the daemon is there, and has read all that was sent; gives the number of the heartbeat, from 1.
+    /// Send a heartbeat; return its number, from 1. Its answer shows that the daemon has read everything sent before.
     pub fn heartbeat(&mut self) -> Result<u64> {
         Frame::Heartbeat.encode(&mut self.out)?;
         self.sent += 1;
         Ok(self.sent)
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ready.into_iter().chain(self.pulse.due()).min()
     }
 
-    /// Time has passed.
+    /// Handle the passage of time.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         if self.ready.take_if(|due| *due <= now).is_some() {
             Frame::Ready.encode(&mut self.out)?;
@@ -201,17 +201,17 @@ impl Worker {
         Ok(())
     }
 
-    /// What is to be written; it is taken.
+    /// Take the bytes to write.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         (!self.out.is_empty()).then(|| std::mem::take(&mut self.out))
     }
 
-    /// What was learnt.
+    /// Return the next event.
     pub fn poll_event(&mut self) -> Option<WorkerEvent> {
         self.events.pop_front()
     }
 
-    /// Bytes have come. Fails, and the connection is over, where the daemon breaks a rule.
+    /// Handle received bytes. Fails, which ends the connection, if the daemon breaks a rule.
     pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<()> {
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Accepts::ToClient));
         let result = decoder.each_frame(bytes, |frame| self.handle_frame(now, frame));
@@ -220,7 +220,7 @@ impl Worker {
     }
 
     fn handle_frame(&mut self, now: Instant, frame: Frame<'_>) -> Result<()> {
-        // Whatever comes, the daemon is there.
+        // Any input shows that the daemon is alive.
         self.pulse.answered();
         match frame {
             Frame::Task(task) => {
@@ -289,8 +289,8 @@ impl Worker {
         }
     }
 
-    /// What was refused before the first answer to READY is PREFETCH and SUBSCRIBE: both, by a daemon that does not know them.
-    /// One that has refused SUBSCRIBE alone would give us others' tasks.
+    /// Handle a refusal before the first answer to READY: a daemon without the extensions refuses both PREFETCH and
+    /// SUBSCRIBE. A daemon that has refused only SUBSCRIBE would send tasks of other types.
     fn ready_was_answered(&mut self) -> Result<()> {
         let Extensions::Asked { sent, refused, first } = &mut self.extensions else { return Ok(()) };
         match first.take() {

@@ -118,10 +118,10 @@ impl Channel {
 
     /// Read what is available, at least one byte. `false`: the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
-        let asked = [self.deadline, self.first_byte].into_iter().flatten().min();
-        let deadline = asked.into_iter().chain(self.idle_deadline()).min();
+        let explicit = [self.deadline, self.first_byte].into_iter().flatten().min();
+        let deadline = explicit.into_iter().chain(self.idle_deadline()).min();
         self.source.set_deadline(deadline);
-        let filled = self.fill_until(decoder, deadline, asked.is_some(), check);
+        let filled = self.fill_until(decoder, deadline, explicit.is_some(), check);
         self.source.set_deadline(None);
         filled
     }
@@ -196,7 +196,7 @@ impl Channel {
     fn late(&self) -> Error {
         let message = match (self.first_byte, self.idle, self.timeout) {
             (Some(_), _, _) => "the peer has not finished its handshake and sent a first byte in time".to_owned(),
-            (None, Some(idle), _) => format!("the peer has sent or taken nothing for {} s", idle.as_secs_f64()),
+            (None, Some(idle), _) => format!("the peer has sent or read nothing for {} s", idle.as_secs_f64()),
             (None, None, Some(timeout)) => {
                 format!("the peer has not answered within the time-out of {} s", timeout.as_secs_f64())
             }

@@ -29,7 +29,7 @@ enum Offer {
 pub struct ClientConnection {
     machine: Client,
     channel: Channel,
-    beside: Option<SharedMemoryLink>,
+    link: Option<SharedMemoryLink>,
     offer: Offer,
     /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
@@ -51,9 +51,9 @@ impl ClientConnection {
             segment.share_with(channel.peer())?;
         }
         let limit = limits.body;
-        let beside = segment.map(|segment| SharedMemoryLink::new(segment, End::Client, limit));
-        let offer = if beside.is_some() && channel.passes_descriptors() { Offer::Open } else { Offer::Over };
-        Ok(Self { machine: Client::new(limits), channel, beside, offer, limit, broken: None })
+        let link = segment.map(|segment| SharedMemoryLink::new(segment, End::Client, limit));
+        let offer = if link.is_some() && channel.passes_descriptors() { Offer::Open } else { Offer::Over };
+        Ok(Self { machine: Client::new(limits), channel, link, offer, limit, broken: None })
     }
 
     /// Set how long one answer may take, from the request to its last byte; `None` means no limit. Log messages before
@@ -95,8 +95,8 @@ impl ClientConnection {
         self.unbroken()?;
         self.channel.begin();
         match batch {
-            Some(batch) => match (&mut self.beside, &self.offer) {
-                (Some(beside), Offer::Open | Offer::Over) => self.machine.send(&beside.share(batch.clone())?)?,
+            Some(batch) => match (&mut self.link, &self.offer) {
+                (Some(link), Offer::Open | Offer::Over) => self.machine.send(&link.share(batch.clone())?)?,
                 (Some(_), Offer::Made(_)) | (None, _) => self.machine.send(batch)?,
             },
             None => self.machine.tick()?,
@@ -140,10 +140,10 @@ impl ClientConnection {
                 self.settle_offer();
                 // The server has ended the stream, so end it from this side as well.
                 self.channel.flush(self.machine.output(), check)?;
-                return match (answer, &mut self.beside) {
-                    (Answer::Batch(batch), Some(beside)) => {
-                        beside.answered();
-                        beside.resolve(batch).map(Answer::Batch)
+                return match (answer, &mut self.link) {
+                    (Answer::Batch(batch), Some(link)) => {
+                        link.answered();
+                        link.resolve(batch).map(Answer::Batch)
                     }
                     // Treated as the empty batch that it looks like, the pointer would be wrong data.
                     (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::Pointer),
@@ -160,8 +160,8 @@ impl ClientConnection {
     /// Announce the segment to the server, and pass the sealed one with the first request. It is this side's turn, so
     /// freed regions are returned first.
     fn advertise(&mut self, mut metadata: Metadata) -> Result<Metadata> {
-        let Some(beside) = &self.beside else { return Ok(metadata) };
-        let named = beside.segment();
+        let Some(link) = &self.link else { return Ok(metadata) };
+        let named = link.segment();
         named.settle()?;
         named.advertise(&mut metadata);
         // If the named segment was written to, the caller means that one.
@@ -173,7 +173,7 @@ impl ClientConnection {
                     Offer::Made(sealed)
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "shared memory has a name, and no seals");
+                    tracing::warn!(%error, "cannot make a sealed segment; the named one is used");
                     Offer::Over
                 }
             };
@@ -188,10 +188,10 @@ impl ClientConnection {
             Offer::Open => self.offer = Offer::Open,
             Offer::Made(sealed) => {
                 if self.channel.received().is_some_and(|descriptor| sealed.is(&descriptor)) {
-                    if let Some(beside) = &self.beside {
-                        beside.segment().replaced_by(&sealed);
+                    if let Some(link) = &self.link {
+                        link.segment().replaced_by(&sealed);
                     }
-                    self.beside = Some(SharedMemoryLink::new(sealed, End::Client, self.limit));
+                    self.link = Some(SharedMemoryLink::new(sealed, End::Client, self.limit));
                 }
             }
             Offer::Over => {}

@@ -76,12 +76,12 @@ impl Source for Counters {
     fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         page.counter("penstock_vgi_connections", "Pipes and sockets that were served.", read(&self.connections))?;
-        page.counter("penstock_vgi_calls", "Calls that methods saw.", read(&self.calls))?;
-        page.counter("penstock_vgi_call_bytes", "Bytes of what came with them.", read(&self.bytes))?;
+        page.counter("penstock_vgi_calls", "Calls that reached a method.", read(&self.calls))?;
+        page.counter("penstock_vgi_call_bytes", "Bytes of the parameters and inputs of calls.", read(&self.bytes))?;
         page.counter("penstock_vgi_failures", "Calls and streams that failed.", read(&self.failures))?;
         page.counter(
             "penstock_vgi_refused",
-            "Requests that no method saw, and connections closed before a request.",
+            "Requests that reached no method, and connections closed before a request.",
             self.refusals(),
         )
     }

@@ -34,7 +34,7 @@ pub enum Error {
     #[error("{0}")]
     Size(String),
     /// An external batch could not be fetched.
-    #[error("an external batch cannot be had (tries: {tries}): {source}")]
+    #[error("an external batch could not be fetched (attempts: {tries}): {source}")]
     External {
         /// The number of attempts.
         tries: u32,

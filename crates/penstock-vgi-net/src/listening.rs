@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_io::Result;
-use penstock_io::admission::{Admission, Config, LoopbackShare, PATIENCE, Permit, WhenFull};
+use penstock_io::admission::{Admission, Config, FIRST_BYTE_TIMEOUT, LoopbackShare, Permit, WhenFull};
 use penstock_io::listener::{Connection, Listener, Stream};
 use penstock_io::runtime::{PerProcess, spawn};
 use penstock_io::sync::lock;
@@ -32,7 +32,7 @@ pub struct ListeningOptions {
 
 impl Default for ListeningOptions {
     fn default() -> Self {
-        Self { connections: 1_024, first_byte: PATIENCE }
+        Self { connections: 1_024, first_byte: FIRST_BYTE_TIMEOUT }
     }
 }
 
@@ -41,7 +41,7 @@ impl ListeningOptions {
         let config = Config {
             when_full: WhenFull::Wait,
             descriptors: DESCRIPTORS,
-            patience: self.first_byte,
+            first_byte_timeout: self.first_byte,
             // The peer may be a proxy on loopback, which speaks for many clients.
             loopback: LoopbackShare::All,
             ..Config::new("vgi", self.connections)
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_1024_connections_unless_it_is_told_otherwise() {
+    fn a_server_accepts_1024_connections_by_default() {
         let ListeningOptions { connections, first_byte } = ListeningOptions::default();
         assert_eq!((connections, first_byte), (1_024, Duration::from_secs(10)));
     }

@@ -42,7 +42,7 @@ impl Segment {
             Ok(object)
         };
         let object = made().map_err(|error| failed("cannot make a sealed segment", error.into()))?;
-        let segment = Self::beside(object, name, size, peer)?;
+        let segment = Self::from_object(object, name, size, peer)?;
         segment.store(&table)?;
         Ok(segment)
     }
@@ -57,24 +57,24 @@ impl Segment {
         let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
         let stat = fstat(&object).map_err(system)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return wrong("is no regular file");
+            return wrong("is not a regular file");
         }
         // For a file that cannot be sealed this call fails.
         if !fcntl_get_seals(&object).is_ok_and(|seals| seals.contains(FIXED_SIZE)) {
             return wrong("is not sealed against a change of its size");
         }
         if fstatfs(&object).map_err(system)?.f_type as i64 != TMPFS {
-            return wrong("is not in memory of pages of the usual size");
+            return wrong("is not a file in memory with pages of the usual size");
         }
         if u64::try_from(stat.st_size) != Ok(size) || size <= HEADER {
             return wrong(&format!("has {} bytes, not {size}", stat.st_size));
         }
-        let segment = Self::beside(object, name, size, peer)?;
+        let segment = Self::from_object(object, name, size, peer)?;
         segment.load()?;
         Ok(segment)
     }
 
-    fn beside(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+    fn from_object(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let mapping = match peer {
             Peer::Kin(_) => Some(Self::map(&object, size)?),
             Peer::Local(_) => None,
@@ -149,7 +149,7 @@ mod tests {
         }
         refused(made(flags, FIXED_SIZE, SIZE + 1).expect("a file"), "has 1048577 bytes, not 1048576");
         refused(tempfile::tempfile().expect("a file").into(), "not sealed");
-        refused(std::io::pipe().expect("a pipe").0.into(), "no regular file");
+        refused(std::io::pipe().expect("a pipe").0.into(), "not a regular file");
         // A machine without huge pages has no such file.
         if let Some(huge) = made(flags | MemfdFlags::HUGETLB, FIXED_SIZE, 2 << 20) {
             refused(huge, "pages of the usual size");

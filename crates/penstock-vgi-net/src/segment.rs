@@ -104,8 +104,8 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Attach a segment that a peer has named: it must belong to the peer's user, and nobody else may be able to open
-    /// it.
+    /// Attach a segment that a peer has named: it must belong to the peer's user, and be inaccessible to
+    /// all others.
     ///
     /// A segment of kin is mapped. Any other is not, because it could be truncated or rewritten while it is read.
     pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
@@ -116,13 +116,13 @@ impl Segment {
         };
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
-            return Err(Error::Segment("a segment name that names no segment".to_owned()));
+            return Err(Error::Segment("the name is not a valid segment name".to_owned()));
         }
         let opened = open_named(name, OFlags::RDWR);
         let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), error.into()))?;
         let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::Segment(format!("the segment {name} is no regular file")));
+            return Err(Error::Segment(format!("the segment {name} is not a regular file")));
         }
         let mode = Mode::from_raw_mode(stat.st_mode);
         if stat.st_uid != uid || mode != OWNER {
@@ -166,7 +166,7 @@ impl Segment {
             Peer::Local(_) => {
                 let state = self.state();
                 if state.viewed {
-                    let message = "a segment that has views, or a parent or child beside it, is for no other process";
+                    let message = "a segment that is viewed, or used by a parent or child, is for no other process";
                     return Err(Error::misuse(message.to_owned()));
                 }
                 self.copies.store(true, Ordering::Release);

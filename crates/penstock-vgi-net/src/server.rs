@@ -17,7 +17,7 @@ pub struct ServerConnection {
     channel: Channel,
     /// The most bytes of a batch that are copied out of a segment.
     limit: u64,
-    beside: Option<SharedMemoryLink>,
+    link: Option<SharedMemoryLink>,
     /// Why the segment that the client has named is not used.
     refused: Option<Error>,
     counters: Arc<Counters>,
@@ -43,8 +43,8 @@ impl ServerConnection {
             segment.share_with(channel.peer())?;
         }
         let limit = config.limits.body;
-        let beside = segment.map(|segment| SharedMemoryLink::new(segment, End::Server, limit));
-        Ok(Self { machine: Server::new(protocol, config), channel, limit, beside, refused: None, counters })
+        let link = segment.map(|segment| SharedMemoryLink::new(segment, End::Server, limit));
+        Ok(Self { machine: Server::new(protocol, config), channel, limit, link, refused: None, counters })
     }
 
     /// Return the state machine, for answers; [`flush`](Self::flush) sends them.
@@ -61,7 +61,7 @@ impl ServerConnection {
         let mut interrupted = false;
         let mut watched = || check().inspect_err(|_| interrupted = true);
         let next = self.resolved_event(&mut watched);
-        if next.is_err() && !interrupted && !self.machine.was_asked() {
+        if next.is_err() && !interrupted && !self.machine.was_requested() {
             self.counters.refused();
         }
         next
@@ -69,15 +69,15 @@ impl ServerConnection {
 
     fn resolved_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         let event = self.wait_for_event(check)?;
-        if let Some(beside) = &mut self.beside {
-            beside.answered();
+        if let Some(link) = &mut self.link {
+            link.answered();
         }
         if let Some(Event::Call(call)) = &event {
             self.attach(&call.request.metadata);
         }
         let Some(Event::Input(batch)) = &event else { return Ok(event) };
-        let resolved = match (&self.beside, &self.refused) {
-            (Some(beside), _) => beside.resolve(batch.clone()),
+        let resolved = match (&self.link, &self.refused) {
+            (Some(link), _) => link.resolve(batch.clone()),
             // The method must not take the pointer for an empty batch.
             (None, Some(refused)) if Segment::is_pointer(batch) => Err(refused.clone()),
             (None, _) => return Ok(event),
@@ -107,15 +107,15 @@ impl ServerConnection {
                 Err(error) => tracing::warn!(segment = name, %error, "the client's sealed segment is not used"),
             }
         }
-        if self.beside.as_ref().is_some_and(|beside| beside.segment().name() == name) {
+        if self.link.as_ref().is_some_and(|link| link.segment().name() == name) {
             return;
         }
         let sizeless = || {
-            let message = format!("the segment {name} was named without a number of bytes (vgi_rpc.shm_segment_size)");
+            let message = format!("the segment {name} was named without its size (vgi_rpc.shm_segment_size)");
             Error::Segment(message)
         };
         let attached = size.ok_or_else(sizeless).and_then(|size| Segment::attach(name, size, self.channel.peer()));
-        (self.beside, self.refused) = match attached {
+        (self.link, self.refused) = match attached {
             Ok(segment) => (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None),
             Err(error) => {
                 tracing::warn!(segment = name, %error, "the client's shared memory is not used");
@@ -129,19 +129,19 @@ impl ServerConnection {
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
         self.channel.pass(segment.duplicate()?);
-        (self.beside, self.refused) = (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None);
+        (self.link, self.refused) = (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None);
         Ok(())
     }
 
     /// Return whether there is a segment for large batches.
     pub const fn shares(&self) -> bool {
-        self.beside.is_some()
+        self.link.is_some()
     }
 
     /// Return the batch, or a pointer to it in shared memory. Call this only in this side's turn.
     pub fn share(&mut self, batch: Batch) -> Result<Batch> {
-        match &mut self.beside {
-            Some(beside) => beside.share(batch),
+        match &mut self.link {
+            Some(link) => link.share(batch),
             None => Ok(batch),
         }
     }
@@ -175,8 +175,8 @@ impl ServerConnection {
 
     /// Write the state machine's output.
     pub fn flush(&mut self, check: Check<'_>) -> Result<()> {
-        if let Some(beside) = &self.beside {
-            beside.segment().settle()?;
+        if let Some(link) = &self.link {
+            link.segment().settle()?;
         }
         self.channel.flush(self.machine.output(), check)
     }

@@ -11,7 +11,7 @@ use crate::error::Result;
 /// A shared segment next to a connection, and its measurements.
 pub(super) struct SharedMemoryLink {
     segment: Arc<Segment>,
-    chooser: TransportSelector,
+    selector: TransportSelector,
     since: Instant,
     /// The most bytes of a batch that are copied out of the segment.
     limit: u64,
@@ -26,7 +26,7 @@ impl fmt::Debug for SharedMemoryLink {
 impl SharedMemoryLink {
     /// Start without measurements.
     pub(super) fn new(segment: Arc<Segment>, end: End, limit: u64) -> Self {
-        Self { segment, chooser: TransportSelector::new(end), since: Instant::now(), limit }
+        Self { segment, selector: TransportSelector::new(end), since: Instant::now(), limit }
     }
 
     pub(super) const fn segment(&self) -> &Arc<Segment> {
@@ -36,13 +36,13 @@ impl SharedMemoryLink {
     /// Return a pointer to the batch if that is faster and there is room, otherwise the batch. Call this only in this
     /// end's turn.
     pub(super) fn share(&mut self, batch: Batch) -> Result<Batch> {
-        if batch.rows == 0 || self.chooser.choose(batch.memory() as u64, self.since.elapsed()) == Transport::Pipe {
+        if batch.rows == 0 || self.selector.choose(batch.memory() as u64, self.since.elapsed()) == Transport::Pipe {
             return Ok(batch);
         }
         match self.segment.share(&batch)? {
             Some(pointer) => Ok(pointer),
             None => {
-                self.chooser.forget();
+                self.selector.forget();
                 Ok(batch)
             }
         }
@@ -55,6 +55,6 @@ impl SharedMemoryLink {
 
     /// Record that the batch shared last was answered.
     pub(super) fn answered(&mut self) {
-        self.chooser.answered(self.since.elapsed());
+        self.selector.answered(self.since.elapsed());
     }
 }

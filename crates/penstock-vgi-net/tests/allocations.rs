@@ -103,7 +103,7 @@ fn serve(channel: Channel) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn a_batch_in_shared_memory_is_copied_by_nobody_who_receives_it() {
+fn a_batch_in_shared_memory_is_not_copied_by_its_receiver() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let theirs = Channel::descriptors(theirs.try_clone().unwrap().into(), theirs.into());
     let server = thread::spawn(move || serve(theirs));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_is_an_error_and_pointers_and_tokens_are_told_apart() {
+    fn an_exception_is_an_error_and_pointers_and_tokens_are_distinguished() {
         assert!(matches!(of(0, &[(key::LOG_LEVEL, "EXCEPTION"), (key::LOG_MESSAGE, "m")]), Class::Error(_)));
         assert_eq!(of(0, &[(key::LOCATION, "https://x/y")]), Class::External);
         assert_eq!(of(0, &[(key::SHM_OFFSET, "65536"), (key::SHM_LENGTH, "8")]), Class::Shared);

@@ -114,7 +114,7 @@ pub struct Server {
     follows: bool,
     requests: u64,
     /// Whether any request has arrived, valid or not.
-    asked: bool,
+    requested: bool,
     /// Requests that were answered with an error instead of a method, since [`take_refused`](Self::take_refused) was
     /// last called.
     refused: u64,
@@ -134,7 +134,7 @@ impl Server {
             leftover: false,
             follows: false,
             requests: 0,
-            asked: false,
+            requested: false,
             refused: 0,
         }
     }
@@ -145,8 +145,8 @@ impl Server {
     }
 
     /// Return whether any request has arrived, valid or not.
-    pub const fn was_asked(&self) -> bool {
-        self.asked
+    pub const fn was_requested(&self) -> bool {
+        self.requested
     }
 
     /// Return how many requests were answered with an error instead of a method since the last call.
@@ -232,14 +232,14 @@ impl Server {
         let leftover = std::mem::take(&mut self.leftover);
         let Some(batch) = first.filter(|batch| !leftover || is_request(batch)) else {
             if !leftover {
-                self.asked = true;
+                self.requested = true;
                 self.refused += 1;
                 let failure = Failure::new("ProtocolError", "A request without a batch");
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")?;
             }
             return Ok(());
         };
-        self.asked = true;
+        self.requested = true;
         let named = batch.metadata.contains(key::METHOD);
         if self.follows && named && batch.class() == Class::External {
             self.state = State::Fetching(batch.metadata.text(key::REQUEST_ID).map(str::to_owned));
@@ -477,17 +477,17 @@ impl Server {
     /// Tell the client why the connection ends, if it is waiting for an answer.
     fn refuse(&mut self, error: &Error) {
         let failure = Failure::new("ProtocolError", &error.to_string());
-        let told = match &self.state {
+        let written = match &self.state {
             State::Streaming(_) => self.fail(&failure),
             State::Idle | State::Request(_) => {
-                self.asked = true;
+                self.requested = true;
                 self.refused += 1;
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")
             }
             State::Called(_) | State::Fetching(_) | State::Draining => Ok(()),
         };
         // The connection ends in any case.
-        drop(told);
+        drop(written);
     }
 
     /// Return 16 hex digits that no other request of this server has.

@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn regions_never_overlap_whatever_is_taken_and_given_back(steps in prop::collection::vec((any::<bool>(), 1_u64..500), 0..200)) {
+        fn regions_never_overlap_after_any_allocations_and_frees(steps in prop::collection::vec((any::<bool>(), 1_u64..500), 0..200)) {
             let mut table = Table::new(HEADER + 4096).expect("large enough");
             let mut used: Vec<Region> = Vec::new();
             for (take, number) in steps {

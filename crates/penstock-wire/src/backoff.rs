@@ -59,7 +59,7 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     #[test]
-    fn an_interval_doubles_up_to_its_maximum_and_begins_anew_when_it_is_reset() {
+    fn an_interval_doubles_up_to_its_maximum_and_restarts_when_it_is_reset() {
         let mut backoff = Backoff::new(100 * MILLI, 1_000 * MILLI);
         let waits: Vec<_> = (0..6).map(|_| backoff.advance().as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);

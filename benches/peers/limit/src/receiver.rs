@@ -18,7 +18,7 @@ use super::{runtime, transport};
 /// Pieces of a stream that are taken at a time.
 const PIECES: usize = 64;
 
-/// Frames that wait for stream 0; whatever is there is written together.
+/// Frames that wait for stream 0; queued frames are written together.
 #[derive(Default)]
 pub struct Control {
     queue: RefCell<BytesMut>,

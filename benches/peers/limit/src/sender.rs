@@ -15,16 +15,16 @@ use super::frames::{PROBE, STATUS, STATUS_WITH_CURSOR, header, status, unhex};
 use super::receiver::Control;
 use super::{runtime, transport};
 
-/// What the sender has heard on stream 0.
+/// Counts the frames that the sender has received on stream 0.
 #[derive(Default)]
-struct Heard {
+struct StatusCounters {
     completed: Cell<u64>,
     echoed: Cell<u64>,
     changed: Notify,
 }
 
-impl Heard {
-    /// Counts statuses and echoes. Both kinds begin with their first byte; a probe is shorter.
+impl StatusCounters {
+    /// Count statuses and echoes. Both kinds begin with their first byte; a probe is shorter.
     async fn listen(&self, mut stream: RecvStream) {
         let mut buffer = BytesMut::new();
         while let Ok(Some(chunk)) = stream.read_chunk(64 << 10, true).await {
@@ -49,18 +49,18 @@ impl Heard {
     }
 }
 
-/// Where entities come from, each with its header.
+/// The source of entities, each with its header.
 enum Source {
-    /// Hashed by whoever takes it.
-    Here { payload: Bytes, next: Cell<u32>, last: Cell<u32>, bare: bool },
-    /// Hashed by a thread of its own.
-    There(tokio::sync::Mutex<mpsc::Receiver<(u32, Bytes, Bytes)>>),
+    /// The task that takes an entity hashes it.
+    Inline { payload: Bytes, next: Cell<u32>, last: Cell<u32>, bare: bool },
+    /// A separate thread hashes them.
+    Threaded(tokio::sync::Mutex<mpsc::Receiver<(u32, Bytes, Bytes)>>),
 }
 
 impl Source {
     async fn next(&self) -> Option<(u32, Bytes, Bytes)> {
         match self {
-            Self::Here { payload, next, last, bare } => {
+            Self::Inline { payload, next, last, bare } => {
                 let id = next.get();
                 if id > last.get() {
                     return None;
@@ -69,7 +69,7 @@ impl Source {
                 let head = if *bare { Bytes::new() } else { header(id, payload) };
                 Some((id, head, payload.clone()))
             }
-            Self::There(entities) => entities.lock().await.recv().await,
+            Self::Threaded(entities) => entities.lock().await.recv().await,
         }
     }
 }
@@ -78,7 +78,7 @@ struct Bench {
     receiver: Receiver,
     connection: Connection,
     control: Rc<Control>,
-    heard: Rc<Heard>,
+    counters: Rc<StatusCounters>,
     size: usize,
     tasks: usize,
     bare: bool,
@@ -109,8 +109,8 @@ impl Bench {
         let connecting = endpoint.connect_with(config, address, "localhost").expect("a connection");
         let connection = connecting.await.expect("a handshake");
         let (send, receive) = connection.open_bi().await.expect("stream 0");
-        let (control, heard) = (Rc::new(Control::default()), Rc::new(Heard::default()));
-        let (writing, listening) = (Rc::clone(&control), Rc::clone(&heard));
+        let (control, counters) = (Rc::new(Control::default()), Rc::new(StatusCounters::default()));
+        let (writing, listening) = (Rc::clone(&control), Rc::clone(&counters));
         spawn_local(async move { writing.write(send).await });
         spawn_local(async move { listening.listen(receive).await });
         control.push(&status(0x50, 0, STATUS)[..STATUS]);
@@ -118,7 +118,7 @@ impl Bench {
             receiver,
             connection,
             control,
-            heard,
+            counters,
             size: arguments.get("size", 1_024),
             tasks: arguments.get("tasks", 64),
             bare,
@@ -129,7 +129,7 @@ impl Bench {
     fn source(&self, count: u32) -> Source {
         let payload = Bytes::from(noise(self.size));
         if !self.own || self.bare {
-            return Source::Here { payload, next: Cell::new(1), last: Cell::new(count), bare: self.bare };
+            return Source::Inline { payload, next: Cell::new(1), last: Cell::new(count), bare: self.bare };
         }
         let (sender, entities) = mpsc::channel(1_024);
         std::thread::spawn(move || {
@@ -139,7 +139,7 @@ impl Bench {
                 }
             }
         });
-        Source::There(tokio::sync::Mutex::new(entities))
+        Source::Threaded(tokio::sync::Mutex::new(entities))
     }
 
     fn workers(&self, source: &Rc<Source>) -> Vec<tokio::task::JoinHandle<()>> {
@@ -162,11 +162,11 @@ impl Bench {
 
     /// Sends entities and waits until all are complete.
     async fn send(&self, count: u32) {
-        let before = self.heard.completed.get();
+        let before = self.counters.completed.get();
         for worker in self.workers(&Rc::new(self.source(count))) {
             worker.await.expect("it works");
         }
-        self.heard.until(|heard| heard.completed.get(), before + u64::from(count)).await;
+        self.counters.until(|counters| counters.completed.get(), before + u64::from(count)).await;
     }
 
     async fn streams(&self, count: u32) -> Value {
@@ -185,17 +185,17 @@ impl Bench {
         let workers = self.workers(&source);
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut samples = Vec::new();
-        let completed = self.heard.completed.get();
+        let completed = self.counters.completed.get();
         let since = Instant::now();
         for _ in 0..count {
-            let before = self.heard.echoed.get();
+            let before = self.counters.echoed.get();
             let sent = Instant::now();
             self.control.push(&status(PROBE, 0, STATUS)[..STATUS]);
-            self.heard.until(|heard| heard.echoed.get(), before + 1).await;
+            self.counters.until(|counters| counters.echoed.get(), before + 1).await;
             samples.push(sent.elapsed());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let rate = (self.heard.completed.get() - completed) as f64 / since.elapsed().as_secs_f64();
+        let rate = (self.counters.completed.get() - completed) as f64 / since.elapsed().as_secs_f64();
         workers.iter().for_each(tokio::task::JoinHandle::abort);
         let mut report = percentiles(samples);
         report["per_second"] = json!(rate);

@@ -111,7 +111,7 @@ fn cycle(system: System, address: &str, count: usize, size: usize, prefetch: usi
             // It ends when its connection is shut down.
             while system.work(number, &mut connection).is_ok() {
                 if done.fetch_add(1, Ordering::Relaxed) + 1 == count {
-                    // An error means that nobody waits any more.
+                    // An error means that the caller stopped waiting.
                     let _ = ended.send(Instant::now());
                 }
             }

@@ -70,7 +70,7 @@ pub(crate) fn fleet(sessions: u64, each: u64) -> Result<Value, Failure> {
     }))
 }
 
-/// Entities that nobody resolves, up to the window: what the slowest sink may make both ends keep.
+/// Entities that stay unresolved, up to the window: the most that a slow sink can make both ends keep.
 pub(crate) fn open(entities: u64) -> Result<Value, Failure> {
     let mut pair = Pair::new(Shape::Flat)?;
     pair.completes = false;

@@ -19,7 +19,7 @@ use crate::tls::Acceptor;
 /// How long to wait when the system has no more sockets.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the log stays silent about a problem that persists.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the certificate's files are checked for changes.
 const RELOAD: Duration = Duration::from_secs(5);
 /// TCP keep-alive: the silence before the first probe, and the interval of further probes.
@@ -67,19 +67,19 @@ impl Admission {
         mut serve: impl FnMut(Stream, Option<SocketAddr>, Permit),
     ) -> std::convert::Infallible {
         let what = self.config().what;
-        let mut failing = Failing::default();
+        let mut throttle = LogThrottle::default();
         loop {
             match self.config().when_full {
                 WhenFull::Close => {}
-                WhenFull::Wait => self.room().await,
+                WhenFull::Wait => self.capacity().await,
             }
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     count(&self.counters().accept_failures);
                     if !is_of_the_peer(&error) {
-                        if failing.says(Trouble::Accept) {
-                            tracing::warn!(%error, what, "no connection can be taken; it is tried again until one can");
+                        if throttle.allows(Problem::Accept) {
+                            tracing::warn!(%error, what, "accept failed; it is retried until it succeeds");
                         }
                         sleep(PAUSE).await;
                     }
@@ -97,10 +97,10 @@ impl Admission {
             match admitted {
                 Ok(permit) => serve(stream, peer, permit),
                 Err(refused) => {
-                    if failing.says(refused.into()) {
+                    if throttle.allows(refused.into()) {
                         tracing::warn!(
                             peer = address.map(tracing::field::display),
-                            %refused, what, "a connection too many was closed, and so are others as long as this holds"
+                            %refused, what, "a connection was refused; further refusals are not logged for a while"
                         );
                     }
                     // A flood of refused connections must not starve other tasks.
@@ -119,12 +119,12 @@ impl Admission {
         match &reloaded {
             Ok(true) => {
                 count(&self.counters().reloads);
-                tracing::info!(fingerprint = %acceptor.fingerprint(), what, "the certificate was read again");
+                tracing::info!(fingerprint = %acceptor.fingerprint(), what, "the certificate was reloaded");
             }
             Ok(false) => {}
             Err(error) => {
                 count(&self.counters().reload_failures);
-                tracing::warn!(%error, what, "the new certificate cannot be used; the old one stays");
+                tracing::warn!(%error, what, "the new certificate could not be loaded; the old one stays in use");
             }
         }
         reloaded
@@ -143,14 +143,14 @@ impl Admission {
 
 /// Why connections are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum Problem {
     Accept,
     Full,
     Address,
     Descriptors,
 }
 
-impl From<Refused> for Trouble {
+impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Full(_) => Self::Full,
@@ -162,16 +162,16 @@ impl From<Refused> for Trouble {
 
 /// Logs each problem once per interval while it persists: a log that a flood can fill would be another thing to attack.
 #[derive(Debug, Default)]
-struct Failing([Option<Instant>; 4]);
+struct LogThrottle([Option<Instant>; 4]);
 
-impl Failing {
-    fn says(&mut self, trouble: Trouble) -> bool {
-        let Some(said) = self.0.get_mut(trouble as usize) else { return false };
-        let says = said.is_none_or(|said| said.elapsed() >= SAY_AGAIN);
-        if says {
-            *said = Some(Instant::now());
+impl LogThrottle {
+    fn allows(&mut self, problem: Problem) -> bool {
+        let Some(logged) = self.0.get_mut(problem as usize) else { return false };
+        let allows = logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
+        if allows {
+            *logged = Some(Instant::now());
         }
-        says
+        allows
     }
 }
 
@@ -180,11 +180,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trouble_that_goes_on_is_told_once_and_another_one_beside_it() {
-        let mut failing = Failing::default();
-        for trouble in [Trouble::Accept, Trouble::Full, Trouble::Address, Trouble::Descriptors] {
-            let told = (0..1_000).filter(|_| failing.says(trouble)).count();
-            assert_eq!(told, 1, "{trouble:?}");
+    fn a_lasting_problem_is_logged_once_and_another_one_separately() {
+        let mut throttle = LogThrottle::default();
+        for problem in [Problem::Accept, Problem::Full, Problem::Address, Problem::Descriptors] {
+            let told = (0..1_000).filter(|_| throttle.allows(problem)).count();
+            assert_eq!(told, 1, "{problem:?}");
         }
     }
 }

@@ -69,7 +69,7 @@ impl Counters {
         )?;
         page.counter(
             &format!("{prefix}_accept_failures"),
-            "Times that the system could not give a connection.",
+            "Calls of accept that failed.",
             read(&self.accept_failures),
         )?;
         self.write_reloads(page, prefix)
@@ -77,14 +77,10 @@ impl Counters {
 
     /// Write `PREFIX_certificate_reloads` and `PREFIX_certificate_reload_failures`.
     pub fn write_reloads(&self, page: &mut Page<'_>, prefix: &str) -> fmt::Result {
-        page.counter(
-            &format!("{prefix}_certificate_reloads"),
-            "Times that the certificate was read again.",
-            read(&self.reloads),
-        )?;
+        page.counter(&format!("{prefix}_certificate_reloads"), "Reloads of the certificate.", read(&self.reloads))?;
         page.counter(
             &format!("{prefix}_certificate_reload_failures"),
-            "Times that a new certificate could not be used.",
+            "New certificates that could not be loaded.",
             read(&self.reload_failures),
         )
     }

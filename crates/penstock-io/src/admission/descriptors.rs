@@ -25,12 +25,12 @@ impl Descriptors {
     /// Fails where not even one connection would fit.
     pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
         let each = each.max(1);
-        let asked = connections.saturating_mul(each);
-        let others = PROMISED.fetch_add(asked, Ordering::Relaxed);
-        let mut promised = Self { connections, promised: asked };
-        promised.connections = possible(what, connections, each, others)?;
+        let requested = connections.saturating_mul(each);
+        let promised_before = PROMISED.fetch_add(requested, Ordering::Relaxed);
+        let mut promised = Self { connections, promised: requested };
+        promised.connections = possible(what, connections, each, promised_before)?;
         let needed = promised.connections.saturating_mul(each);
-        PROMISED.fetch_sub(asked.saturating_sub(needed), Ordering::Relaxed);
+        PROMISED.fetch_sub(requested.saturating_sub(needed), Ordering::Relaxed);
         promised.promised = needed;
         Ok(promised)
     }
@@ -47,11 +47,11 @@ impl Drop for Descriptors {
     }
 }
 
-fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64> {
+fn possible(what: &str, connections: u64, each: u64, promised_before: u64) -> Result<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     let own = open().saturating_add(RESERVED);
-    let needed = connections.saturating_mul(each).saturating_add(own).saturating_add(others);
+    let needed = connections.saturating_mul(each).saturating_add(own).saturating_add(promised_before);
     let limit = getrlimit(Resource::Nofile);
     // `None` means that there is no limit.
     let Some(soft) = limit.current else { return Ok(connections) };
@@ -68,16 +68,16 @@ fn possible(what: &str, connections: u64, each: u64, others: u64) -> Result<u64>
     }
     let possible = fewer(soft, own, each, connections);
     if possible == 0 {
-        let message = format!("{what} needs at least {} descriptors, and the system gives {soft}", own + each);
+        let message = format!("{what} needs at least {} descriptors; the system's limit is {soft}", own + each);
         return Err(Error::io("raise the limit of descriptors (ulimit -n)", message));
     }
     tracing::warn!(
         what,
-        asked = connections,
+        requested = connections,
         connections = possible,
         descriptors = soft,
         reserved = RESERVED,
-        others,
+        promised_before,
         "the limit of descriptors (ulimit -n) is too low for all connections that the servers of this process may have: \
          {needed} would do"
     );

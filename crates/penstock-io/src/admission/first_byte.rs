@@ -40,9 +40,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for FirstByte<S> {
             return Poll::Pending;
         }
         admission.counters().late();
-        let seconds = admission.config().patience.as_secs_f64();
+        let seconds = admission.config().first_byte_timeout.as_secs_f64();
         this.waiting = None;
-        let message = format!("nothing came within {seconds} s of the connection");
+        let message = format!("no byte arrived within {seconds} s of accept");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }

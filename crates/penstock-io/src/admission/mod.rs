@@ -31,7 +31,7 @@ pub struct ConnectionLimits {
 }
 
 /// The default time from accept to the end of the handshake and the first byte.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default silence after which a connection is closed, where the protocol allows silence.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The connections that wait in the system's queue to be accepted.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-use super::PATIENCE;
+use super::FIRST_BYTE_TIMEOUT;
 use super::counters::{Counters, count};
 use super::descriptors::Descriptors;
 use crate::sync::lock;
@@ -54,7 +54,7 @@ pub struct Config {
     /// Descriptors that a connection needs.
     pub descriptors: u64,
     /// The time from accept to the first byte.
-    pub patience: Duration,
+    pub first_byte_timeout: Duration,
 }
 
 impl Config {
@@ -67,7 +67,7 @@ impl Config {
             when_full: WhenFull::Close,
             loopback: LoopbackShare::Address,
             descriptors: 1,
-            patience: PATIENCE,
+            first_byte_timeout: FIRST_BYTE_TIMEOUT,
         }
     }
 
@@ -93,7 +93,7 @@ impl std::fmt::Display for Refused {
         match self {
             Self::Full(limit) => write!(f, "{limit} connections are open, the limit"),
             Self::Address(limit) => write!(f, "{limit} connections of its address are open, the limit of one address"),
-            Self::Descriptors => f.write_str("the descriptors that are left are kept for files (ulimit -n)"),
+            Self::Descriptors => f.write_str("the remaining descriptors are reserved for files (ulimit -n)"),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Admission {
         {
             if limit == Some(0) {
                 return Err(Error::Misuse(format!(
-                    "the limit of {name} of {} is 0: nobody could connect",
+                    "the limit of {name} of {} is 0: no client could connect",
                     config.what
                 )));
             }
@@ -183,7 +183,7 @@ impl Admission {
         }
         open.all += 1;
         drop(open);
-        Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.patience })
+        Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.first_byte_timeout })
     }
 
     /// Wait until at most so many connections are open.
@@ -200,7 +200,7 @@ impl Admission {
     }
 
     /// Wait until one more connection may be admitted.
-    pub(super) async fn room(&self) {
+    pub(super) async fn capacity(&self) {
         self.at_most(self.config.connections.saturating_sub(1)).await;
     }
 

@@ -82,7 +82,7 @@ async fn a_place_in_the_system_is_taken_when_another_ends() {
     let permit = admission.admit(v4(1)).unwrap();
     let waiting = tokio::spawn({
         let admission = std::sync::Arc::clone(&admission);
-        async move { admission.room().await }
+        async move { admission.capacity().await }
     });
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
@@ -93,7 +93,7 @@ async fn a_place_in_the_system_is_taken_when_another_ends() {
 
 #[tokio::test]
 async fn a_connection_that_says_nothing_ends_and_one_that_spoke_may_be_silent() {
-    let config = Config { patience: Duration::from_millis(100), ..Config::new("a test", 4) };
+    let config = Config { first_byte_timeout: Duration::from_millis(100), ..Config::new("a test", 4) };
     let admission = Admission::new(config, std::sync::Arc::default()).unwrap();
     let (near, _far) = tokio::io::duplex(64);
     let mut silent = FirstByte::new(near, &admission.admit(None).unwrap());

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use crate::memory::{Busy, MemoryPermit};
 
 /// How long a body may take, and each part of a larger one: the minimum rate is 51 KiB a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
 const PART: u64 = 512 << 10;
 /// How long a body may take in total, whatever its rate.
 const TOTAL: Duration = Duration::from_secs(900);
@@ -42,26 +42,27 @@ struct IncomingBody<B> {
     most: Limit,
     length: u64,
     /// The time allowed for a part.
-    patience: Duration,
+    part_timeout: Duration,
     /// The time left for this part.
-    left: Duration,
+    part_remaining: Duration,
     /// The time left for the whole body.
-    total: Duration,
+    total_remaining: Duration,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> IncomingBody<B> {
     const fn new(body: B, most: Limit) -> Self {
-        Self { body, most, length: 0, patience: PATIENCE, left: PATIENCE, total: TOTAL }
+        Self { body, most, length: 0, part_timeout: PART_TIMEOUT, part_remaining: PART_TIMEOUT, total_remaining: TOTAL }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             let began = Instant::now();
-            let Ok(frame) = timeout(self.left.min(self.total), self.body.frame()).await else {
+            let Ok(frame) = timeout(self.part_remaining.min(self.total_remaining), self.body.frame()).await else {
                 return Err(BodyError::Late(self.late()));
             };
             let waited = began.elapsed();
-            (self.left, self.total) = (self.left.saturating_sub(waited), self.total.saturating_sub(waited));
+            (self.part_remaining, self.total_remaining) =
+                (self.part_remaining.saturating_sub(waited), self.total_remaining.saturating_sub(waited));
             let Some(frame) = frame else { return Ok(None) };
             let Ok(frame) = frame else { return Err(BodyError::Broken) };
             let Ok(bytes) = frame.into_data() else { continue };
@@ -69,14 +70,14 @@ impl<B: Body<Data = Bytes> + Unpin> IncomingBody<B> {
             self.length = self.length.saturating_add(bytes.len() as u64);
             self.most.check(self.length).map_err(BodyError::TooLarge)?;
             if self.length / PART > part {
-                self.left = self.patience;
+                self.part_remaining = self.part_timeout;
             }
             return Ok(Some(bytes));
         }
     }
 
     fn late(&self) -> String {
-        let limit = if self.total < self.left { TOTAL } else { PATIENCE };
+        let limit = if self.total_remaining < self.part_remaining { TOTAL } else { PART_TIMEOUT };
         format!("the body took longer than {} s", limit.as_secs())
     }
 }
@@ -139,10 +140,15 @@ mod tests {
     }
 
     /// Read until the end; return why it ended, and how many bytes were read.
-    fn ended(bytes: usize, patience: Duration, total: Duration) -> (String, u64) {
+    fn ended(bytes: usize, part_timeout: Duration, total_remaining: Duration) -> (String, u64) {
         let reading = async move {
             let body = dripping(bytes, Duration::from_millis(10));
-            let mut arrival = IncomingBody { patience, left: patience, total, ..IncomingBody::new(body, MOST) };
+            let mut arrival = IncomingBody {
+                part_timeout,
+                part_remaining: part_timeout,
+                total_remaining,
+                ..IncomingBody::new(body, MOST)
+            };
             loop {
                 match arrival.next().await {
                     Ok(Some(_)) => {}
@@ -163,10 +169,10 @@ mod tests {
 
     #[test]
     fn a_body_at_a_good_rate_is_ended_when_its_total_time_is_over() {
-        let patience = Duration::from_secs(10);
-        let (why, length) = ended(64 << 10, patience, Duration::from_millis(300));
+        let part_timeout = Duration::from_secs(10);
+        let (why, length) = ended(64 << 10, part_timeout, Duration::from_millis(300));
         assert!(why.contains("longer than 900 s") && length > 64 << 10, "{why} after {length}");
         // Without the total time only the length limits the body.
-        assert!(ended(512 << 10, patience, TOTAL).0.contains("TooLarge"));
+        assert!(ended(512 << 10, part_timeout, TOTAL).0.contains("TooLarge"));
     }
 }

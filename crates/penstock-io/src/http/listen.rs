@@ -22,13 +22,13 @@ use tokio::time::{sleep, timeout};
 use super::body::RequestBody;
 use super::pace::WriteTimeout;
 use crate::Result;
-use crate::admission::{Admission, Config, Counters, PATIENCE, WhenFull};
+use crate::admission::{Admission, Config, Counters, FIRST_BYTE_TIMEOUT, WhenFull};
 use crate::listener::{Connection, HandshakeError, Listener};
 use crate::runtime::{PerProcess, block_on, spawn};
 use crate::tls::{Acceptor, Fingerprint, Offer};
 
 /// How long a closing connection may take to send the last of its data, close_notify included.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long, and with which longest pause, the server reads and drops the rest of an unwanted body after the response:
 /// a reset would overtake the response (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(10);
@@ -49,8 +49,8 @@ pub struct Serving {
     /// Whether a connection may have more than one request.
     pub keep_alive: bool,
     /// How long a request's head may take, including the silence before it. The very first byte must arrive within
-    /// [`PATIENCE`] of accept.
-    pub patience: Duration,
+    /// [`FIRST_BYTE_TIMEOUT`] of accept.
+    pub header_timeout: Duration,
     /// How long 64 KiB of a response, or its shorter rest, may take to be sent; after that the connection is closed.
     pub stall: Duration,
     /// The bytes of responses buffered in a connection, and as many in its socket. `None`: whatever the system and the
@@ -84,7 +84,7 @@ pub struct ShutdownSignal(watch::Receiver<Option<Duration>>);
 
 impl ShutdownSignal {
     /// Wait until the server stops or is dropped.
-    pub async fn told(&mut self) {
+    pub async fn stopped(&mut self) {
         // An error means that the server was dropped.
         let _ = self.0.wait_for(Option::is_some).await.is_ok();
     }
@@ -115,7 +115,7 @@ impl fmt::Debug for HttpServer {
 
 /// State that the connections of a server share.
 struct Shared<A> {
-    answers: Arc<A>,
+    handler: Arc<A>,
     serving: Serving,
     stopping: ShutdownSignal,
 }
@@ -123,7 +123,7 @@ struct Shared<A> {
 impl HttpServer {
     /// Bind to an address; port 0 picks a free one. With an acceptor the server speaks TLS.
     pub fn bind<A: Handler>(
-        answers: Arc<A>,
+        handler: Arc<A>,
         address: SocketAddr,
         acceptor: Option<Arc<Acceptor>>,
         serving: Serving,
@@ -134,7 +134,7 @@ impl HttpServer {
                 per_address: serving.per_address,
                 descriptors: serving.descriptors,
                 when_full: WhenFull::Wait,
-                patience: serving.patience.min(PATIENCE),
+                first_byte_timeout: serving.header_timeout.min(FIRST_BYTE_TIMEOUT),
                 ..Config::new(serving.what, serving.connections)
             },
             counters,
@@ -142,10 +142,10 @@ impl HttpServer {
         let (listener, address) = Listener::tcp(address, acceptor.clone(), &admission)?;
         let (stop, stopped) = watch::channel(None);
         let mut stopping = ShutdownSignal(stopped);
-        let shared = Arc::new(Shared { answers, serving, stopping: stopping.clone() });
+        let shared = Arc::new(Shared { handler, serving, stopping: stopping.clone() });
         drop(spawn(async move {
             let serve = |connection| drop(tokio::spawn(serve(connection, Arc::clone(&shared))));
-            listener.run(stopping.told(), serve).await;
+            listener.run(stopping.stopped(), serve).await;
         })?);
         Ok(Self { address, acceptor, stop: PerProcess::new(stop), admission, serving })
     }
@@ -191,7 +191,7 @@ impl HttpServer {
         let done = block_on(async move { timeout(grace, admission.idle()).await.is_ok() })?;
         if !done {
             let (what, seconds) = (self.serving.what, grace.as_secs_f64());
-            tracing::warn!("requests of {what} still run {seconds} s after the server was told to stop; they are cut");
+            tracing::warn!("requests of {what} still run {seconds} s after the stop and are cut off");
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ async fn serve<A: Handler>(connection: Connection, shared: Arc<Shared<A>>) {
         Ok(connection) => answer(connection, peer, &shared).await,
         Err(error) => {
             if matches!(error, HandshakeError::Failed(_)) {
-                shared.answers.broke();
+                shared.handler.broke();
             }
             tracing::warn!(%peer, what, %error, "a connection was closed");
         }
@@ -222,14 +222,14 @@ async fn answer<A: Handler>(connection: Connection, peer: SocketAddr, shared: &S
     let Connection { stream, permit, .. } = connection;
     // Whether the client may still be sending a body that was not read.
     let unread = Arc::new(AtomicBool::new(false));
-    let answering = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         let (parts, body) = request.into_parts();
         let (body, rest) = RequestBody::new(body, &parts.headers);
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(shared.stopping.clone());
-        let (answers, unread) = (Arc::clone(&shared.answers), Arc::clone(&unread));
+        let (handler, unread) = (Arc::clone(&shared.handler), Arc::clone(&unread));
         async move {
-            let mut response = answers.answer(request, peer).await;
+            let mut response = handler.answer(request, peer).await;
             if !rest.drain().await {
                 unread.store(true, Ordering::Relaxed);
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -238,17 +238,17 @@ async fn answer<A: Handler>(connection: Connection, peer: SocketAddr, shared: &S
         }
     });
     let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(shared.serving.patience);
+    let http = http.timer(TokioTimer::new()).header_read_timeout(shared.serving.header_timeout);
     http.keep_alive(shared.serving.keep_alive);
     if let Some(bytes) = shared.serving.unsent {
         http.max_buf_size(bytes as usize);
     }
     let stream = WriteTimeout::new(stream.first_byte(&permit), shared.serving.stall);
-    let mut connection = http.serve_connection(TokioIo::new(stream), answering);
+    let mut connection = http.serve_connection(TokioIo::new(stream), service);
     let mut stopping = shared.stopping.clone();
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = stopping.told() => {
+        () = stopping.stopped() => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
             tokio::select! {
                 ended = &mut connection => ended,
@@ -258,18 +258,18 @@ async fn answer<A: Handler>(connection: Connection, peer: SocketAddr, shared: &S
     };
     if let Err(error) = ended {
         if error.is_parse() {
-            shared.answers.broke();
+            shared.handler.broke();
         }
         tracing::debug!(%peer, %error, "a connection broke");
     }
-    goodbye(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
+    close_gracefully(connection.into_parts().io.into_inner(), unread.load(Ordering::Relaxed)).await;
 }
 
 /// Close a connection so that its client can tell that nothing was cut off: send close_notify over TLS, and avoid a
 /// reset where the client may still be sending.
-async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
+async fn close_gracefully<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, unread: bool) {
     // A client that has already disconnected needs no clean close.
-    let ended = timeout(GOODBYE, stream.shutdown()).await;
+    let ended = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
     if !unread || !matches!(ended, Ok(Ok(()))) {
         return;
     }

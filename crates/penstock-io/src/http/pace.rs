@@ -16,32 +16,35 @@ const STEP: usize = 64 << 10;
 /// within the timeout. Time in which there is nothing to write does not count.
 pub(super) struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
+    timeout: Duration,
     /// Runs while writes wait for the other end.
-    late: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes sent since the timer was started.
-    went: usize,
+    sent: usize,
 }
 
 impl<S> WriteTimeout<S> {
-    pub(super) const fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, late: None, went: 0 }
+    pub(super) const fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, deadline: None, sent: 0 }
     }
 
-    fn went(&mut self, bytes: usize) {
-        self.went = self.went.saturating_add(bytes);
-        if self.went >= STEP {
-            self.late = None;
+    fn record_sent(&mut self, bytes: usize) {
+        self.sent = self.sent.saturating_add(bytes);
+        if self.sent >= STEP {
+            self.deadline = None;
         }
     }
 
-    /// A write must wait: fail if the timer has already run out.
+    /// Wait until a write is possible; fail once the timer has run out.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if self.late.is_none() {
-            self.went = 0;
+        if self.deadline.is_none() {
+            self.sent = 0;
         }
-        let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.patience)));
-        late.as_mut().poll(context).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "an answer is not taken")))
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+        deadline
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read the response")))
     }
 }
 
@@ -56,7 +59,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, bytes) else {
             return self.wait(context);
         };
-        self.went(*written.as_ref().unwrap_or(&0));
+        self.record_sent(*written.as_ref().unwrap_or(&0));
         Poll::Ready(written)
     }
 
@@ -68,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write_vectored(context, bytes) else {
             return self.wait(context);
         };
-        self.went(*written.as_ref().unwrap_or(&0));
+        self.record_sent(*written.as_ref().unwrap_or(&0));
         Poll::Ready(written)
     }
 
@@ -78,13 +81,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else { return self.wait(context) };
-        self.late = None;
+        self.deadline = None;
         Poll::Ready(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(ended) = Pin::new(&mut self.stream).poll_shutdown(context) else { return self.wait(context) };
-        self.late = None;
+        self.deadline = None;
         Poll::Ready(ended)
     }
 }
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_little_is_given_up_although_it_takes_something() {
+    fn a_client_that_reads_too_little_is_cut_off_although_it_reads_something() {
         let writing = async {
             let (near, mut far) = duplex(1 << 10);
             let mut near = WriteTimeout::new(near, Duration::from_millis(100));

@@ -20,7 +20,7 @@ const SERVING: Serving = Serving {
     per_address: None,
     descriptors: 1,
     keep_alive: true,
-    patience: Duration::from_millis(500),
+    header_timeout: Duration::from_millis(500),
     stall: Duration::from_secs(5),
     unsent: None,
     grace: Duration::from_secs(5),
@@ -125,7 +125,7 @@ fn an_answer_to_a_long_body_says_that_the_connection_ends_and_arrives_whole() {
 }
 
 #[test]
-fn a_sender_that_waits_to_be_told_to_go_on_is_answered_at_once() {
+fn a_client_that_expects_100_continue_is_answered_at_once() {
     let server = server(None);
     let mut stream = connect(&server);
     post(&mut stream, "/refused", "Content-Length: 10\r\nExpect: 100-continue", b"");

@@ -18,7 +18,7 @@ use crate::admission::{Config, Counters, WhenFull};
 use crate::runtime::{block_on, spawn};
 use crate::tls::{ClientTls, Fingerprint, Identity, Offer, ServerTls, Trust, write_certificates};
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(300);
 const GENEROUS: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ trait Wire: Read + Write {}
 impl<T: Read + Write> Wire for T {}
 
 fn config(connections: u64) -> Config {
-    Config { patience: PATIENCE, ..Config::new("a test", connections) }
+    Config { first_byte_timeout: FIRST_BYTE_TIMEOUT, ..Config::new("a test", connections) }
 }
 
 impl Echo {
@@ -165,7 +165,7 @@ fn a_client_that_says_nothing_is_closed_and_one_that_spoke_may_be_silent() {
         let mut silent = server.raw();
         assert!(is_closed(&mut *silent), "{kind:?}");
         assert_eq!(server.late(), 1, "{kind:?}");
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(FIRST_BYTE_TIMEOUT);
         assert!(is_served(&mut *spoke), "{kind:?}");
     }
 }
@@ -192,7 +192,7 @@ fn a_connection_too_many_is_closed_at_once_or_waits_until_there_is_a_place() {
         assert!(is_served(&mut *first), "{kind:?}");
         std::thread::scope(|scope| {
             let next = scope.spawn(|| is_served(&mut *waits.connect()));
-            std::thread::sleep(PATIENCE * 2);
+            std::thread::sleep(FIRST_BYTE_TIMEOUT * 2);
             assert!(!next.is_finished(), "{kind:?}");
             drop(first);
             assert!(next.join().expect("ends"), "{kind:?}");
@@ -259,7 +259,7 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_and_is_counted() {
 }
 
 #[test]
-fn a_listener_that_stops_takes_nobody_and_open_connections_go_on_to_their_end() {
+fn a_stopped_listener_accepts_no_connection_and_open_ones_run_to_their_end() {
     for kind in KINDS {
         let server = Echo::new(kind, config(8));
         let mut open = server.connect();

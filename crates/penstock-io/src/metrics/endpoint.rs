@@ -29,7 +29,7 @@ const SERVING: Serving = Serving {
     per_address: Some(4),
     descriptors: 1,
     keep_alive: false,
-    patience: Duration::from_secs(10),
+    header_timeout: Duration::from_secs(10),
     stall: Duration::from_secs(10),
     unsent: None,
     grace: Duration::from_secs(1),
@@ -52,9 +52,9 @@ impl Collector for Adapter {
 #[derive(Debug)]
 pub struct Endpoint(HttpServer);
 
-struct Answering(Arc<dyn Source>);
+struct MetricsHandler(Arc<dyn Source>);
 
-impl Handler for Answering {
+impl Handler for MetricsHandler {
     type Body = Full<Bytes>;
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
@@ -65,8 +65,8 @@ impl Handler for Answering {
 impl Endpoint {
     /// Listen on an address and log it; port 0 picks a free one.
     pub fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
-        let answering = Arc::new(Answering(source));
-        let server = HttpServer::bind(answering, listen, None, SERVING, Arc::default())?;
+        let handler = Arc::new(MetricsHandler(source));
+        let server = HttpServer::bind(handler, listen, None, SERVING, Arc::default())?;
         tracing::info!("metrics at http://{}/metrics", server.address());
         Ok(Self(server))
     }

@@ -43,7 +43,7 @@ impl CertifiedKey {
         let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
         if !(cert.exists() && key.exists()) {
             for leftover in [&dir.join("ca.pem"), &cert, &key] {
-                remove_if_there(leftover)?;
+                remove_if_exists(leftover)?;
             }
             write_certificates(dir)?;
         }
@@ -92,7 +92,7 @@ pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
     for (name, _, _) in &files {
         let path = dir.join(name);
         if path.exists() {
-            return Err(Error::Tls(format!("{} is there already", path.display())));
+            return Err(Error::Tls(format!("{} already exists", path.display())));
         }
     }
     for (name, text, mode) in files {
@@ -161,7 +161,7 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
+fn remove_if_exists(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("cannot remove", path, error)),
         _ => Ok(()),

@@ -178,7 +178,7 @@ impl ClientTls {
 }
 
 /// Make the configuration of a client that speaks plain text, and trusts no server to which it may be redirected.
-pub fn nobody() -> Result<ClientConfig> {
+pub fn plaintext() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| Error::Tls(error.to_string()))?;
@@ -192,7 +192,7 @@ pub fn public() -> Result<ClientConfig> {
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|error| Error::Tls(error.to_string()))?;
     let roots = system_roots().unwrap_or_else(|error| {
-        tracing::warn!(%error, "no https:// can be fetched");
+        tracing::warn!(%error, "no CA of the system is trusted; fetches over https:// will fail");
         RootCertStore::empty()
     });
     Ok(builder.with_root_certificates(roots).with_no_client_auth())

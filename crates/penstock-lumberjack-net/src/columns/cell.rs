@@ -1,4 +1,4 @@
-//! The columns of a typed layout: each takes a JSON value, or a text, and says whether it fits.
+//! The columns of a typed layout: each appends a JSON value or a text if it fits.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use penstock_io::DriverError as _;
 
 use crate::{Error, Result};
 
-/// How deep a schema may be.
+/// The deepest nesting of a schema.
 const MAX_DEPTH: usize = 32;
 
-/// A column, or what is in one.
+/// A column, or the values inside a nested one.
 #[derive(Debug)]
 pub(super) enum Cell {
     Text(StringBuilder),
@@ -69,7 +69,7 @@ pub(super) struct Map {
     values: Cell,
 }
 
-/// Whether events can be made into a column of this type; the error names it.
+/// Check that JSON values can be converted into a column of this type; the error names it.
 #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
 pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
@@ -87,7 +87,7 @@ pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()
         },
         simple => match Cell::simple(simple) {
             Some(_) => Ok(()),
-            None => Err(Error::misuse(format!("the column {name} has the type {simple}, which no event is made into"))),
+            None => Err(Error::misuse(format!("the column {name} has the type {simple}, which is not supported"))),
         },
     }
 }
@@ -111,7 +111,7 @@ impl Cell {
             DataType::Map(entries, _) => {
                 let value = match entries.data_type() {
                     DataType::Struct(pair) => pair.get(1).map_or(DataType::Utf8, |value| value.data_type().clone()),
-                    // Not after `check`.
+                    // `check` has rejected this.
                     _ => DataType::Utf8,
                 };
                 Self::Map(Box::new(Map {
@@ -188,7 +188,7 @@ impl Cell {
         }
     }
 
-    /// Takes a value, or null where it does not fit. After an error it has the row all the same.
+    /// Append a value, or null if it does not fit. The row is appended even after an error.
     pub(super) fn put(&mut self, json: &mut Jiter<'_>, peek: Peek) -> JiterResult<bool> {
         let row = self.len();
         let result = self.try_put(json, peek);
@@ -228,14 +228,14 @@ impl Cell {
             }
             Self::I8(_) | Self::I16(_) | Self::I32(_) | Self::I64(_) if peek.is_num() => {
                 let digits = std::str::from_utf8(json.known_number_bytes(peek)?).ok();
-                // What is beyond 64 bits, or has a point, does not fit.
+                // A number beyond 64 bits, or with a decimal point, does not fit.
                 return Ok(digits.and_then(|digits| digits.parse().ok()).is_some_and(|value| self.integer(value)));
             }
             Self::Time(_) | Self::Date(_) if peek == Peek::String => {
                 let text = json.known_str()?;
                 return Ok(self.moment(text));
             }
-            // As a string too: that is how money is sent that must not become a float on its way.
+            // A string is accepted too: amounts of money are sent that way to avoid floats.
             Self::Decimal(decimal) if peek == Peek::String => return Ok(decimal.put(json.known_str()?)),
             Self::Decimal(decimal) if peek.is_num() => {
                 let digits = std::str::from_utf8(json.known_number_bytes(peek)?).ok();
@@ -259,7 +259,7 @@ impl Cell {
         Ok(false)
     }
 
-    /// Takes a text: the value of a pair.
+    /// Append the text value of a pair.
     pub(super) fn put_text(&mut self, text: &str) -> bool {
         let fits = match self {
             Self::Text(column) => {
@@ -330,7 +330,7 @@ impl Cell {
         true
     }
 
-    /// A time as RFC 3339 has it, or a day of it.
+    /// Parse a time of RFC 3339, or a date.
     fn moment(&mut self, text: &str) -> bool {
         match self {
             Self::Time(column) => DateTime::parse_from_rfc3339(text).is_ok_and(|time| {
@@ -382,7 +382,7 @@ impl Cell {
             }
             Self::Map(map) => {
                 let columns: Vec<ArrayRef> = vec![Arc::new(map.keys.finish()), map.values.finish()?];
-                // Nothing else after `check`.
+                // `check` has rejected every other type.
                 let DataType::Struct(fields) = map.entries.data_type() else {
                     return Err(ArrowError::SchemaError("a map without entries".into()));
                 };
@@ -395,7 +395,8 @@ impl Cell {
 }
 
 impl Decimal {
-    /// Takes a number as it is written; one with more digits, before or behind the point, does not fit. Nothing is rounded.
+    /// Append a number in decimal notation. A number with more digits, before or after the point, does not fit: it is
+    /// not rounded.
     fn put(&mut self, text: &str) -> bool {
         match scaled(text, self.precision, self.scale) {
             Some(value) => {
@@ -407,7 +408,7 @@ impl Decimal {
     }
 }
 
-/// A number times ten to the scale, if it is whole then and has no more digits than the precision.
+/// Return the number times ten to the power of the scale, if that is an integer within the precision.
 fn scaled(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -424,7 +425,7 @@ fn scaled(text: &str, precision: u8, scale: u8) -> Option<i128> {
     {
         return None;
     }
-    // Zeros at the end of a part say nothing, and neither do those before the first digit.
+    // Leading and trailing zeros do not count as digits.
     let part = part.trim_end_matches('0');
     let all = [whole, part].concat();
     let all = all.trim_start_matches('0');
@@ -488,7 +489,7 @@ impl Struct {
         while let Some(name) = key {
             let found = find(&self.fields, name, guess);
             let peek = json.peek()?;
-            // One that comes twice has no place for the second.
+            // The second value of a repeated field is not stored.
             match found.and_then(|index| self.children.get_mut(index)).filter(|child| child.len() == row) {
                 Some(child) => fits &= child.put(json, peek)?,
                 None => {
@@ -511,7 +512,7 @@ impl Struct {
     }
 }
 
-/// The field of a name; writers have the order of the schema more often than not.
+/// Return the index of a field by its name. Most writers use the order of the schema, so `guess` is tried first.
 fn find(fields: &Fields, name: &str, guess: usize) -> Option<usize> {
     if fields.get(guess).is_some_and(|field| field.name() == name) {
         return Some(guess);

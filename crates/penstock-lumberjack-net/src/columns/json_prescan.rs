@@ -1,29 +1,29 @@
-//! A quick look at whether bytes are a JSON object (RFC 8259).
+//! A fast check whether bytes are a JSON object (RFC 8259).
 //!
-//! It says yes, or that somebody should look closer: at what is wrong, and at what is rare. Strings are most of a
-//! document, so what may end one is looked for in many bytes at a time:
+//! It accepts the object, or leaves the decision to a full parser, for malformed and for rare input. Strings are most
+//! of a document, so the scanner searches many bytes at a time for the characters that may end one:
 //!
 //! ```text
 //! {"log":{"level":"info"},"message":"a \"word\""}
 //!  ^   ^  ^     ^ ^    ^   ^       ^ ^  ^^    ^^^      a bit for each quotation mark, backslash and control character
 //! ```
 
-/// Containers within each other of which account is kept; what is deeper somebody else looks at.
+/// The deepest nesting that the scanner tracks; deeper input goes to the full parser.
 const DEPTH: u32 = 64;
-/// Bytes that have their bits in a word, and of which there are words at a time.
+/// The bytes of one word of bits.
 const BLOCK: usize = 64;
 const AHEAD: usize = 8 * BLOCK;
 
-/// What a JSON object is made of.
+/// The bytes that a JSON object consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Charset {
-    /// ASCII alone.
+    /// Only ASCII.
     Ascii,
-    /// More, of which nobody knows yet whether it is UTF-8.
+    /// Also bytes beyond ASCII, not yet checked to be UTF-8.
     Utf8Unchecked,
 }
 
-/// What these bytes are made of, if they are a JSON object; `None`: they are none, or it takes a closer look.
+/// Return the charset of the bytes if they are a JSON object; `None` if they are not, or if a full parser must decide.
 pub(super) fn object(bytes: &[u8]) -> Option<Charset> {
     let mut look = JsonScanner { bytes, at: 0, from: usize::MAX, specials: [0; AHEAD / BLOCK], beyond: false };
     look.object()?;
@@ -33,9 +33,9 @@ pub(super) fn object(bytes: &[u8]) -> Option<Charset> {
 struct JsonScanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The byte that `specials` begins with; none is known before the first string.
+    /// The offset of the first byte that `specials` covers.
     from: usize,
-    /// A bit for each byte that does not stand for itself in a string.
+    /// A bit for each byte that is not an ordinary character of a string.
     specials: [u64; AHEAD / BLOCK],
     /// Whether a string has a byte beyond ASCII.
     beyond: bool,
@@ -51,7 +51,7 @@ impl JsonScanner<'_> {
             return None;
         }
         loop {
-            // With this token a value begins.
+            // This token starts a value.
             match token {
                 b'"' => self.string()?,
                 b'{' | b'[' if depth < DEPTH => {
@@ -78,7 +78,7 @@ impl JsonScanner<'_> {
                 b'n' => self.word(b"ull")?,
                 _ => return None,
             }
-            // A value has ended, and perhaps those around it.
+            // A value has ended, and maybe the containers around it.
             loop {
                 if depth == 0 {
                     return self.ends().then_some(());
@@ -111,7 +111,7 @@ impl JsonScanner<'_> {
         Some(byte)
     }
 
-    /// The next byte that is no space.
+    /// Return the next byte that is not white space.
     #[inline(always)]
     fn token(&mut self) -> Option<u8> {
         loop {
@@ -122,12 +122,12 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// Whether nothing but space is left.
+    /// Return whether only white space is left.
     fn ends(&self) -> bool {
         self.bytes.get(self.at..).unwrap_or_default().iter().all(|byte| is_space(*byte))
     }
 
-    /// Over a key behind its first quotation mark, and its colon; gives the token that follows.
+    /// Skip a key, after its first quotation mark, and its colon; return the next token.
     #[inline(always)]
     fn key(&mut self) -> Option<u8> {
         self.string()?;
@@ -161,7 +161,7 @@ impl JsonScanner<'_> {
         Some(())
     }
 
-    /// At least one digit, all there are.
+    /// Skip one or more digits.
     #[inline]
     fn digits(&mut self) -> Option<()> {
         let start = self.at;
@@ -171,7 +171,7 @@ impl JsonScanner<'_> {
         (self.at > start).then_some(())
     }
 
-    /// To behind the quotation mark that ends a string.
+    /// Skip a string up to and including its closing quotation mark.
     #[inline(always)]
     fn string(&mut self) -> Option<()> {
         loop {
@@ -206,7 +206,7 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// Looks at what comes; behind the last byte there are no strings.
+    /// Compute `specials` for the next bytes; fail at the end of the input.
     #[inline(never)]
     fn search(&mut self) -> Option<()> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
@@ -221,7 +221,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Sets a bit for each quotation mark, backslash and control character in as many bytes as there are words for. Says
+/// Set a bit for each quotation mark, backslash and control character in the bytes that the words cover. Return
 /// whether one of them is beyond ASCII.
 fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -231,7 +231,7 @@ fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     each(bytes, specials, portable)
 }
 
-/// Calls for each block; the last one ends with zeros, which end every string.
+/// Call `look` for each block. The last one is padded with zeros, which end every string.
 #[inline(always)]
 fn each(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK], look: impl Fn(&[u8; BLOCK]) -> (u64, bool)) -> bool {
     let (blocks, rest) = bytes.as_chunks();

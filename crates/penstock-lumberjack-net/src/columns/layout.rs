@@ -1,4 +1,4 @@
-//! The columns of batches. The raw layout keeps each event as it came:
+//! The columns of batches. The raw layout stores each event as it was received:
 //!
 //! ```text
 //! received  timestamp(µs, UTC)    when it arrived
@@ -7,12 +7,12 @@
 //! sequence  long                  its number in the window
 //! event     string                a JSON object as it was sent; null for other events
 //! fields    map<string, string>   the pairs of a D frame; null for J frames
-//! raw       binary                the bytes of a J frame that is no JSON object, else null
+//! raw       binary                the bytes of a J frame that is not a JSON object, else null
 //! tags      array<string>         what is wrong with it: _jsonparsefailure, _charsetfailure; null if nothing is
 //! ```
 //!
-//! A typed one has the columns of a schema that the user wrote, filled with the fields of those names, as
-//! `typed.rs` says. Every column is nullable and of a type that Spark takes.
+//! A typed layout has the columns of a user's schema, filled from the fields of the same names, as
+//! `typed.rs` describes. Every column is nullable and has a type that Spark supports.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use penstock_io::DriverError as _;
 use super::cell;
 use crate::{Error, Result};
 
-/// The tag of an event that is no JSON object (decision 9).
+/// The tag of an event that is not a JSON object (decision 9).
 pub const JSON_FAILURE: &str = "_jsonparsefailure";
 /// The tag of an event with a key or a value that is not UTF-8, which is kept escaped (decision 9).
 pub const CHARSET_FAILURE: &str = "_charsetfailure";
 
-/// Columns that are not fields of events, wherever a schema has them.
+/// Columns of a schema that are not fields of events.
 pub const METADATA: [&str; 7] = ["_received", "_peer", "_identity", "_sequence", "_raw", "_tags", "_rescue"];
 
 /// The columns of a batch. Cheap to clone.
@@ -38,7 +38,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Return the layout that keeps each event as it came.
+    /// Return the layout that stores each event as it was received.
     pub fn raw() -> Self {
         let field = |name: &str, data_type| Field::new(name, data_type, true);
         let fields = vec![

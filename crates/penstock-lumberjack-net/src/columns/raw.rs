@@ -22,14 +22,14 @@ pub(super) fn tags_builder() -> ListBuilder<StringBuilder> {
     ListBuilder::new(StringBuilder::new()).with_field(element())
 }
 
-/// A column that most batches have no value in: it begins with the first one.
+/// A column without values in most batches: its builder is made for the first value.
 #[derive(Debug)]
 pub(super) struct Sparse<B>(Option<B>);
 
 impl<B: ArrayBuilder> Sparse<B> {
     pub(super) const EMPTY: Self = Self(None);
 
-    /// The builder, with as many rows as there are.
+    /// Return the builder, filled with nulls up to `row`.
     pub(super) fn at(&mut self, row: usize, make: fn() -> B, null: fn(&mut B)) -> &mut B {
         let builder = self.0.get_or_insert_with(make);
         while builder.len() < row {
@@ -38,7 +38,7 @@ impl<B: ArrayBuilder> Sparse<B> {
         builder
     }
 
-    /// The column, with so many rows.
+    /// Return the column with `rows` rows.
     pub(super) fn finish(&mut self, rows: usize, null: fn(&mut B), nulls: &Nulls) -> ArrayRef {
         let Some(mut builder) = self.0.take() else { return nulls.column(rows) };
         while builder.len() < rows {
@@ -48,7 +48,7 @@ impl<B: ArrayBuilder> Sparse<B> {
     }
 }
 
-/// Appends the pairs of an event, and says whether all of them were UTF-8.
+/// Append the pairs of an event; return whether all of them were UTF-8.
 pub(super) fn append_pairs(
     fields: &mut MapBuilder<StringBuilder, StringBuilder>,
     pairs: Pairs<'_>,
@@ -59,7 +59,7 @@ pub(super) fn append_pairs(
         clean &= append_text(fields.keys(), key, scratch);
         clean &= append_text(fields.values(), value, scratch);
     }
-    // Keys and values have the same length, which is all that it asks.
+    // It fails only if keys and values differ in length, and they do not.
     let _ = fields.append(true);
     clean
 }
@@ -86,7 +86,7 @@ pub(super) fn null_tags(tags: &mut Tags) {
     tags.append_null();
 }
 
-/// Texts in one buffer. They come as bytes of which it is known that they are UTF-8; arrow makes sure, once for a batch.
+/// Texts in one buffer, appended as bytes that are known to be UTF-8; Arrow verifies that once for a batch.
 #[derive(Debug)]
 struct Texts {
     bytes: Vec<u8>,
@@ -119,7 +119,7 @@ impl Texts {
 
     #[inline]
     fn end(&mut self) {
-        // What is too long is refused when the column is made.
+        // `finish` rejects a buffer that is too long.
         self.offsets.push(i32::try_from(self.bytes.len()).unwrap_or(i32::MAX));
     }
 
@@ -199,7 +199,7 @@ impl RawBuilder {
         tags.append(true);
     }
 
-    /// The columns in the layout's order. The next batch is likely to be as large as this one.
+    /// Return the columns in the layout's order. The next batch is likely to be as large as this one.
     pub(super) fn finish(&mut self, origin: &Origin) -> Result<Vec<ArrayRef>> {
         let rows = self.len();
         let sequence = std::mem::replace(&mut self.sequence, Vec::with_capacity(rows));
@@ -216,12 +216,12 @@ impl RawBuilder {
     }
 }
 
-/// The same time in every row.
+/// Return a column with the same time in every row.
 pub(super) fn received(micros: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from_value(micros, rows).with_timezone("UTC"))
 }
 
-/// The same text in every row.
+/// Return a column with the same text in every row.
 pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     let Some(text) = text else { return Ok(NULLS.text.column(rows)) };
     let bytes = rows.saturating_mul(text.len());
@@ -233,7 +233,7 @@ pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     Ok(Arc::new(column.finish()))
 }
 
-/// A column of the same text for batch after batch: each is the beginning of the longest one, up to a few thousand rows.
+/// A column of the same text for consecutive batches: each is a slice of the longest one, up to a few thousand rows.
 #[derive(Debug, Default)]
 struct RepeatedText(Option<(Arc<str>, ArrayRef)>);
 
@@ -253,7 +253,7 @@ impl RepeatedText {
     }
 }
 
-/// Columns without a value, of which most batches have four: each is the beginning of one that all share.
+/// Columns of nulls, of which most batches have four: each is a slice of one shared array.
 pub(super) static NULLS: LazyLock<NullColumns> = LazyLock::new(|| NullColumns {
     text: Nulls::new(DataType::Utf8),
     fields: Nulls::new(pairs_type()),

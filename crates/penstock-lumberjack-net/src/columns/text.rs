@@ -1,10 +1,10 @@
-//! What is text, and what is JSON.
+//! Checks for JSON and UTF-8.
 
 use serde::de::IgnoredAny;
 
 use super::json_prescan::{self, Charset};
 
-/// Whether the bytes are a JSON object, in UTF-8, and nothing else.
+/// Return whether the bytes are exactly one JSON object in UTF-8.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     match json_prescan::object(bytes) {
         Some(Charset::Ascii) => true,
@@ -13,14 +13,14 @@ pub(crate) fn is_object(bytes: &[u8]) -> bool {
     }
 }
 
-/// It has no recursion, and no memory for each value.
+/// Check with the full parser, which needs no recursion and no memory for each value.
 #[cold]
 fn looks_closer(bytes: &[u8]) -> bool {
     let begins = bytes.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) == Some(&b'{');
     begins && std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Appends bytes that are not UTF-8 so that nothing is lost: `\xNN` for what is no character, `\\` for a backslash.
+/// Append bytes that are not UTF-8 without loss: `\xNN` for an invalid byte, `\\` for a backslash.
 pub(super) fn escape(bytes: &[u8], into: &mut String) {
     for chunk in bytes.utf8_chunks() {
         for (index, piece) in chunk.valid().split('\\').enumerate() {

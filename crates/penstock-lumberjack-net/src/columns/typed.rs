@@ -1,9 +1,10 @@
 //! A typed layout: the columns of a schema, filled with the fields of the same names.
 //!
-//! A field fits where its JSON value is of the column's type: strings also take what is no string, as its JSON text;
-//! timestamps and dates take strings as RFC 3339 has them, decimals also strings of digits; null fits everywhere. The values of pairs are strings, which
-//! numbers and booleans are read from. What does not fit leaves its column null and goes, whole, into the column
-//! `_rescue`, a JSON object; so does what no column is for, and a field's second value.
+//! A field fits where its JSON value has the column's type. A string column also accepts other values, as their JSON
+//! text; timestamps and dates accept strings of RFC 3339, decimals also strings of digits; null fits everywhere. Pairs
+//! have string values, which are parsed as numbers and booleans. A value that does not fit leaves its column null and
+//! is stored, whole, in the column `_rescue`, a JSON object; so are fields without a column, and a field's second
+//! value.
 //!
 //! Where a schema has them, these columns are not fields: `_received`, `_peer`, `_identity`, `_sequence`, `_raw`,
 //! `_tags`, as in the raw layout without the underscore, and `_rescue`.
@@ -26,7 +27,7 @@ use super::text::escape;
 use crate::Origin;
 use crate::{Error, Result};
 
-/// Where a column comes from.
+/// The source of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Received,
@@ -36,11 +37,11 @@ enum Part {
     Raw,
     Tags,
     Rescue,
-    /// A field, by its place among them.
+    /// A field, by its index.
     Field(usize),
 }
 
-/// What is the same for all events of a batch, or has been made before.
+/// The columns that are the same for all events of a batch, or exist already.
 pub(super) enum Envelope<'a> {
     Origin(&'a Origin),
     Batch(&'a RecordBatch),
@@ -64,7 +65,7 @@ impl<'a> Envelope<'a> {
 }
 
 fn not_raw(name: &str) -> Error {
-    Error::misuse(format!("the batch has not the columns of the raw layout: there is no {name}"))
+    Error::misuse(format!("the batch is not of the raw layout: it has no column {name}"))
 }
 
 #[derive(Debug)]
@@ -75,9 +76,10 @@ pub(super) struct TypedBuilder {
     sequence: Int64Builder,
     raw: Sparse<BinaryBuilder>,
     tags: Sparse<ListBuilder<StringBuilder>>,
-    /// None: nobody wants it.
+    /// `None`: the schema has no such column.
     rescue: Option<StringBuilder>,
-    /// Reused by every event: its rescued fields, a key, a text, and where the parser unescapes strings.
+    /// Buffers reused for every event: its rescued fields, a key, a text, and the parser's buffer for unescaped
+    /// strings.
     rescued: Vec<u8>,
     key: String,
     text: String,
@@ -138,12 +140,12 @@ impl TypedBuilder {
         self.fail(sequence, bytes);
     }
 
-    /// Takes what is known to be no JSON object.
+    /// Append bytes that are not a JSON object.
     fn fail(&mut self, sequence: i64, bytes: &[u8]) {
         let row = self.len();
         self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(bytes);
         self.tag(JSON_FAILURE);
-        // What stood before the error is in the columns, and all of it is in `_raw`.
+        // The fields before the error stay in the columns, and `_raw` has all bytes.
         self.rescued.clear();
         self.end(sequence);
     }
@@ -257,7 +259,7 @@ impl TypedBuilder {
     }
 }
 
-/// Reads bytes as text, escaped where they are none; false then.
+/// Append bytes as text; escape them and return false if they are not UTF-8.
 fn read(bytes: &[u8], into: &mut String) -> bool {
     into.clear();
     match std::str::from_utf8(bytes) {
@@ -274,11 +276,11 @@ fn begin_rescue(rescued: &mut Vec<u8>, key: &str) {
 }
 
 fn write_string(into: &mut Vec<u8>, text: &str) {
-    // A vector takes everything, and a string is JSON.
+    // Writing a string into a vector cannot fail.
     let _ = serde_json::to_writer(into, text);
 }
 
-/// Makes a batch of a typed layout out of one of the raw layout; the events are the same, in their order.
+/// Convert a batch of the raw layout into a typed layout, with the same events in the same order.
 ///
 /// Fails as a misuse where the batch is not of the raw layout.
 pub fn reshape(layout: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {

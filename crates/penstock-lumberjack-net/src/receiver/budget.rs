@@ -1,19 +1,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use penstock_io::memory::{BeyondPermit, Overdraft};
+use penstock_io::memory::{Overdraft, OverdraftPermit};
 use tokio::sync::Notify;
 
-/// Bytes that all connections of a receiver hold together: frames that are not whole, events in columns, and batches
-/// that are not safe.
+/// The memory of all connections of a receiver: incomplete frames, events in columns, and batches
+/// that are not durable yet.
 ///
-/// A connection reads only while there is room; what it has read is counted afterwards. Where all of the room is taken by frames
-/// that are not whole, [`Overdraft`] holds: one connection at a time goes on until its frame is whole.
+/// A connection reads only while there is room, and counts the bytes afterwards. If incomplete frames occupy all of it,
+/// [`Overdraft`] applies: one connection at a time continues until its frame is complete.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
     held: AtomicUsize,
-    /// Those of batches under way, which are given back without anything being read.
+    /// The bytes of batches in flight, which are released without further reads.
     under_way: AtomicUsize,
     freed: Notify,
     beyond: Overdraft,
@@ -38,25 +38,25 @@ impl Budget {
         self.held() >= self.limit
     }
 
-    /// Resolves when something was given back.
+    /// Wait until memory is released.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// Leave to go on beyond the limit, if nothing else can make room.
-    fn beyond(&self) -> Option<BeyondPermit> {
+    /// Take the right to exceed the limit, if no memory will be released otherwise.
+    fn beyond(&self) -> Option<OverdraftPermit> {
         let stuck = self.under_way.load(Ordering::Relaxed) == 0;
         stuck.then(|| self.beyond.try_take()).flatten()
     }
 }
 
-/// What one connection holds of it.
+/// The share of one connection.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
     held: usize,
     under_way: usize,
-    beyond: Option<BeyondPermit>,
+    beyond: Option<OverdraftPermit>,
 }
 
 impl Share {
@@ -64,7 +64,7 @@ impl Share {
         Self { budget, held: 0, under_way: 0, beyond: None }
     }
 
-    /// Says what the connection holds now, apart from what is under way.
+    /// Set how many bytes the connection holds, apart from batches in flight.
     pub(super) fn hold(&mut self, bytes: usize) {
         let held = bytes + self.under_way;
         if held > self.held {
@@ -76,21 +76,21 @@ impl Share {
         self.held = held;
     }
 
-    /// A batch has gone.
+    /// Count a batch that was passed to the destination.
     pub(super) fn send(&mut self, bytes: usize) {
         self.under_way += bytes;
         self.budget.under_way.fetch_add(bytes, Ordering::Relaxed);
         self.beyond = None;
     }
 
-    /// A batch is safe.
+    /// Release the bytes of a durable batch.
     pub(super) fn safe(&mut self, bytes: usize) {
         self.under_way -= bytes.min(self.under_way);
         self.budget.under_way.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the connection may read on. Only one that has `begun` a frame may go on where there is no room: an idle
-    /// one would keep that leave for itself, and use it for nothing.
+    /// Return whether the connection may read. Without room only a connection in the middle of a frame (`begun`) may:
+    /// an idle one would hold the overdraft without using it.
     pub(super) fn has_room(&mut self, begun: bool) -> bool {
         let full = self.budget.is_full();
         if !full || !begun {

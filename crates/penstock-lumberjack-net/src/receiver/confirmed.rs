@@ -1,61 +1,60 @@
-//! Asks the system whether a writer's machine has confirmed everything that a socket has sent (decision 12).
+//! Asks the kernel whether the peer's TCP has acknowledged everything that a socket has sent (decision 12).
 //!
-//! A writer that is idle does not read, so it does not see that this end has closed, and its own end stays open for as
-//! long as it likes. What its machine has confirmed has arrived all the same. Linux tells that by `sock_diag`: a question
-//! names one socket by its addresses, the answer has the bytes that nobody has confirmed, the end of the stream among
-//! them.
+//! An idle writer does not read, so it does not notice that this end has closed, and its own end stays open as long as
+//! it likes. Bytes that its TCP has acknowledged have arrived nevertheless. On Linux `sock_diag` reports that: a
+//! request names one socket by its addresses, and the response has the number of unacknowledged bytes, FIN included.
 
 use std::net::SocketAddr;
 
 use rustix::net::netlink::SOCK_DIAG;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// The kind of the question, and of an answer that is no error.
+/// The type of the request, and of a response that is not an error.
 const BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 const TCP: u8 = 6;
-const QUESTION: u32 = 72;
-/// Where an answer has its kind, and the count of unconfirmed bytes: behind the header (16), the state (4), the
-/// addresses (48), the timer (4) and what was received (4).
+const REQUEST_LENGTH: u32 = 72;
+/// The offsets of the type in a response, and of the number of unacknowledged bytes: after the header (16), the state
+/// (4), the addresses (48), the timer (4) and the receive queue (4).
 const KIND: usize = 4;
 const UNCONFIRMED: usize = 76;
 
-/// How many bytes of a connection its peer's machine has not confirmed. `None`: the system does not say.
+/// Return how many sent bytes the peer's TCP has not acknowledged; `None` if the system does not report it.
 pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let kind = SocketType::DGRAM;
     let asking = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG)).ok()?;
-    send(&asking, &question(local, peer), SendFlags::DONTWAIT).ok()?;
+    send(&asking, &request(local, peer), SendFlags::DONTWAIT).ok()?;
     // The system answers before the call returns.
     let mut answer = [0_u8; 1 << 10];
     let (_, count) = recv(&asking, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
     read(answer.get(..count)?)
 }
 
-fn question(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
+fn request(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let interface = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
     let mut bytes = Vec::new();
-    bytes.extend_from_slice(&QUESTION.to_ne_bytes());
+    bytes.extend_from_slice(&REQUEST_LENGTH.to_ne_bytes());
     bytes.extend_from_slice(&BY_FAMILY.to_ne_bytes());
     bytes.extend_from_slice(&REQUEST.to_ne_bytes());
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&[u8::try_from(family.as_raw()).unwrap_or(0), TCP, 0, 0]);
-    // Whatever its state is.
+    // Sockets in any state.
     bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
     bytes.extend_from_slice(&local.port().to_be_bytes());
     bytes.extend_from_slice(&peer.port().to_be_bytes());
     for address in [local, peer] {
-        let mut place = [0_u8; 16];
+        let mut field = [0_u8; 16];
         match address {
             SocketAddr::V4(address) => {
-                place.iter_mut().zip(address.ip().octets()).for_each(|(place, byte)| *place = byte);
+                field.iter_mut().zip(address.ip().octets()).for_each(|(field, byte)| *field = byte);
             }
-            SocketAddr::V6(address) => place = address.ip().octets(),
+            SocketAddr::V6(address) => field = address.ip().octets(),
         }
-        bytes.extend_from_slice(&place);
+        bytes.extend_from_slice(&field);
     }
     bytes.extend_from_slice(&interface.to_ne_bytes());
-    // The socket with these addresses, whichever it is.
+    // Any socket with these addresses.
     bytes.extend_from_slice(&[0xFF; 8]);
     bytes
 }
@@ -93,8 +92,8 @@ mod tests {
             assert!(ask().unwrap() > 0);
             drop(writer);
         }
-        let nobody = "127.0.0.1:1".parse().unwrap();
-        assert_eq!(unconfirmed(nobody, nobody), None);
+        let unused = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(unconfirmed(unused, unused), None);
         assert_eq!(read(&[0; 16]), None);
     }
 }

@@ -22,22 +22,23 @@ use super::shared::Shared;
 use crate::delivery::{Delivery, Origin};
 use crate::{Error, Result};
 
-/// What a read may bring: it begins small, so that a thousand idle connections cost little, and doubles while reads are full.
+/// The size of a read: it starts small, so that a thousand idle connections cost little, and doubles while reads are
+/// full.
 const READ: std::ops::RangeInclusive<usize> = (8 << 10)..=(256 << 10);
-/// Events that are decoded before others have their turn.
+/// The bytes that are decoded before other tasks run.
 const BUDGET: usize = 256 << 10;
-/// A batch that has so many bytes goes before its window is full.
+/// The size at which a batch is passed on before its window is complete.
 const BATCH: usize = 4 << 20;
-/// How long what a peer still sends is read after the last acknowledgement: a reset could overtake that.
+/// How long input is drained after the last acknowledgement, which a reset could overtake.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long after a writer's last word its end of the connection may follow.
-const FAREWELL: Duration = Duration::from_millis(10);
-/// How often those who wait for room look again, should they have missed that there is some.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A timer without a deadline rings this late.
+/// How long after a writer has sent its last bytes its end of the connection may follow.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(10);
+/// How often a connection without room checks for it again, in case it missed a notification.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+/// The delay of a timer without a deadline.
 const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// A connection and what is known of its peer.
+/// A connection and its peer.
 pub(super) struct Connection<S> {
     pub(super) stream: S,
     pub(super) socket: Socket,
@@ -48,7 +49,7 @@ pub(super) struct Connection<S> {
     pub(super) peer: [Arc<Peer>; 2],
 }
 
-/// What a connection came to.
+/// The totals of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSummary {
     pub(super) events: u64,
@@ -56,7 +57,7 @@ pub(super) struct ConnectionSummary {
     pub(super) bytes: u64,
 }
 
-/// Where a connection is.
+/// The state of a connection.
 ///
 /// ```text
 ///           the writer closes it, breaks a rule or is late,
@@ -67,10 +68,10 @@ pub(super) struct ConnectionSummary {
 enum State {
     /// Frames are read while there is room.
     Reading {
-        /// Bytes that were read wait to be decoded.
+        /// Whether received bytes are still to be decoded.
         more: bool,
     },
-    /// No more is read; what was taken is still acknowledged.
+    /// Nothing more is read; accepted events are still acknowledged.
     Draining(ReadEnd),
 }
 
@@ -82,7 +83,7 @@ impl State {
         }
     }
 
-    /// Whether bytes that were read wait to be decoded.
+    /// Return whether received bytes are still to be decoded.
     const fn has_more(&self) -> bool {
         match self {
             Self::Reading { more } => *more,
@@ -90,7 +91,7 @@ impl State {
         }
     }
 
-    /// Say whether bytes wait to be decoded. A connection that is read no more decodes none.
+    /// Set whether bytes are still to be decoded. A draining connection decodes none.
     const fn set_more(&mut self, waits: bool) {
         match self {
             Self::Reading { more } => *more = waits,
@@ -98,7 +99,7 @@ impl State {
         }
     }
 
-    /// Read no more. The first reason stands.
+    /// Stop reading. The first reason is kept.
     fn end(&mut self, ending: ReadEnd) {
         match self {
             Self::Reading { .. } => *self = Self::Draining(ending),
@@ -107,12 +108,12 @@ impl State {
     }
 }
 
-/// Why no more is read.
+/// Why reading has stopped.
 #[derive(Debug, Clone)]
 enum ReadEnd {
     /// The peer has finished.
     Finished,
-    /// This receiver is told to stop.
+    /// The receiver stops.
     Stopped,
     /// The age limit.
     Aged,
@@ -121,8 +122,8 @@ enum ReadEnd {
 }
 
 impl ReadEnd {
-    /// Whether this end closes the connection, while the writer may be silent, and think that it goes on.
-    fn is_ours(&self) -> bool {
+    /// Return whether this end closes the connection, which the writer may not notice.
+    fn closes_here(&self) -> bool {
         match self {
             Self::Stopped | Self::Aged => true,
             Self::Finished => false,
@@ -130,7 +131,7 @@ impl ReadEnd {
         }
     }
 
-    /// What the access log says of it.
+    /// Return the reason for the access log.
     fn into_result(self) -> Result<&'static str> {
         match self {
             Self::Finished => Ok("the writer closed it"),
@@ -142,53 +143,53 @@ impl ReadEnd {
 }
 
 struct Run<S> {
-    of: Connection<S>,
+    connection: Connection<S>,
     server: Server,
     intake: Intake,
-    /// Where the destination looks for what is sent again.
-    standing: Option<ConnectionGuard>,
+    /// Present if the destination detects replays.
+    guard: Option<ConnectionGuard>,
     share: Share,
-    /// Batches that are not safe: where each ends among the connection's events.
-    under_way: FuturesOrdered<UnderWay>,
-    /// Events that were handed over in batches.
+    /// Batches that are not durable yet, each with the number of the connection's events up to its end.
+    in_flight: FuturesOrdered<InFlight>,
+    /// Events passed to the destination.
     delivered: u64,
-    /// Where the last two windows ended that have, the older one first.
+    /// The ends of the last two complete windows, the older one first.
     windows: [u64; 2],
     read: usize,
     state: State,
     began: Instant,
     /// When the last byte was written.
-    wrote: Instant,
-    account: ConnectionSummary,
+    last_write: Instant,
+    summary: ConnectionSummary,
 }
 
-type UnderWay = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
+type InFlight = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Result<()>)> + Send>>;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
-    /// Serves it to its end. An error is the peer's, or that of whoever takes the events.
+    /// Serve the connection to its end. An error comes from the peer or from the destination.
     pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (ConnectionSummary, Result<&'static str>) {
         let now = Instant::now();
-        let Shared { standings, destination, .. } = &*self.shared;
-        let standing = || standings.open(&self.sender, self.number, &self.socket, destination);
+        let Shared { open_connections, destination, .. } = &*self.shared;
+        let guard = || open_connections.open(&self.sender, self.number, &self.socket, destination);
         let mut run = Run {
-            standing: destination.hash_seed().map(|_| standing()),
+            guard: destination.hash_seed().map(|_| guard()),
             server: Server::new(now, self.shared.options.server.clone()),
             intake: Intake::new(&*self.shared.destination),
             share: Share::new(Arc::clone(&self.shared.budget)),
-            of: self,
-            under_way: FuturesOrdered::new(),
+            connection: self,
+            in_flight: FuturesOrdered::new(),
             delivered: 0,
             windows: [0; 2],
             read: *READ.start(),
             state: State::Reading { more: false },
             began: now,
-            wrote: now,
-            account: ConnectionSummary::default(),
+            last_write: now,
+            summary: ConnectionSummary::default(),
         };
         let result = run.serve(stop).await;
-        run.account.events = run.server.received();
-        run.account.acknowledged = run.server.acknowledged();
-        (run.account, result)
+        run.summary.events = run.server.received();
+        run.summary.acknowledged = run.server.acknowledged();
+        (run.summary, result)
     }
 }
 
@@ -200,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             self.transmit().await?;
             self.end_at_its_age();
             if let State::Draining(ending) = &self.state
-                && self.under_way.is_empty()
+                && self.in_flight.is_empty()
                 && self.intake.rows() == 0
             {
                 let ending = ending.clone();
@@ -218,8 +219,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             let budget = Arc::clone(self.share.budget());
             tokio::select! {
                 biased;
-                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.on_safe(done)?,
-                read = read(&mut self.of.stream, self.server.input(), self.read), if reading => self.on_read(read)?,
+                Some(done) = self.in_flight.next(), if !self.in_flight.is_empty() => self.on_safe(done)?,
+                read = read(&mut self.connection.stream, self.server.input(), self.read), if reading => self.on_read(read)?,
                 _ = stop.wait_for(|stopped| *stopped), if self.state.is_reading() => self.finish(ReadEnd::Stopped),
                 () = budget.freed(), if !room => {}
                 () = timer.as_mut() => self.on_timeout(),
@@ -227,15 +228,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
     }
 
-    /// Set the timer, unless it rings before: then it is set when it has rung.
+    /// Set the timer, unless it fires earlier anyway: then it is set after it has fired.
     fn set_timer(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
         let now = Instant::now();
-        let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.of.shared.options.server.pause);
-        let age = self.of.shared.options.max_age.filter(|_| self.state.is_reading()).map(|age| self.began + age);
-        // A connection over its age ends at the edge of its window: a frame or an acknowledgement brings that, not the timer.
+        let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.connection.shared.options.server.pause);
+        let age =
+            self.connection.shared.options.max_age.filter(|_| self.state.is_reading()).map(|age| self.began + age);
+        // A connection over its age limit ends between windows, which a frame or an acknowledgement triggers, not the
+        // timer.
         let age = age.filter(|at| *at > now);
-        let look_again = (!room).then(|| now + LOOK_AGAIN);
-        let due = [self.server.poll_timeout(), pause, age, look_again]
+        let room_check = (!room).then(|| now + ROOM_INTERVAL);
+        let due = [self.server.poll_timeout(), pause, age, room_check]
             .into_iter()
             .flatten()
             .min()
@@ -251,8 +254,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             self.finish(ReadEnd::Finished);
             return Ok(());
         }
-        self.account.bytes += count as u64;
-        for peer in &self.of.peer {
+        self.summary.bytes += count as u64;
+        for peer in &self.connection.peer {
             peer.wire(count);
         }
         if count >= self.read {
@@ -271,11 +274,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let now = Instant::now();
         let (events, bytes) = (self.intake.rows(), self.intake.bytes());
         let progress = self.server.handle_input(now, BUDGET, &mut self.intake);
-        let came = self.intake.rows() - events;
-        if came > 0 {
+        let received = self.intake.rows() - events;
+        if received > 0 {
             self.intake.last = now;
-            for peer in &self.of.peer {
-                peer.events(came, self.intake.bytes() - bytes);
+            for peer in &self.connection.peer {
+                peer.events(received, self.intake.bytes() - bytes);
             }
         }
         match progress {
@@ -290,7 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     fn finish(&mut self, ending: ReadEnd) {
         let now = Instant::now();
         let ending = match (ending, self.server.handle_end(now)) {
-            // Who is told to stop cuts the peer's frame off itself.
+            // On a stop or at the age limit this end cuts the frame off itself.
             (ending @ (ReadEnd::Failed(_) | ReadEnd::Stopped | ReadEnd::Aged), _)
             | (ending @ ReadEnd::Finished, Ok(())) => ending,
             (ReadEnd::Finished, Err(error)) => ReadEnd::Failed(error.into()),
@@ -299,11 +302,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     }
 
     fn end_at_its_age(&mut self) {
-        let Some(age) = self.of.shared.options.max_age.filter(|_| self.state.is_reading()) else { return };
+        let Some(age) = self.connection.shared.options.max_age.filter(|_| self.state.is_reading()) else { return };
         // Between windows nothing is unacknowledged. Frames that wait unread are sent again on the next connection.
         let edge = self.server.received() == self.server.acknowledged();
         if edge && self.began.elapsed() >= age {
-            add(&self.of.shared.counters.aged, 1);
+            add(&self.connection.shared.counters.aged, 1);
             self.finish(ReadEnd::Aged);
         }
     }
@@ -317,12 +320,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
     }
 
-    /// Hand a batch over: a window that is full, or the part of one that should wait no longer.
+    /// Pass a batch to the destination: a complete window, or the part of one that is due.
     async fn flush_ready(&mut self) -> Result<()> {
         if self.intake.rows() == 0 {
             return Ok(());
         }
-        let pause = self.of.shared.options.server.pause;
+        let pause = self.connection.shared.options.server.pause;
         let due = self.intake.window_ended()
             || !self.state.is_reading()
             || self.intake.bytes() >= BATCH
@@ -332,12 +335,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             return Ok(());
         }
         let IntakeTotals { batch, rows, bytes, origin, hashes, windows } =
-            self.intake.finish(self.of.origin.clone())?;
-        let counters = &self.of.shared.counters;
+            self.intake.finish(self.connection.origin.clone())?;
+        let counters = &self.connection.shared.counters;
         add(&counters.batches, 1);
         add(&counters.windows, windows.len());
-        if let Some(standing) = self.standing.as_ref().filter(|_| self.delivered == 0) {
-            standing.wait_for_earlier().await;
+        if let Some(guard) = self.guard.as_ref().filter(|_| self.delivered == 0) {
+            guard.wait_for_earlier().await;
         }
         let (first, [confirmed, last]) = (self.delivered, self.windows);
         self.delivered += rows as u64;
@@ -345,26 +348,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             self.windows = [last, self.delivered];
         }
         self.share.send(bytes);
-        let safe = self.of.shared.destination.take(Delivery {
+        let safe = self.connection.shared.destination.take(Delivery {
             batch,
             bytes,
             origin,
-            sender: Arc::clone(&self.of.sender),
-            connection: self.of.number,
+            sender: Arc::clone(&self.connection.sender),
+            connection: self.connection.number,
             first,
             confirmed,
             hashes,
             windows,
         });
         let (end, began) = (self.delivered, Instant::now());
-        self.under_way.push_back(Box::pin(async move { (end, bytes, began, safe.await) }));
+        self.in_flight.push_back(Box::pin(async move { (end, bytes, began, safe.await) }));
         self.share.hold(self.server.waiting());
         Ok(())
     }
 
     fn on_safe(&mut self, (end, bytes, began, taken): (u64, usize, Instant, Result<()>)) -> Result<()> {
         let now = Instant::now();
-        let counters = &self.of.shared.counters;
+        let counters = &self.connection.shared.counters;
         counters.safe_seconds.observe(now - began);
         self.share.safe(bytes);
         self.share.hold(self.server.waiting() + self.intake.bytes());
@@ -375,14 +378,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         let before = self.server.acknowledged();
         self.server.acknowledge(now, end)?;
         counters.acknowledged.fetch_add(self.server.acknowledged() - before, Ordering::Relaxed);
-        // Frames that the server held back because two windows were open may be here already.
+        // Frames that the server deferred because two windows were open may have arrived already.
         if self.server.waiting() > 0 {
             self.state.set_more(true);
         }
         Ok(())
     }
 
-    /// Writes acknowledgements. A peer that takes none for as long as a frame may take is gone.
+    /// Write acknowledgements. If the peer reads none within the time limit of a frame, the connection fails.
     async fn transmit(&mut self) -> Result<()> {
         let Some(first) = self.server.poll_transmit() else { return Ok(()) };
         let mut bytes = BytesMut::from(&first[..]);
@@ -390,46 +393,48 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
             bytes.extend_from_slice(&ack);
         }
         let alive = bytes.chunks(6).filter(|ack| ack.ends_with(&[0; 4])).count();
-        add(&self.of.shared.counters.keepalives, alive);
-        let limit = self.of.shared.options.server.frame_timeout;
-        let late = || Error::deadline("the writer takes no acknowledgements".into());
-        let written = write(&mut self.of.stream, bytes.freeze(), limit).await.unwrap_or_else(|| Err(late()));
-        self.wrote = Instant::now();
+        add(&self.connection.shared.counters.keepalives, alive);
+        let limit = self.connection.shared.options.server.frame_timeout;
+        let late = || Error::deadline("the writer reads no acknowledgements".into());
+        let written = write(&mut self.connection.stream, bytes.freeze(), limit).await.unwrap_or_else(|| Err(late()));
+        self.last_write = Instant::now();
         written
     }
 
-    /// Close the connection: everything that was taken is acknowledged.
+    /// Close the connection after everything accepted was acknowledged.
     async fn close(&mut self, ending: ReadEnd) -> Result<&'static str> {
-        let is_ours = ending.is_ours();
+        let closes_here = ending.closes_here();
         let all = self.server.received() == self.server.acknowledged();
-        let clean = match timeout(LINGER, self.farewell()).await {
+        let clean = match timeout(LINGER, self.close_stream()).await {
             Ok(settled) => settled.unwrap_or(false),
-            // A writer that does not read does not know that this end is closed; it has its acknowledgements all the same.
-            Err(_) => is_ours && all && self.of.socket.is_confirmed_within(FAREWELL, self.wrote).await,
+            // A writer that does not read does not notice the close, but its kernel may have the acknowledgements.
+            Err(_) => {
+                closes_here && all && self.connection.socket.is_confirmed_within(CLOSE_TIMEOUT, self.last_write).await
+            }
         };
-        if let Some(standing) = self.standing.as_mut().filter(|_| clean) {
-            standing.is_clean();
+        if let Some(guard) = self.guard.as_mut().filter(|_| clean) {
+            guard.is_clean();
         }
         ending.into_result()
     }
 
-    /// Closes the connection from this end too; says whether the writer has every acknowledgement.
-    async fn farewell(&mut self) -> std::io::Result<bool> {
-        let socket = self.of.socket.clone();
-        if socket.is_gone_within(FAREWELL).await {
-            // A writer that has closed its socket would answer anything else, as the last word of TLS, with a reset.
+    /// Close this end of the stream; return whether the writer has every acknowledgement.
+    async fn close_stream(&mut self) -> std::io::Result<bool> {
+        let socket = self.connection.socket.clone();
+        if socket.is_gone_within(CLOSE_TIMEOUT).await {
+            // A writer that has closed its socket would answer anything else, such as close_notify, with a reset.
             socket.finish()?;
         } else {
-            self.of.stream.shutdown().await?;
+            self.connection.stream.shutdown().await?;
         }
-        // The last acknowledgement must not be overtaken by the reset that unread bytes cause.
+        // Unread bytes would cause a reset, which could overtake the last acknowledgement.
         let mut rest = vec![0_u8; 16 << 10];
-        while or_end(self.of.stream.read(&mut rest).await)? > 0 {}
+        while or_end(self.connection.stream.read(&mut rest).await)? > 0 {}
         Ok(socket.is_settled_within(LINGER).await)
     }
 }
 
-/// What was read; the end of the stream, where TLS misses a last word.
+/// Return the result of a read; a TLS stream that ends without close_notify counts as ended.
 fn or_end(read: std::io::Result<usize>) -> std::io::Result<usize> {
     match read {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
@@ -448,7 +453,7 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Bytes, limit: Dura
         stream.flush().await
     };
     let written = timeout(limit, writing).await.ok()?;
-    Some(written.map_err(|error| Error::io("an acknowledgement could not be written", error)))
+    Some(written.map_err(|error| Error::io("cannot write an acknowledgement", error)))
 }
 
 #[cfg(test)]
@@ -472,9 +477,9 @@ mod tests {
     #[test]
     fn this_end_closes_a_connection_that_stops_is_aged_or_late() {
         let broken = || Error::misuse("a rule".into());
-        assert!(ReadEnd::Stopped.is_ours() && ReadEnd::Aged.is_ours());
-        assert!(ReadEnd::Failed(Error::deadline("late".into())).is_ours());
-        assert!(!ReadEnd::Finished.is_ours() && !ReadEnd::Failed(broken()).is_ours());
+        assert!(ReadEnd::Stopped.closes_here() && ReadEnd::Aged.closes_here());
+        assert!(ReadEnd::Failed(Error::deadline("late".into())).closes_here());
+        assert!(!ReadEnd::Finished.closes_here() && !ReadEnd::Failed(broken()).closes_here());
         assert!(ReadEnd::Finished.into_result().is_ok() && ReadEnd::Failed(broken()).into_result().is_err());
     }
 }

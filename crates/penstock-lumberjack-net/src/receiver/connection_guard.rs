@@ -1,5 +1,6 @@
-//! Which connections of a sender are open. Before a new one is compared with those that broke (decision 12), the earlier
-//! ones that are on their end have ended: what was read of them is with the destination, and whether they broke is known.
+//! The open connections of each sender. Before a new one is compared with those that broke (decision 12), earlier
+//! connections that are closing must have ended: then the destination has all their events, and knows whether they
+//! broke.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,30 +13,30 @@ use tokio::time::timeout;
 use super::link::{Socket, WeakSocket, gone};
 use crate::delivery::{ConnectionEnd, Destination};
 
-/// How long a new connection waits for earlier ones. What is sent again while they end may be stored twice then.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a new connection waits for earlier ones to end. After that, events that are sent again may be stored twice.
+const EARLIER_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The connections that are open, by their senders and numbers.
+/// The open connections, by sender and number.
 #[derive(Debug, Default)]
-pub(super) struct Standings(Mutex<HashMap<Arc<str>, BTreeMap<u64, Open>>>);
+pub(super) struct OpenConnections(Mutex<HashMap<Arc<str>, BTreeMap<u64, Open>>>);
 
 #[derive(Debug)]
 struct Open {
     socket: WeakSocket,
-    /// Closed when it has ended.
+    /// Closed when the connection has ended.
     ended: watch::Receiver<()>,
 }
 
-/// Stands for a connection as long as it lives, and tells the destination how it has ended.
+/// Registers a connection while it exists, and reports its end to the destination when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
-    all: Arc<Standings>,
+    all: Arc<OpenConnections>,
     destination: Arc<dyn Destination>,
     ended: ConnectionEnd,
     _open: watch::Sender<()>,
 }
 
-impl Standings {
+impl OpenConnections {
     pub(super) fn open(
         self: &Arc<Self>,
         sender: &Arc<str>,
@@ -58,7 +59,7 @@ impl Standings {
         lock(&self.0)
     }
 
-    /// The ends of earlier connections that their writers have closed.
+    /// Return receivers for the ends of earlier connections that their writers have closed.
     fn ending(&self, sender: &Arc<str>, before: u64) -> Vec<watch::Receiver<()>> {
         let (mut sockets, mut waiting, mut closed) = (Vec::new(), Vec::new(), Vec::new());
         for open in self.lock().get(sender).into_iter().flat_map(|open| open.range(..before)).map(|(_, open)| open) {
@@ -76,21 +77,21 @@ impl Standings {
 }
 
 impl ConnectionGuard {
-    /// Waits until the earlier connections of the same sender that were on their end have ended.
+    /// Wait until the earlier connections of the same sender that are closing have ended.
     pub(super) async fn wait_for_earlier(&self) {
         let ending = self.all.ending(&self.ended.sender, self.ended.connection);
         let all = async {
             for mut ended in ending {
-                // An error is what it waits for.
+                // An error means that the connection has ended.
                 let _ = ended.changed().await;
             }
         };
-        if timeout(PATIENCE, all).await.is_err() {
-            tracing::debug!(sender = %self.ended.sender, "an earlier connection takes long to end; what it brought may be stored twice");
+        if timeout(EARLIER_TIMEOUT, all).await.is_err() {
+            tracing::debug!(sender = %self.ended.sender, "an earlier connection has not ended; its events may be stored twice");
         }
     }
 
-    /// Every acknowledgement has reached the writer.
+    /// Record that every acknowledgement has reached the writer.
     pub(super) fn is_clean(&mut self) {
         self.ended.clean = true;
     }

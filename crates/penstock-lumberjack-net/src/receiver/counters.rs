@@ -11,7 +11,7 @@ use penstock_lumberjack::ErrorKind;
 use crate::receiver::budget::Budget;
 use crate::receiver::protocol_sniff::DetectedProtocol;
 
-/// Peers that are counted apart; those that come later are "other", so that a page of metrics has an end.
+/// The most peers that are counted separately; later ones are "other", which bounds the metrics page.
 const PEERS: usize = 256;
 const OTHER: &str = "other";
 const KINDS: [ErrorKind; 6] = [
@@ -25,7 +25,7 @@ const KINDS: [ErrorKind; 6] = [
 const FOREIGN: [DetectedProtocol; 4] =
     [DetectedProtocol::Http, DetectedProtocol::Tls, DetectedProtocol::PlainLumberjack, DetectedProtocol::Plain];
 
-/// What a receiver has seen since it began to listen.
+/// The counters of a receiver.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) connections: AtomicU64,
@@ -44,7 +44,7 @@ pub(super) struct Counters {
     peers: Mutex<HashMap<Arc<str>, Arc<Peer>>>,
 }
 
-/// What one peer has sent, by its certificate's name or its address without the port.
+/// The counters of one peer, by its certificate's name or its address without the port.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     events: AtomicU64,
@@ -52,10 +52,10 @@ pub(super) struct Peer {
     wire: AtomicU64,
 }
 
-/// What a receiver has seen so far.
+/// A snapshot of a receiver's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverCounters {
-    /// Connections that were taken.
+    /// Accepted connections.
     pub connections: u64,
     /// Connections that are open.
     pub open: u64,
@@ -63,21 +63,21 @@ pub struct ReceiverCounters {
     pub refused: u64,
     /// TLS handshakes that failed.
     pub handshakes_failed: u64,
-    /// Events that came.
+    /// Received events.
     pub events: u64,
     /// Bytes of these events.
     pub bytes: u64,
-    /// Bytes that came, as they came: with TLS taken off, compressed.
+    /// Received bytes, after TLS and before decompression.
     pub wire_bytes: u64,
-    /// Windows that came whole.
+    /// Complete windows.
     pub windows: u64,
     /// Events that were acknowledged.
     pub acknowledged: u64,
-    /// Bytes that are held now: frames that are not whole, events on their way into batches, batches that are not safe.
+    /// Bytes in memory now: incomplete frames, events on their way into batches, batches that are not durable yet.
     pub held_bytes: u64,
     /// Connections that ended with an error, by its kind.
     pub errors: Vec<(&'static str, u64)>,
-    /// Connections of those that spoke something else, by its name.
+    /// Connections of clients that speak another protocol, by its name.
     pub foreign: Vec<(&'static str, u64)>,
     /// Events and bytes by peer: certificate or address. The first 256, then "other".
     pub peers: Vec<(String, u64, u64)>,
@@ -103,7 +103,7 @@ impl Peer {
 }
 
 impl Counters {
-    /// Where events of a peer are counted, beside the sum.
+    /// Return the counters for a peer's events: the total and the peer's own.
     pub(super) fn peer(&self, name: &str) -> [Arc<Peer>; 2] {
         let mut peers = lock(&self.peers);
         let name = if peers.len() < PEERS || peers.contains_key(name) { name } else { OTHER };
@@ -152,33 +152,34 @@ impl Counters {
     pub(super) fn write(&self, page: &mut Page<'_>, budget: &Budget, admission: &Admission) -> fmt::Result {
         let now = self.snapshot(budget, admission);
         for (name, help, value) in [
-            ("connections", "Connections taken.", now.connections),
-            ("connections_refused", "Connections closed at once: too many were open.", now.refused),
+            ("connections", "Accepted connections.", now.connections),
+            ("connections_refused", "Connections closed immediately because too many were open.", now.refused),
             ("connections_aged", "Connections ended at their age limit.", read(&self.aged)),
             ("handshakes_failed", "TLS handshakes that failed.", now.handshakes_failed),
-            ("events", "Events that came.", now.events),
+            ("events", "Received events.", now.events),
             ("event_bytes", "Bytes of these events.", now.bytes),
-            ("wire_bytes", "Bytes that came, compressed.", now.wire_bytes),
-            ("windows", "Windows that came whole.", now.windows),
-            ("batches", "Batches handed over.", read(&self.batches)),
+            ("wire_bytes", "Received bytes, before decompression.", now.wire_bytes),
+            ("windows", "Complete windows.", now.windows),
+            ("batches", "Batches passed to the destination.", read(&self.batches)),
             ("batches_not_taken", "Batches that could not be made safe.", read(&self.not_taken)),
             ("acknowledged_events", "Events acknowledged.", now.acknowledged),
-            ("keepalives", "Acknowledgements that only say that this end is still there.", read(&self.keepalives)),
+            ("keepalives", "Acknowledgements sent only as keep-alives.", read(&self.keepalives)),
         ] {
             page.counter(&format!("penstock_lumberjack_{name}"), help, value)?;
         }
         self.admission.write(page, "penstock_lumberjack")?;
         page.gauge("penstock_lumberjack_open_connections", "Connections open.", now.open)?;
-        page.gauge("penstock_lumberjack_held_bytes", "Bytes of what is not safe yet.", now.held_bytes)?;
+        page.gauge("penstock_lumberjack_held_bytes", "Bytes of events that are not durable yet.", now.held_bytes)?;
         page.counters("penstock_lumberjack_errors", "Connections that ended with an error.", "kind", now.errors)?;
-        page.counters("penstock_lumberjack_foreign", "Who spoke something else.", "protocol", now.foreign)?;
+        page.counters(
+            "penstock_lumberjack_foreign",
+            "Connections of clients that speak another protocol.",
+            "protocol",
+            now.foreign,
+        )?;
         let peers = |of: fn(&(String, u64, u64)) -> u64| now.peers.iter().map(move |peer| (peer.0.as_str(), of(peer)));
         page.counters("penstock_lumberjack_peer_events", "Events by peer.", "peer", peers(|peer| peer.1))?;
         page.counters("penstock_lumberjack_peer_bytes", "Bytes of events by peer.", "peer", peers(|peer| peer.2))?;
-        page.histogram(
-            "penstock_lumberjack_safe_seconds",
-            "How long it takes until a batch is safe.",
-            &self.safe_seconds,
-        )
+        page.histogram("penstock_lumberjack_safe_seconds", "Time until a batch is durable.", &self.safe_seconds)
     }
 }

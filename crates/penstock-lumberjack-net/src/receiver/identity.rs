@@ -1,4 +1,4 @@
-//! Whose certificate a client showed.
+//! The name in a client's certificate.
 
 use penstock_io::tls::Fingerprint;
 use rustls::pki_types::CertificateDer;
@@ -10,7 +10,7 @@ const UTF8_STRING: u8 = 0x0C;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
-/// The name that a certificate is for: the common name of its subject, else its first DNS name, else its fingerprint.
+/// Return the name of a certificate: the common name of its subject, else its first DNS name, else its fingerprint.
 pub(super) fn name(certificate: &CertificateDer<'_>) -> String {
     let parsed = EndEntityCert::try_from(certificate).ok();
     let common = parsed.as_ref().and_then(|parsed| common_name(parsed.subject()));
@@ -18,7 +18,7 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> String {
     common.or_else(dns).unwrap_or_else(|| Fingerprint::of(certificate).to_string())
 }
 
-/// Looks for the attribute in the DER of a name that webpki has found well-formed: its value follows it at once.
+/// Find the attribute in the DER of a name that webpki has found well-formed; its value follows directly.
 fn common_name(subject: &[u8]) -> Option<String> {
     let at = subject.windows(COMMON_NAME.len()).position(|bytes| bytes == COMMON_NAME)?;
     match subject.get(at + COMMON_NAME.len()..)? {

@@ -12,12 +12,12 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct Intake {
     builder: Option<Builder>,
-    /// With the seed of the hashes, if they are wanted.
+    /// The seed and the hashes, if the destination wants hashes.
     hashes: Option<(u64, Vec<u64>)>,
     rows: usize,
     bytes: usize,
     window_ended: bool,
-    /// When the last event came; not looked at for each of them.
+    /// When the last event arrived; updated once for each read.
     pub(super) last: Instant,
 }
 
@@ -37,17 +37,17 @@ impl Intake {
         self.rows
     }
 
-    /// Bytes on the wire of the events that it has.
+    /// Return the bytes of the collected events on the wire.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the last event was the last of its window.
+    /// Return whether the last event was the last of its window.
     pub(super) fn window_ended(&self) -> bool {
         self.window_ended
     }
 
-    /// Gives what it has and is empty afterwards.
+    /// Return the collected events; the intake is empty afterwards.
     pub(super) fn finish(&mut self, mut origin: Origin) -> Result<IntakeTotals> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         origin.received = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
@@ -68,7 +68,7 @@ impl Intake {
     }
 }
 
-/// What an [`Intake`] had.
+/// The events of an [`Intake`].
 #[derive(Debug)]
 pub(super) struct IntakeTotals {
     pub(super) batch: RecordBatch,
@@ -107,7 +107,7 @@ impl Events for Intake {
 
     fn window_end(&mut self) -> bool {
         self.window_ended = true;
-        // A batch is a window, so that a window which is sent again is a batch again.
+        // A batch is a window, so that a window that is sent again is the same batch.
         false
     }
 }

@@ -1,5 +1,5 @@
-//! The socket of a connection, at which others may look: whether its writer has gone, and whether the last acknowledgement
-//! has reached it (decision 12).
+//! The socket of a connection, which other tasks may query: whether the writer has closed it, and whether the last
+//! acknowledgement has reached it (decision 12).
 
 use std::io;
 use std::net::Shutdown;
@@ -17,27 +17,27 @@ use tokio::time::{sleep, timeout};
 #[cfg(target_os = "linux")]
 use super::confirmed::unconfirmed;
 
-/// How long the system waits for a writer's machine to confirm an acknowledgement. A writer that gives up a reader
-/// waits longer, so its connection is known to have broken when it comes again.
+/// How long the system waits for the peer's TCP to confirm an acknowledgement. A writer that gives up a connection
+/// waits longer, so the connection is known to have broken before the writer reconnects.
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(15);
 
-/// After so long everything that was written has been confirmed, or the socket has failed: the system counts the time from
-/// the first time that it sends again, which is at most a few seconds later.
+/// After this time everything written has been confirmed, or the socket has failed: the system measures the time from
+/// its first retransmission, which is at most a few seconds later.
 const CONFIRMED: Duration = Duration::from_secs(30);
 
-/// A socket that is read and written by one task.
+/// A socket that one task reads and writes.
 #[derive(Debug)]
 pub(super) struct Link {
     read: OwnedReadHalf,
     socket: Socket,
 }
 
-/// The same socket, to be looked at.
+/// The same socket, for queries.
 #[derive(Debug, Clone)]
 pub(super) struct Socket(Arc<OwnedWriteHalf>);
 
-/// A socket that may be closed by now.
+/// A socket that may be closed already.
 #[derive(Debug, Clone)]
 pub(super) struct WeakSocket(std::sync::Weak<OwnedWriteHalf>);
 
@@ -45,7 +45,7 @@ impl Link {
     pub(super) fn new(stream: TcpStream) -> Self {
         #[cfg(target_os = "linux")]
         if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(UNCONFIRMED)) {
-            tracing::debug!(%error, "a connection that is lost is known later");
+            tracing::debug!(%error, "cannot set TCP_USER_TIMEOUT; a lost connection will be detected later");
         }
         let (read, write) = stream.into_split();
         Self { read, socket: Socket(Arc::new(write)) }
@@ -92,25 +92,25 @@ impl Socket {
         WeakSocket(Arc::downgrade(&self.0))
     }
 
-    /// Sends the end of the stream, whatever a protocol above would say first.
+    /// Send FIN directly, without the closing messages of a protocol above.
     pub(super) fn finish(&self) -> io::Result<()> {
         SockRef::from(self.stream()).shutdown(Shutdown::Write)
     }
 
-    /// Whether the writer has closed its end within a time.
+    /// Return whether the writer closes its end within a time.
     pub(super) async fn is_gone_within(&self, limit: Duration) -> bool {
         is_true_within(limit, || !gone(std::slice::from_ref(self)).is_empty()).await
     }
 
-    /// Whether both ends were closed within a time, each with all that the other had to say. A writer that closes its end
-    /// without having taken the last acknowledgement resets the connection.
+    /// Return whether both ends are closed within a time, after each has received everything. A writer that closes its
+    /// end without reading the last acknowledgement resets the connection.
     pub(super) async fn is_settled_within(&self, limit: Duration) -> bool {
         let settled = is_true_within(limit, || self.stream().peer_addr().is_err()).await;
         settled && matches!(self.stream().take_error(), Ok(None))
     }
 
-    /// Whether the writer's machine has confirmed all that was sent, the end of the stream as well; `last` is when it was
-    /// sent. The system is asked for a while, as a confirmation may be on its way.
+    /// Return whether the peer's TCP has confirmed everything sent, FIN included; `last` is when it was
+    /// sent. The query is repeated for a while, because a confirmation may be in flight.
     pub(super) async fn is_confirmed_within(&self, limit: Duration, last: Instant) -> bool {
         let stream = self.stream();
         let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
@@ -124,13 +124,13 @@ impl Socket {
 }
 
 impl WeakSocket {
-    /// None: it is closed.
+    /// Return the socket; `None` if it is closed.
     pub(super) fn upgrade(&self) -> Option<Socket> {
         self.0.upgrade().map(Socket)
     }
 }
 
-/// Looks again and again, soon at first.
+/// Poll a condition, with increasing pauses.
 async fn is_true_within(limit: Duration, mut is_true: impl FnMut() -> bool) -> bool {
     let looking = async {
         let mut pause = Duration::from_micros(500);
@@ -142,7 +142,7 @@ async fn is_true_within(limit: Duration, mut is_true: impl FnMut() -> bool) -> b
     timeout(limit, looking).await.is_ok()
 }
 
-/// Which of these sockets have been closed by their writers, by their places, as the system knows it now: before everything
+/// Return the indices of the sockets that their writers have closed, according to the system: before everything
 /// that they sent has been read.
 #[cfg(target_os = "linux")]
 pub(super) fn gone(sockets: &[Socket]) -> Vec<usize> {
@@ -156,13 +156,13 @@ pub(super) fn gone(sockets: &[Socket]) -> Vec<usize> {
     looked.iter().enumerate().filter(|(_, looked)| !looked.revents().is_empty()).map(|(at, _)| at).collect()
 }
 
-/// Elsewhere nobody tells.
+/// Other systems do not report it.
 #[cfg(not(target_os = "linux"))]
 fn unconfirmed(_: std::net::SocketAddr, _: std::net::SocketAddr) -> Option<u32> {
     None
 }
 
-/// Elsewhere the end is known when it is read.
+/// On other systems the end is detected only by reading.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn gone(_: &[Socket]) -> Vec<usize> {
     Vec::new()

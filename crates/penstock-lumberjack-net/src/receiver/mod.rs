@@ -1,4 +1,4 @@
-//! The receiver: listens, and serves each connection by a task of its own.
+//! The receiver: listens, and serves each connection in its own task.
 
 mod budget;
 #[cfg(target_os = "linux")]
@@ -96,8 +96,8 @@ impl Receiver {
         self.0.get()?.reload()
     }
 
-    /// Stop reading. Events that have arrived are handed over and acknowledged, then the connections end; those that are
-    /// open after `grace` are cut off.
+    /// Stop reading. Events that have arrived are handed over and acknowledged, then the connections end; those that
+    /// are open after `grace` are cut off.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
         penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?
@@ -123,7 +123,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runti
         let listener::Connection { stream: Stream::Tcp(stream), peer: Some(peer), permit, .. } = connection else {
             return;
         };
-        // It moves to the thread of its task, and so do its events.
+        // The socket moves to the thread of its task, and so do its events.
         let Ok(stream) = stream.into_std() else { return };
         let shared = Arc::clone(&shared);
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runti
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>, permit: &Permit) {
-    // The same machine, whichever family the socket has.
+    // Normalise, so that a host is the same over IPv4 and mapped IPv6.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let stop = shared.stop.subscribe();
     let began = Instant::now();
@@ -164,7 +164,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
             shared.counters.error(error.kind());
             let why = error.to_string();
             tracing::info!(target: "penstock::access", %peer, identity, events, acknowledged, bytes, seconds, why, "connection");
-            // A connection that broke is no news; a rule that was broken is.
+            // A broken connection is routine; a broken rule is worth a warning.
             if error.kind() != ErrorKind::Io {
                 tracing::warn!(%peer, identity, %error, "a connection ended with an error");
             }
@@ -185,19 +185,19 @@ async fn admit(
 ) -> Result<Option<Served>> {
     let broken = |error| Error::io("the connection broke", error);
     let speaks = tokio::select! {
-        looked = permit.in_time(protocol_sniff::look(&stream, shared.acceptor.is_some())) => match looked {
-            Some(looked) => looked.map_err(broken)?,
+        sniffed = permit.in_time(protocol_sniff::sniff(&stream, shared.acceptor.is_some())) => match sniffed {
+            Some(sniffed) => sniffed.map_err(broken)?,
             None => {
-                tracing::info!(%peer, "a connection that said nothing was closed");
+                tracing::info!(%peer, "a silent connection was closed");
                 return Ok(None);
             }
         },
         _ = stop.wait_for(|stopped| *stopped) => return Ok(None),
     };
     let Some(speaks) = speaks else { return Ok(None) };
-    if speaks != DetectedProtocol::Ours {
+    if speaks != DetectedProtocol::Expected {
         shared.counters.foreign(speaks);
-        tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.words(shared.acceptor.is_some()));
+        tracing::warn!(%peer, protocol = speaks.name(), "{}", speaks.explanation(shared.acceptor.is_some()));
         if speaks == DetectedProtocol::Http {
             protocol_sniff::answer_http(stream).await;
         }

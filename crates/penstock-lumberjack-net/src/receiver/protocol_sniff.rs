@@ -1,4 +1,4 @@
-//! Decision 11: what is plainly another protocol is named.
+//! Detects clients that speak another protocol (decision 11).
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// How long those who send nothing that we know have for a second look at it.
-const LOOK: Duration = Duration::from_millis(200);
+/// How long the sniffer waits for more bytes if the first ones are not recognised.
+const SNIFF_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the answer to HTTP may take, and how much of the request is read.
-const ANSWERING: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST: u64 = 64 << 10;
 const HTTP: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI "];
 
-/// What a client speaks.
+/// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum DetectedProtocol {
-    /// What belongs on this port, or nothing that can be told.
-    Ours,
+    /// The expected protocol, or an unrecognised one.
+    Expected,
     /// HTTP.
     Http,
     /// TLS on a plain port.
@@ -29,10 +29,10 @@ pub(super) enum DetectedProtocol {
 }
 
 impl DetectedProtocol {
-    /// Its name in the metrics.
+    /// Return its name in the metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Ours => "lumberjack",
+            Self::Expected => "lumberjack",
             Self::Http => "http",
             Self::Tls => "tls",
             Self::PlainLumberjack => "plain_lumberjack",
@@ -40,10 +40,10 @@ impl DetectedProtocol {
         }
     }
 
-    /// In plain words, and what to do.
-    pub(super) const fn words(self, tls: bool) -> &'static str {
+    /// Return an explanation with a remedy.
+    pub(super) const fn explanation(self, tls: bool) -> &'static str {
         match self {
-            Self::Ours => "Lumberjack",
+            Self::Expected => "Lumberjack",
             Self::Http => "the client speaks HTTP, not Lumberjack: is this the port that its output is meant for?",
             Self::Tls => {
                 "the client speaks TLS, and this port is plain: give the receiver a certificate, or turn TLS off there"
@@ -59,18 +59,18 @@ impl DetectedProtocol {
     }
 }
 
-/// Looks at the first bytes, which stay in the socket; None if the client went away before it sent any.
-pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Option<DetectedProtocol>> {
+/// Peek at the first bytes, which stay in the socket; `None` if the client closed before it sent any.
+pub(super) async fn sniff(stream: &TcpStream, tls: bool) -> std::io::Result<Option<DetectedProtocol>> {
     let mut bytes = [0_u8; 8];
     let mut read = stream.peek(&mut bytes).await?;
     let first = bytes.first().copied().filter(|_| read > 0);
     let Some(first) = first else { return Ok(None) };
     if tls && first == 0x16 {
-        return Ok(Some(DetectedProtocol::Ours));
+        return Ok(Some(DetectedProtocol::Expected));
     }
     let version = !tls && matches!(first, b'1' | b'2');
     if read < 4 && !version {
-        // Little can be told from so few; they may come one by one.
+        // These are too few to decide; more may follow.
         let more = async {
             loop {
                 match stream.peek(&mut bytes).await {
@@ -81,16 +81,16 @@ pub(super) async fn look(stream: &TcpStream, tls: bool) -> std::io::Result<Optio
                         break;
                     }
                 }
-                sleep(LOOK / 10).await;
+                sleep(SNIFF_INTERVAL / 10).await;
             }
         };
-        // What is there by then has to do.
-        let _ = timeout(LOOK, more).await;
+        // Decide with the bytes that have arrived by then.
+        let _ = timeout(SNIFF_INTERVAL, more).await;
     }
-    Ok(Some(name(bytes.get(..read).unwrap_or_default(), tls)))
+    Ok(Some(classify(bytes.get(..read).unwrap_or_default(), tls)))
 }
 
-/// Tells who speaks HTTP in its own words: a person with curl, a health check of the wrong kind.
+/// Answer an HTTP client, such as curl or a misconfigured health check, in HTTP.
 pub(super) async fn answer_http(mut stream: TcpStream) {
     const ANSWER: &[u8] =
         b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 43\r\nConnection: close\r\n\r\n\
@@ -98,30 +98,30 @@ pub(super) async fn answer_http(mut stream: TcpStream) {
     let answering = async {
         stream.write_all(ANSWER).await?;
         stream.shutdown().await?;
-        // Unread bytes would cause a reset, and that could overtake the answer.
+        // Unread bytes would cause a reset, which could overtake the response.
         tokio::io::copy(&mut stream.take(REQUEST), &mut tokio::io::sink()).await
     };
-    // Whoever has gone wanted no answer.
-    let _ = timeout(ANSWERING, answering).await;
+    // The client may have disconnected.
+    let _ = timeout(ANSWER_TIMEOUT, answering).await;
 }
 
-fn name(bytes: &[u8], tls: bool) -> DetectedProtocol {
+fn classify(bytes: &[u8], tls: bool) -> DetectedProtocol {
     match bytes {
         [0x16, 0x03, ..] if !tls => DetectedProtocol::Tls,
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => DetectedProtocol::PlainLumberjack,
         bytes if HTTP.iter().any(|method| bytes.starts_with(method)) => DetectedProtocol::Http,
         _ if tls => DetectedProtocol::Plain,
-        // Text where the high bytes of a size, a length or a count are would be half a billion.
+        // Text in the place of the high bytes of a size, a length or a count would mean half a billion.
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', rest @ ..] => {
             if rest.len() >= 6 && rest.iter().all(is_text) {
                 DetectedProtocol::Plain
             } else {
-                DetectedProtocol::Ours
+                DetectedProtocol::Expected
             }
         }
-        // No frame has four bytes of text at its beginning.
+        // No frame starts with four bytes of text.
         [first @ .., _] if bytes.len() >= 4 && first.iter().all(is_text) => DetectedProtocol::Plain,
-        _ => DetectedProtocol::Ours,
+        _ => DetectedProtocol::Expected,
     }
 }
 
@@ -144,18 +144,18 @@ mod tests {
             (b"<13>Oct 1", true, DetectedProtocol::Plain),
             (b"<13>Oct 1", false, DetectedProtocol::Plain),
             (b"HELO\r\n", false, DetectedProtocol::Plain),
-            (b"3W\0\0\0\x01", false, DetectedProtocol::Ours),
-            (b"<1", false, DetectedProtocol::Ours),
+            (b"3W\0\0\0\x01", false, DetectedProtocol::Expected),
+            (b"<1", false, DetectedProtocol::Expected),
             (b"12345 he", false, DetectedProtocol::Plain),
             (b"2 hello", false, DetectedProtocol::Plain),
             (b"1Day aft", false, DetectedProtocol::Plain),
-            (b"2", false, DetectedProtocol::Ours),
-            (b"1Day", false, DetectedProtocol::Ours),
-            (b"2W\0\0\0\x01", false, DetectedProtocol::Ours),
-            (b"2J    \0\0", false, DetectedProtocol::Ours),
-            (b"1A\0\0\0\x01", false, DetectedProtocol::Ours),
+            (b"2", false, DetectedProtocol::Expected),
+            (b"1Day", false, DetectedProtocol::Expected),
+            (b"2W\0\0\0\x01", false, DetectedProtocol::Expected),
+            (b"2J    \0\0", false, DetectedProtocol::Expected),
+            (b"1A\0\0\0\x01", false, DetectedProtocol::Expected),
         ] {
-            assert_eq!(name(bytes, tls), speaks, "{bytes:?}");
+            assert_eq!(classify(bytes, tls), speaks, "{bytes:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::budget::Budget;
-use super::connection_guard::Standings;
+use super::connection_guard::OpenConnections;
 use super::counters::Counters;
 use crate::Result;
 use crate::delivery::Destination;
@@ -69,7 +69,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     pub(super) admission: Arc<Admission>,
     pub(super) budget: Arc<Budget>,
-    pub(super) standings: Arc<Standings>,
+    pub(super) open_connections: Arc<OpenConnections>,
     pub(super) next: AtomicU64,
     pub(super) stop: watch::Sender<bool>,
     /// Cuts connections off.
@@ -95,7 +95,7 @@ impl Shared {
     ) -> Self {
         Self {
             budget: Arc::new(Budget::new(options.max_bytes)),
-            standings: Arc::default(),
+            open_connections: Arc::default(),
             options,
             address,
             acceptor,

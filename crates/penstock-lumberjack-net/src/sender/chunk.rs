@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use penstock_lumberjack::{Client, Data, Json, Limits, Pair, Result};
 
-/// Events to be sent, one after another in one buffer.
+/// Events to send, consecutive in one buffer.
 #[derive(Debug, Default)]
 pub struct Chunk {
     bytes: Vec<u8>,
@@ -12,41 +12,41 @@ pub struct Chunk {
 
 #[derive(Debug, Clone)]
 enum Entry {
-    /// Where its bytes are.
+    /// The range of its bytes.
     Json(Range<usize>),
-    /// Where its pairs are.
+    /// The range of its pairs.
     Map(Range<usize>),
 }
 
 impl Chunk {
-    /// How many events it has.
+    /// Return the number of events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether it has none.
+    /// Return whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Bytes of all events.
+    /// Return the bytes of all events.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds an event of JSON, as it is.
+    /// Append an event of JSON, unchanged.
     pub fn push_json(&mut self, payload: &[u8]) {
         self.push_json_with(|bytes| bytes.extend_from_slice(payload));
     }
 
-    /// Adds an event of JSON that is written to the end of a buffer.
+    /// Append an event of JSON that `write` appends to the buffer.
     pub fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
         self.events.push(Entry::Json(start..self.bytes.len()));
     }
 
-    /// Adds an event of pairs.
+    /// Append an event of pairs.
     pub fn push_map<'p>(&mut self, pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) {
         let start = self.strings.len();
         for (key, value) in pairs {
@@ -66,7 +66,7 @@ impl Chunk {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Refuses an event that receivers do not take.
+    /// Reject an event that receivers do not accept.
     pub(super) fn check(&self, limits: &Limits) -> Result<()> {
         self.events.iter().try_for_each(|event| match event {
             Entry::Json(range) => Json::check(self.at(range), limits),
@@ -79,8 +79,8 @@ impl Chunk {
         pairs.iter().map(|(key, value)| (self.at(key), self.at(value)))
     }
 
-    /// Gives events from an index on to a client while it wants some; says where it stopped.
-    pub(super) fn give(&self, from: usize, client: &mut Client) -> Result<usize> {
+    /// Pass events from an index on to a client while it wants more; return where it stopped.
+    pub(super) fn push_into(&self, from: usize, client: &mut Client) -> Result<usize> {
         let mut index = from;
         for event in self.events.get(from..).unwrap_or_default() {
             if !client.wants_events() {

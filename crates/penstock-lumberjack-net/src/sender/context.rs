@@ -99,7 +99,7 @@ impl Context {
 
     pub(super) async fn abandoned(&self) {
         let mut closing = self.closing.subscribe();
-        // An error means that the sender is gone.
+        // An error means that the sender was dropped.
         let _ = closing.wait_for(|closing| *closing == Closing::Abandoned).await;
     }
 

@@ -1,4 +1,4 @@
-//! What is said of a receiver that cannot be used: which one, what happened, and what to do.
+//! Errors about a receiver: which one, what happened, and a remedy.
 
 use std::io;
 
@@ -8,24 +8,24 @@ use rustls::AlertDescription;
 
 use crate::{Error, Result};
 
-/// A receiver that is connected.
+/// A connected receiver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host<'a> {
     name: &'a str,
     tls: Option<&'a ClientTls>,
-    heard: bool,
+    has_received: bool,
 }
 
 const WANTS_TLS: &str = "if it speaks TLS, say whom to trust: fingerprint, ca or system_ca";
 
 impl<'a> Host<'a> {
     pub(super) fn new(name: &'a str, tls: Option<&'a ClientTls>) -> Self {
-        Self { name, tls, heard: false }
+        Self { name, tls, has_received: false }
     }
 
-    /// Bytes came: the first ones tell another protocol.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<()> {
-        if std::mem::replace(&mut self.heard, true) {
+    /// Check received bytes: the first ones reveal another protocol.
+    pub(super) fn on_receive(&mut self, bytes: &[u8]) -> Result<()> {
+        if std::mem::replace(&mut self.has_received, true) {
             return Ok(());
         }
         match bytes {
@@ -40,33 +40,33 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// The connection broke.
-    pub(super) fn broke(&self, error: &io::Error) -> Error {
+    /// Return the error of a broken connection.
+    pub(super) fn connection_error(&self, error: &io::Error) -> Error {
         let what = format!("the connection broke: {error}");
         match (alert(error), self.tls) {
             (Some(AlertDescription::CertificateRequired), _) => {
                 self.error(format!("{what}; it wants a client certificate: cert and key"))
             }
             (Some(_), Some(ClientTls { identity: Some(_), .. })) => {
-                self.error(format!("{what}; it takes client certificates, cert and key, of its own CA alone"))
+                self.error(format!("{what}; it accepts client certificates (cert and key) of its own CA only"))
             }
             (Some(_), Some(_)) => self.error(format!("{what}; if it wants a client certificate: cert and key")),
-            (None, None) if !self.heard => self.error(format!("{what}; {WANTS_TLS}")),
+            (None, None) if !self.has_received => self.error(format!("{what}; {WANTS_TLS}")),
             (Some(_) | None, None) | (None, Some(_)) => self.error(what),
         }
     }
 
-    /// It has closed the connection, and not everything is acknowledged.
-    pub(super) fn closed(&self) -> Error {
+    /// Return the error of a connection that was closed before everything was acknowledged.
+    pub(super) fn closed_early(&self) -> Error {
         let what = "it closed the connection before everything was acknowledged; its log says why";
-        if self.tls.is_none() && !self.heard {
+        if self.tls.is_none() && !self.has_received {
             return self.error(format!("{what}; {WANTS_TLS}"));
         }
         self.error(what.to_owned())
     }
 
-    /// TLS was not agreed on.
-    pub(super) fn refused_the_handshake(&self, error: &io::Error) -> Error {
+    /// Return the error of a failed TLS handshake.
+    pub(super) fn handshake_error(&self, error: &io::Error) -> Error {
         let what = format!("{}: the handshake failed: {error}", self.name);
         let plain = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::InvalidMessage(_)) => true,
@@ -77,8 +77,8 @@ impl<'a> Host<'a> {
         Error::tls(format!("{what}{hint}"))
     }
 
-    /// It said what no receiver says, or nothing for too long.
-    pub(super) fn broke_a_rule(&self, error: penstock_lumberjack::Error) -> Error {
+    /// Return the error of a receiver that broke a rule or a time limit of the protocol.
+    pub(super) fn protocol_error(&self, error: penstock_lumberjack::Error) -> Error {
         Error::Peer { name: self.name.to_owned(), source: error }
     }
 

@@ -22,13 +22,13 @@ use super::context::Context;
 use super::host::Host;
 use crate::{Error, Result};
 
-/// How long a host has to take a connection, with its handshake.
+/// The timeout of connecting to a host, handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long to wait when no host could be reached: at first, and at most.
+/// The pause when no host could be reached: the first and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-const FAR: Duration = Duration::from_secs(3_600);
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// A writer's machine, and its connection.
+/// The state machine of a writer, and its connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     /// The host that is tried first.
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) client: Client,
     /// Why the lane has ended.
     pub(super) failed: Option<Error>,
-    /// A caller waits for the open window.
+    /// Whether a caller waits for the open window.
     pub(super) wanted: bool,
 }
 
@@ -65,7 +65,7 @@ impl Lane {
         let mut progress = Instant::now();
         let mut acknowledged = 0;
         loop {
-            // Nothing is opened before there is something to send.
+            // No connection is opened before there are events to send.
             while self.lock().client.unacknowledged() == 0 {
                 if context.is_closed() {
                     return;
@@ -123,7 +123,7 @@ impl Lane {
         let connector = TlsConnector::from(Arc::clone(tls));
         let handshake = connector.connect(context.server_name(name)?, stream);
         let stream = timeout_at(due, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|error| host.refused_the_handshake(&error))?;
+        let stream = stream.map_err(|error| host.handshake_error(&error))?;
         self.serve(context, host, stream).await
     }
 
@@ -139,7 +139,7 @@ impl Lane {
             let due = match self.next(context, &mut compressing, &mut output)? {
                 Next::Due(due) => due,
                 Next::Done => {
-                    // An error means that the receiver has gone, which it may: everything is acknowledged.
+                    // An error means that the receiver has closed, which it may: everything is acknowledged.
                     let _ = writing.shutdown().await;
                     return Ok(());
                 }
@@ -148,22 +148,22 @@ impl Lane {
             tokio::select! {
                 biased;
                 read = reading.read_buf(&mut input) => {
-                    if read.map_err(|error| host.broke(&error))? == 0 {
-                        return Err(host.closed());
+                    if read.map_err(|error| host.connection_error(&error))? == 0 {
+                        return Err(host.closed_early());
                     }
-                    host.hear(&input)?;
+                    host.on_receive(&input)?;
                     let taken = self.lock().client.handle_input(Instant::now(), &input);
                     input.clear();
-                    taken.map_err(|error| host.broke_a_rule(error))?;
+                    taken.map_err(|error| host.protocol_error(error))?;
                     context.room.notify_waiters();
                 }
                 written = write(&mut writing, front) => {
-                    written.map_err(|error| host.broke(&error))?;
+                    written.map_err(|error| host.connection_error(&error))?;
                     if output.front().is_some_and(Bytes::is_empty) {
                         output.pop_front();
                     }
                     if output.is_empty() {
-                        writing.flush().await.map_err(|error| host.broke(&error))?;
+                        writing.flush().await.map_err(|error| host.connection_error(&error))?;
                     }
                 }
                 Some(compressed) = compressing.next(), if !compressing.is_empty() => {
@@ -173,7 +173,7 @@ impl Lane {
                 () = context.abandoned() => return Err(Error::deadline("the sender was closed".into())),
                 () = sleep_until(due.into()) => {
                     let waited = self.lock().client.handle_timeout(Instant::now());
-                    waited.map_err(|error| host.broke_a_rule(error))?;
+                    waited.map_err(|error| host.protocol_error(error))?;
                 }
             }
         }
@@ -199,7 +199,8 @@ impl Lane {
                 continue;
             }
             let window = window.freeze();
-            // Not on the IO thread: others would wait for it, and windows on their way can be compressed side by side.
+            // Not on the IO thread: compression would block other tasks, and several windows can be compressed in
+            // parallel.
             compressing.push_back(spawn_blocking(move || {
                 let (head, frames) = (window.slice(..Window::LENGTH.min(window.len())), window.get(Window::LENGTH..));
                 let frames = frames.unwrap_or_default();
@@ -213,7 +214,7 @@ impl Lane {
         if nothing && context.is_closed() {
             return Ok(Next::Done);
         }
-        Ok(Next::Due(state.client.poll_timeout().unwrap_or(now + FAR)))
+        Ok(Next::Due(state.client.poll_timeout().unwrap_or(now + NO_DEADLINE)))
     }
 }
 

@@ -3,22 +3,23 @@ use crate::columns::is_object;
 
 /// Lines of a file, or of standard input, as events.
 ///
-/// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host": {"name":
-/// ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`, `@timestamp`,
-/// `host`, `file` and `offset`, otherwise those of logstash-forwarder. Bytes that are not UTF-8 are written `\xHH`, with the
-/// tag `_charsetfailure`. The time tells equal lines apart, which a receiver would else take for one that is sent again.
+/// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host":
+/// {"name": ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`,
+/// `@timestamp`, `host`, `file` and `offset`, otherwise those of logstash-forwarder. Bytes that are not UTF-8 are
+/// written `\xHH`, with the tag `_charsetfailure`. The time distinguishes equal lines, which a receiver would otherwise
+/// take for a line sent again.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
     /// When lines were read, as RFC 3339 writes it.
     pub time: &'a str,
-    /// This machine.
+    /// The host name.
     pub host: &'a str,
-    /// The file; none for standard input.
+    /// The file; `None` for standard input.
     pub path: Option<&'a str>,
 }
 
 impl Line<'_> {
-    /// Adds each line of a text that begins at an offset of the file. Empty lines are left out.
+    /// Append each line of a text that starts at an offset of the file. Empty lines are skipped.
     pub fn push_all(&self, chunk: &mut Chunk, text: &[u8], offset: u64, map: bool) {
         let mut at = offset;
         for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -58,7 +59,7 @@ impl Line<'_> {
     }
 
     fn write(&self, out: &mut Vec<u8>, text: &str, offset: u64, valid: bool) {
-        // Nothing fails that is written into memory.
+        // Writing into memory cannot fail.
         let string = |out: &mut Vec<u8>, text: &str| drop(serde_json::to_writer(out, text));
         out.extend_from_slice(b"{\"@timestamp\":");
         string(out, self.time);

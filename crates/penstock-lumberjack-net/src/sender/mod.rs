@@ -1,4 +1,4 @@
-//! The sender: windows of events to one of several receivers, or to all of them in turn.
+//! The sender: windows of events for one of several receivers, or for all of them alternately.
 //!
 //! ```text
 //!  send(chunk) ─► lane: Client ─► window, compressed on the pool ─► host     events wait in the lane until acknowledged,
@@ -40,20 +40,20 @@ struct Shared {
     order: Mutex<LaneAssignments>,
 }
 
-/// The lanes that have the events, in the order in which they were given.
+/// The lanes that have the events, in the order in which they were sent.
 #[derive(Debug, Default)]
 struct LaneAssignments {
-    given: u64,
+    assigned: u64,
     acknowledged: u64,
     runs: VecDeque<Run>,
-    /// Events given to each lane.
+    /// Events assigned to each lane.
     lanes: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Run {
     lane: usize,
-    /// Its end among the lane's events, and among all.
+    /// The number of the lane's events up to its end, and of all events.
     lane_end: u64,
     end: u64,
 }
@@ -68,14 +68,14 @@ impl Sender {
     /// Make a sender, and read its certificates. It does not connect yet.
     pub fn new(mut options: SenderOptions) -> Result<Self> {
         if options.hosts.is_empty() {
-            return Err(Error::misuse("there is no host to send to".into()));
+            return Err(Error::misuse("hosts is empty".into()));
         }
         let tls = options.tls.as_ref().map(|tls| tls.config(b"")).transpose()?;
         let tls = tls.map(|mut config| {
             config.alpn_protocols.clear();
             Arc::new(config)
         });
-        // Refuses a level that zlib does not have.
+        // Reject a level that zlib does not have.
         Client::new(Instant::now(), options.client.clone())?;
         let level = std::mem::take(&mut options.client.compression);
         let lanes = match options.mode {
@@ -113,11 +113,11 @@ impl Sender {
         loop {
             let room = shared.context.room.notified();
             tokio::pin!(room);
-            // From now on, so that what happens while the lanes are looked at is not missed.
+            // Register first, so that a change while the lanes are examined is not missed.
             room.as_mut().enable();
-            at = shared.give(chunk, at)?;
+            at = shared.assign(chunk, at)?;
             if at >= chunk.len() {
-                return Ok(shared.order().given);
+                return Ok(shared.order().assigned);
             }
             room.await;
         }
@@ -126,7 +126,7 @@ impl Sender {
     /// Wait until so many events since the beginning are acknowledged; open windows are sent at once.
     pub async fn acknowledged(&self, events: u64) -> Result<()> {
         let shared = self.0.get()?;
-        shared.urge();
+        shared.send_open_windows();
         loop {
             let room = shared.context.room.notified();
             tokio::pin!(room);
@@ -140,8 +140,8 @@ impl Sender {
 
     /// Wait until all events are acknowledged.
     pub async fn flush(&self) -> Result<()> {
-        let given = self.0.get()?.order().given;
-        self.acknowledged(given).await
+        let assigned = self.0.get()?.order().assigned;
+        self.acknowledged(assigned).await
     }
 
     /// Return how many events, in the order in which they were sent, are acknowledged without a gap.
@@ -157,12 +157,12 @@ impl Sender {
         shared.close(Closing::Abandoned);
         let missing = || {
             let order = shared.order();
-            Error::deadline(format!("{} events were not acknowledged in time", order.given - order.acknowledged))
+            Error::deadline(format!("{} events were not acknowledged in time", order.assigned - order.acknowledged))
         };
         flushed.unwrap_or_else(|_| Err(missing()))
     }
 
-    /// End now, whatever is not acknowledged.
+    /// End now, even if events are not acknowledged.
     pub fn abandon(&self) {
         // In a forked child the sender belongs to the parent.
         if let Ok(shared) = self.0.get() {
@@ -191,16 +191,17 @@ impl Shared {
     }
 
     /// Send open windows.
-    fn urge(&self) {
+    fn send_open_windows(&self) {
         for lane in &self.lanes {
             lane.lock().wanted = true;
             lane.work.notify_one();
         }
     }
 
-    /// Give events to lanes that have room; return where it stopped. After a window's worth the next lane has its turn.
-    fn give(&self, chunk: &Chunk, mut at: usize) -> Result<usize> {
-        // Both orders are one: the lock is held while lanes take events.
+    /// Assign events to lanes that have room; return where it stopped. After a window's worth it continues with the
+    /// next lane.
+    fn assign(&self, chunk: &Chunk, mut at: usize) -> Result<usize> {
+        // The lock is held while lanes take events, so that the order of the lanes' events is that of the assignments.
         let mut order = self.order();
         if self.context.is_closed() {
             return Err(Error::misuse("the sender is closed".into()));
@@ -214,9 +215,9 @@ impl Shared {
                 failed = Some(error.clone());
             } else {
                 let before = at;
-                at = chunk.give(at, &mut state.client)?;
+                at = chunk.push_into(at, &mut state.client)?;
                 if at > before {
-                    order.took(index, (at - before) as u64);
+                    order.record(index, (at - before) as u64);
                     lane.work.notify_one();
                 }
             }
@@ -227,7 +228,7 @@ impl Shared {
             self.next.store(index + 1, Ordering::Relaxed);
         }
         match failed {
-            // Events of a lane that has failed may never be acknowledged, so the caller must hear of it.
+            // Events of a lane that has failed may never be acknowledged, so the caller gets its error.
             Some(error) => Err(error),
             None => Ok(at),
         }
@@ -250,7 +251,7 @@ impl Shared {
             order.acknowledged = run.end;
             order.runs.pop_front();
         }
-        if order.acknowledged < order.given
+        if order.acknowledged < order.assigned
             && let Some(error) = states.into_iter().find_map(|(_, failed)| failed)
         {
             return Err(error);
@@ -260,9 +261,9 @@ impl Shared {
 }
 
 impl LaneAssignments {
-    fn took(&mut self, lane: usize, events: u64) {
-        self.given += events;
-        let end = self.given;
+    fn record(&mut self, lane: usize, events: u64) {
+        self.assigned += events;
+        let end = self.assigned;
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         *of_lane += events;
         let run = Run { lane, lane_end: *of_lane, end };

@@ -75,7 +75,8 @@ fn what_no_receiver_takes_is_refused_and_what_compresses_well_arrives() {
         block_on(sender.send(&chunk)).unwrap()
     };
     let error = send(&[9, (16 << 20) + 1]).unwrap_err();
-    assert_eq!(error.to_string(), "the length of a JSON document is 16777217, above the limit of 16777216");
+    let crate::Error::Protocol(penstock_lumberjack::Error::Limit(exceeded, None)) = error else { panic!("{error}") };
+    assert_eq!((exceeded.limit, exceeded.actual), (16 << 20, (16 << 20) + 1));
     assert_eq!(send(&[9, 9 << 20, 9]).unwrap(), 3, "nothing was given before");
     block_on(sender.flush()).unwrap().unwrap();
     assert_eq!(receiver.counters().unwrap().acknowledged, 3);

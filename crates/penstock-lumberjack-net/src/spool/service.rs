@@ -40,7 +40,7 @@ const SERVING: Serving = Serving {
     descriptors: 2,
     keep_alive: true,
     // How long a reader may think between two requests.
-    patience: Duration::from_secs(60),
+    header_timeout: Duration::from_secs(60),
     // 64 KiB of an answer may take so long.
     stall: Duration::from_secs(60),
     unsent: None,

@@ -245,7 +245,7 @@ fn an_acknowledgement_is_not_repeated_where_the_writer_may_take_it_for_a_later_w
 }
 
 #[test]
-fn nobody_is_told_to_wait_on_by_the_number_of_an_event() {
+fn no_keep_alive_has_the_number_of_an_event() {
     for received in [1, 2] {
         let mut dialogue = Dialogue::new(Version::V2);
         dialogue.window(3).events([u32::MAX, 0, 1].into_iter().take(received)).arrive().expect("legal");

@@ -16,7 +16,7 @@ pub struct Broken(Refused);
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the answer breaks off: {:?}", self.0)
+        write!(f, "the response was cut off: {:?}", self.0)
     }
 }
 

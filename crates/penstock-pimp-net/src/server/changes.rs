@@ -38,8 +38,8 @@ impl Service {
         most.check(told.unwrap_or(0)).map_err(Error::from)?;
         // The stated length becomes the limit, so that no more memory is reserved than needed.
         let most = Limit { value: told.unwrap_or(most.value), ..most };
-        let mut room = self.bodies.room(peer, 0).await?;
-        Ok((read_body_within(body, most, &mut room).await?, room))
+        let mut permit = self.bodies.reserve(peer, 0).await?;
+        Ok((read_body_within(body, most, &mut permit).await?, permit))
     }
 
     pub(super) async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered
@@ -47,7 +47,7 @@ impl Service {
         B: Body<Data = Bytes> + Unpin,
     {
         let writer = key.ok_or(Error::Unauthorized)?;
-        let (body, room) = self.body(parts, body, SETTINGS, peer).await?;
+        let (body, permit) = self.body(parts, body, SETTINGS, peer).await?;
         // Many requests may have started before the first guess was counted, so check again.
         self.check_guesses(peer)?;
         if !body.is_empty() {
@@ -59,7 +59,7 @@ impl Service {
             return Err(Error::from(Malformed::NoGeneration).into());
         }
         self.jobs
-            .change(id, Some(room), |known, now| {
+            .change(id, Some(permit), |known, now| {
                 // A deleted job may be created again with keys of the caller's choice.
                 let known = known.filter(|job| !job.is_deleted());
                 let (status, job, key, changed) = match (known, if_match) {
@@ -102,12 +102,12 @@ impl Service {
         }
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         // Parsed and stored chunks need the same amount again, until they are stored.
-        let (body, room) = self.body(parts, body, self.jobs.limits().body(), peer).await?;
+        let (body, permit) = self.body(parts, body, self.jobs.limits().body(), peer).await?;
         let body = Bytes::from(body);
         let batch = self.decode(id, &body).await?;
         let answer = self
             .jobs
-            .change(id, Some(room), |known, now| {
+            .change(id, Some(permit), |known, now| {
                 let mut job = known.map_or_else(|| self.jobs.created_by_token(id, writer, now), Ok)?;
                 let renewed = self.jobs.renew(id, &mut job, key, now);
                 let written = job.handle_write(now, key, &batch, self.jobs.limits())?;
@@ -161,7 +161,7 @@ impl Service {
     }
 }
 
-/// A conflict with another key counts as a guess, because it tells keys apart as well as a 401 does.
+/// Convert an error. A conflict with another key counts as a guess, because it tells keys apart as well as a 401 does.
 fn of_another_key(error: Error) -> Refused {
     if error.code() == Code::Conflict { Refused::Guess(error) } else { error.into() }
 }

@@ -65,8 +65,8 @@ impl Chunks {
     }
 
     /// Reserve memory for the next chunks.
-    pub(super) async fn room(&self) -> Result<MemoryPermit, Refused> {
-        Ok(self.source.memory.room(self.peer, PIECE.max(largest(self.source.jobs.limits()))).await?)
+    pub(super) async fn permit(&self) -> Result<MemoryPermit, Refused> {
+        Ok(self.source.memory.reserve(self.peer, PIECE.max(largest(self.source.jobs.limits()))).await?)
     }
 
     /// Return the next chunks; none after the last. Fails where they are missing, because the job has ended or the
@@ -88,10 +88,10 @@ impl Chunks {
         if self.are_read() {
             return Ok(None);
         }
-        let mut room = self.room().await?;
+        let mut permit = self.permit().await?;
         let chunks = self.read().await?;
-        room.shrink(chunks.iter().map(Bytes::len).sum());
-        Ok(Some((chunks, room)))
+        permit.shrink(chunks.iter().map(Bytes::len).sum());
+        Ok(Some((chunks, permit)))
     }
 }
 
@@ -124,7 +124,7 @@ impl PollPieces {
             Some(piece) => Some(piece),
             None => self.chunks.next().await?,
         };
-        let Some((chunks, room)) = piece else { return Ok(None) };
+        let Some((chunks, permit)) = piece else { return Ok(None) };
         let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len() + 1).sum::<usize>() + 64);
         bytes.extend_from_slice(if begins { b"{\"chunks\":[" } else { b"," });
         for (place, chunk) in chunks.iter().enumerate() {
@@ -142,7 +142,7 @@ impl PollPieces {
             let (packer, packed) = packed(packer, bytes, ends).await?;
             (self.packer, bytes) = (packer, packed);
         }
-        Ok(Some(room.holds(bytes)))
+        Ok(Some(permit.holds(bytes)))
     }
 }
 

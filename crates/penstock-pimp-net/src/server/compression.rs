@@ -22,13 +22,13 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
 }
 
 /// Compress a response if it is JSON and large enough.
-pub(super) async fn packed(asked: &HeaderMap, response: Response<ResponseBody>) -> Response<ResponseBody> {
+pub(super) async fn packed(accepted: &HeaderMap, response: Response<ResponseBody>) -> Response<ResponseBody> {
     let json = header(response.headers(), &CONTENT_TYPE) == Some("application/json");
     let (mut parts, body) = response.into_parts();
     match body {
         ResponseBody::Whole(bytes) if json && bytes.len() >= WORTH => {
             parts.headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-            let smaller = if wanted(asked) { smaller(bytes.clone()).await } else { None };
+            let smaller = if wanted(accepted) { smaller(bytes.clone()).await } else { None };
             if smaller.is_some() {
                 parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             }

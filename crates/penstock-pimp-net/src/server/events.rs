@@ -56,10 +56,10 @@ pub(super) async fn respond(
     if job.done().is_some_and(|done| from > done.index) {
         return Ok(answer::empty(StatusCode::NO_CONTENT));
     }
-    let (live, news) = source.jobs.news(id);
+    let (notifier, news) = source.jobs.news(id);
     let (source, key) = (Arc::clone(source), key.map(str::to_owned));
     let stop = ServerStop::of(parts);
-    let events = EventStream { source, id, key, peer, from, ended: false, stop, news, _live: live };
+    let events = EventStream { source, id, key, peer, from, ended: false, stop, news, _notifier: notifier };
     let mut response = Response::new(ResponseBody::Stream { pieces: events.stream(), left: None });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -79,7 +79,7 @@ struct EventStream {
     ended: bool,
     stop: ServerStop,
     news: watch::Receiver<u64>,
-    _live: Arc<JobNotifier>,
+    _notifier: Arc<JobNotifier>,
 }
 
 impl EventStream {
@@ -127,11 +127,11 @@ impl EventStream {
     /// Return the events of these indices, as many as fit into a piece.
     async fn read(&mut self, from: u32, end: u32) -> Result<Bytes, Refused> {
         let mut chunks = self.source.chunks(self.id, self.peer, (from..end).collect());
-        let (read, room) = chunks.next().await?.ok_or(Refused::Busy)?;
+        let (read, permit) = chunks.next().await?.ok_or(Refused::Busy)?;
         let events = (from..).zip(&read).flat_map(|(index, chunk)| event(index, chunk)).collect();
         self.from = from.saturating_add(u32::try_from(read.len()).unwrap_or(u32::MAX));
         drop(read);
-        Ok(room.holds(events))
+        Ok(permit.holds(events))
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct JobNotifier {
 
 impl JobNotifier {
     /// Notify waiting requests that the job has changed.
-    fn tell(&self) {
+    fn notify(&self) {
         self.news.send_modify(|number| *number += 1);
     }
 }
@@ -48,12 +48,12 @@ pub(super) struct Jobs {
     pub(super) store: Arc<dyn Store>,
     limits: Limits,
     jwt_secret: Option<Vec<u8>>,
-    live: Mutex<HashMap<JobId, Arc<JobNotifier>>>,
+    notifiers: Mutex<HashMap<JobId, Arc<JobNotifier>>>,
 }
 
 impl Jobs {
     pub(super) fn new(store: Arc<dyn Store>, limits: Limits, jwt_secret: Option<Vec<u8>>) -> Arc<Self> {
-        Arc::new(Self { store, limits, jwt_secret, live: Mutex::default() })
+        Arc::new(Self { store, limits, jwt_secret, notifiers: Mutex::default() })
     }
 
     pub(super) const fn limits(&self) -> &Limits {
@@ -68,43 +68,43 @@ impl Jobs {
     /// Delete expired jobs, and forget jobs that no request waits for.
     pub(super) async fn sweep(&self) {
         if let Err(error) = self.store.sweep(now().unix_millis()).await {
-            tracing::error!(%error, "what has expired could not be deleted");
+            tracing::error!(%error, "expired jobs could not be deleted");
         }
-        self.lives().retain(|_, live| Arc::strong_count(live) > 1);
+        self.notifiers().retain(|_, notifier| Arc::strong_count(notifier) > 1);
     }
 
     /// Wait for changes by other processes, and wake the requests that wait for them.
     pub(super) async fn follow_store(&self) {
         loop {
             let changed = self.store.changed().await;
-            let live = self.lives();
+            let notifiers = self.notifiers();
             match changed {
-                Some(id) => live.get(&id).into_iter().for_each(|live| live.tell()),
-                None => live.values().for_each(|live| live.tell()),
+                Some(id) => notifiers.get(&id).into_iter().for_each(|notifier| notifier.notify()),
+                None => notifiers.values().for_each(|notifier| notifier.notify()),
             }
         }
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<JobId, Arc<JobNotifier>>> {
-        lock(&self.live)
+    fn notifiers(&self) -> MutexGuard<'_, HashMap<JobId, Arc<JobNotifier>>> {
+        lock(&self.notifiers)
     }
 
-    fn live(&self, id: JobId) -> Arc<JobNotifier> {
+    fn notifier(&self, id: JobId) -> Arc<JobNotifier> {
         let fresh = || Arc::new(JobNotifier { turn: Arc::default(), news: watch::Sender::new(0) });
-        Arc::clone(self.lives().entry(id).or_insert_with(fresh))
+        Arc::clone(self.notifiers().entry(id).or_insert_with(fresh))
     }
 
     /// Return a subscription to a job's changes.
     pub(super) fn news(&self, id: JobId) -> (Arc<JobNotifier>, watch::Receiver<u64>) {
-        let live = self.live(id);
-        let news = live.news.subscribe();
-        (live, news)
+        let notifier = self.notifier(id);
+        let news = notifier.news.subscribe();
+        (notifier, news)
     }
 
     /// Return how many requests wait for a change of a job.
     #[cfg(test)]
     pub(super) fn waiting(&self, id: JobId) -> usize {
-        self.lives().get(&id).map_or(0, |live| live.news.receiver_count())
+        self.notifiers().get(&id).map_or(0, |notifier| notifier.news.receiver_count())
     }
 
     /// Return a known job, with its token renewed if this key is a newer one.
@@ -154,20 +154,20 @@ impl Jobs {
         held: Option<MemoryPermit>,
         decide: impl Fn(Option<Job>, Now) -> Result<(Option<Next>, T)> + Send,
     ) -> Result<T> {
-        let live = self.live(id);
-        let mut turn = (Arc::clone(&live.turn).lock_owned().await, held);
+        let notifier = self.notifier(id);
+        let mut turn = (Arc::clone(&notifier.turn).lock_owned().await, held);
         for _ in 0..TRIES {
             let (was, now) = (self.store.load(id).await?, now());
             let known = was.clone().filter(|job| now.unix_millis() < job.forgotten_at());
             let (next, answer) = decide(known, now)?;
             let Some((job, chunks)) = next else { return Ok(answer) };
-            let (store, live) = (Arc::clone(&self.store), Arc::clone(&live));
+            let (store, notifier) = (Arc::clone(&self.store), Arc::clone(&notifier));
             // A separate task: when the client disconnects, this future is dropped, but the store continues. The next
             // change must see the result of this one, and the memory is in use until then.
             let committing = spawn(async move {
                 let stored = store.commit(id, Change { was, job, chunks }).await;
                 if stored.as_ref().is_ok_and(|stored| *stored) {
-                    live.tell();
+                    notifier.notify();
                 }
                 (stored, turn)
             })?;
@@ -177,7 +177,7 @@ impl Jobs {
                 return Ok(answer);
             }
         }
-        Err(crate::Error::busy(format!("others changed job {id} {TRIES} times meanwhile")).into())
+        Err(crate::Error::busy(format!("gave up after {TRIES} conflicts: other writers keep changing job {id}")).into())
     }
 
     /// Return the error for a chunk that the job has but the store did not find.
@@ -206,7 +206,7 @@ impl Jobs {
             Err(refused) => refused,
             Ok(false) => Refused::Busy,
             Ok(true) => {
-                tracing::error!(job = %id, index, "the store has lost a chunk that was answered for: the job is refused with 410");
+                tracing::error!(job = %id, index, "the store has lost an acknowledged chunk; requests for the job get 410");
                 Error::from(Lost::Chunk { index }).into()
             }
         }

@@ -22,7 +22,7 @@ pub(super) const SERVING: Serving = Serving {
     descriptors: 1,
     keep_alive: true,
     // Decision 3.
-    patience: Duration::from_secs(10),
+    header_timeout: Duration::from_secs(10),
     stall: Duration::from_secs(30),
     unsent: Some(128 << 10),
     grace: Duration::from_secs(10),
@@ -80,7 +80,7 @@ impl Buffer {
         Runtime::current()?.handle().spawn(async move {
             tokio::select! {
                 () = cleaning => {}
-                () = stopping.told() => {}
+                () = stopping.stopped() => {}
             }
         });
         Ok(Self { service: Arc::clone(service), server, metrics })

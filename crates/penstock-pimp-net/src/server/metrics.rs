@@ -47,8 +47,8 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let answers = STATUSES.iter().zip(&self.answers).map(|((_, name), count)| (*name, read(count)));
         let all = answers.chain([("other", read(&self.others))]);
-        page.counters("penstock_pimp_answers", "Answers, by status.", "status", all)?;
-        page.counter("penstock_pimp_chunks", "Chunks taken.", read(&self.chunks))?;
-        page.counter("penstock_pimp_duplicates", "Chunks that were there already.", read(&self.duplicates))
+        page.counters("penstock_pimp_answers", "Responses, by status.", "status", all)?;
+        page.counter("penstock_pimp_chunks", "Accepted chunks.", read(&self.chunks))?;
+        page.counter("penstock_pimp_duplicates", "Chunks that were written again.", read(&self.duplicates))
     }
 }

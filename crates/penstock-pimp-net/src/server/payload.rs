@@ -31,8 +31,8 @@ const FRAME: usize = 64 << 10;
 const STEP: u64 = 2 << 20;
 /// How many payloads are read to their end at the same time to check them.
 const READING: usize = 2;
-/// How many checked payloads are remembered.
-const KNOWN: usize = 4_096;
+/// How many checked payloads are cached.
+const MAX_CHECKED: usize = 4_096;
 /// How long a request waits for its turn to read a payload.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -119,28 +119,34 @@ pub(super) struct Payloads {
     source: Arc<ChunkSource>,
     /// Limits the payloads that are read to their end.
     reading: Semaphore,
-    known: Mutex<HashMap<Name, CachedCheck>>,
+    checked: Mutex<HashMap<Name, CachedCheck>>,
 }
 
 impl Payloads {
     pub(super) fn new(source: Arc<ChunkSource>) -> Self {
-        Self { source, reading: Semaphore::new(READING), known: Mutex::default() }
+        Self { source, reading: Semaphore::new(READING), checked: Mutex::default() }
     }
 
     /// Return the checked payload of a complete job. The first request for it reads it to its end.
-    pub(super) async fn known(&self, name: Name, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
-        if let Some(known) = self.remembered(&name) {
-            return Ok(known?);
+    pub(super) async fn checked(
+        &self,
+        name: Name,
+        job: &Job,
+        inflates: bool,
+        peer: IpAddr,
+    ) -> Result<Payload, Refused> {
+        if let Some(checked) = self.cached(&name) {
+            return Ok(checked?);
         }
         let Ok(Ok(_turn)) = timeout(WAIT, self.reading.acquire()).await else { return Err(Refused::Busy) };
-        if let Some(known) = self.remembered(&name) {
-            return Ok(known?);
+        if let Some(checked) = self.cached(&name) {
+            return Ok(checked?);
         }
         let found = match self.check(name.0, job, inflates, peer).await {
             Err(Refused::Pimp(error)) => Err(error),
             found => Ok(found?),
         };
-        self.remember(name, (found.clone(), job.expires_at()));
+        self.insert(name, (found.clone(), job.expires_at()));
         Ok(found?)
     }
 
@@ -149,20 +155,20 @@ impl Payloads {
         self.all().retain(|_, (_, until)| now < *until);
     }
 
-    fn remembered(&self, name: &Name) -> Option<Result<Payload, Error>> {
-        self.all().get(name).map(|(known, _)| known.clone())
+    fn cached(&self, name: &Name) -> Option<Result<Payload, Error>> {
+        self.all().get(name).map(|(checked, _)| checked.clone())
     }
 
-    fn remember(&self, name: Name, known: CachedCheck) {
+    fn insert(&self, name: Name, checked: CachedCheck) {
         let mut all = self.all();
-        if all.len() >= KNOWN {
+        if all.len() >= MAX_CHECKED {
             all.clear();
         }
-        all.insert(name, known);
+        all.insert(name, checked);
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Name, CachedCheck>> {
-        lock(&self.known)
+        lock(&self.checked)
     }
 
     fn chunks(&self, id: JobId, job: &Job, peer: IpAddr) -> Chunks {
@@ -172,7 +178,7 @@ impl Payloads {
     /// Read a payload to its end.
     async fn check(&self, id: JobId, job: &Job, inflates: bool, peer: IpAddr) -> Result<Payload, Refused> {
         let (mut chunks, limits) = (self.chunks(id, job, peer), self.source.jobs.limits());
-        let (first, mut room) = chunks.next().await?.ok_or(Error::NotFound)?;
+        let (first, mut permit) = chunks.next().await?.ok_or(Error::NotFound)?;
         let metadata = first.first().map(|chunk| envelope(chunk, id, limits)).transpose()?.ok_or(Error::NotFound)?;
         let metadata = Metadata { meta: None, ..Metadata::decode(&metadata.value)? };
         let mut unpacker = Unpacker::new(id, limits, &metadata, inflates);
@@ -182,10 +188,10 @@ impl Payloads {
             let working = spawn_blocking(move || unpacker.count().map(|bytes| (unpacker, bytes)))?;
             let (back, bytes) = working.await.map_err(ended)??;
             (unpacker, length) = (back, length + bytes);
-            drop(room);
+            drop(permit);
             let Some((next, fresh)) = chunks.next().await? else { return Ok(Payload { metadata, length }) };
             unpacker.chunks.extend(next);
-            room = fresh;
+            permit = fresh;
         }
     }
 
@@ -204,8 +210,8 @@ impl Payloads {
         let unpacker = Unpacker::new(id, limits, &payload.metadata, inflates);
         // Reserved once, because a request that holds inflated bytes must not wait for more memory.
         let most = PIECE.max(largest(limits)).saturating_add(limits.value).saturating_add(STEP);
-        let room = if inflates { Some(self.source.memory.room(peer, most).await?) } else { None };
-        let streamed = StreamedRange { chunks: self.chunks(id, job, peer), unpacker, at: 0, range, room };
+        let permit = if inflates { Some(self.source.memory.reserve(peer, most).await?) } else { None };
+        let streamed = StreamedRange { chunks: self.chunks(id, job, peer), unpacker, at: 0, range, permit };
         Ok(try_unfold(streamed, StreamedRange::next).boxed())
     }
 }
@@ -218,12 +224,12 @@ struct StreamedRange {
     at: u64,
     range: RangeInclusive<u64>,
     /// The memory for the inflated bytes, if it is inflated.
-    room: Option<MemoryPermit>,
+    permit: Option<MemoryPermit>,
 }
 
 impl StreamedRange {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Broken> {
-        let mut room = None;
+        let mut permit = None;
         while self.at <= *self.range.end() {
             let mut unpacker = self.unpacker;
             let working =
@@ -236,8 +242,8 @@ impl StreamedRange {
                 }
                 // Chunks before the range reuse the memory of the chunks before them, so a request that waits for
                 // memory holds none.
-                if self.room.is_none() && room.is_none() {
-                    room = Some(self.chunks.room().await?);
+                if self.permit.is_none() && permit.is_none() {
+                    permit = Some(self.chunks.permit().await?);
                 }
                 self.unpacker.chunks.extend(self.chunks.read().await?);
                 continue;
@@ -251,8 +257,8 @@ impl StreamedRange {
             }
             // The memory of inflated bytes is in `self`. Bytes that are not inflated are all that their chunks decode
             // to, and carry their permit.
-            let bytes = match room.take() {
-                Some(room) => room.holds(bytes),
+            let bytes = match permit.take() {
+                Some(permit) => permit.holds(bytes),
                 None => Bytes::from(bytes),
             };
             return Ok(Some((bytes.slice(wanted), self)));

@@ -34,7 +34,7 @@ pub(super) async fn respond(
     }
     let as_it_is = compression::wanted(&parts.headers);
     // Whether the payload is compressed is known once it was read; if it is not, both forms are the same.
-    let payload = payloads.known((id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
+    let payload = payloads.checked((id, etag(&job, as_it_is)), &job, !as_it_is, peer).await?;
     let compressed = payload.metadata.compression == Compression::Gzip;
     let etag = etag(&job, as_it_is && compressed);
     let mut response = if header(&parts.headers, &IF_NONE_MATCH).is_some_and(|tags| names(tags, &etag)) {

@@ -46,7 +46,7 @@ impl ServerStop {
     /// Wait until the server stops.
     pub(super) async fn wait(&mut self) {
         match &mut self.0 {
-            Some(stopping) => stopping.told().await,
+            Some(stopping) => stopping.stopped().await,
             None => std::future::pending().await,
         }
     }

@@ -62,17 +62,17 @@ impl ServiceConfig {
         let Limits { job, chunks, value, ttl, .. } = self.limits;
         for (name, limit) in [("job", job), ("chunks", chunks.into()), ("value", value), ("ttl_ms", ttl)] {
             if limit == 0 {
-                return Err(crate::Error::misuse(format!("limits: {name} is 0, so nothing could be written")));
+                return Err(crate::Error::misuse(format!("limits: {name} is 0, so no write could succeed")));
             }
         }
         if self.jwt_secret.as_ref().is_some_and(Vec::is_empty) {
-            return Err(crate::Error::misuse("jwt_secret is empty: whoever likes could sign with it".to_owned()));
+            return Err(crate::Error::misuse("jwt_secret is empty: any client could sign tokens".to_owned()));
         }
         let origin = self.allow_origin.as_ref().filter(|origin| *origin != "*");
         if let Some(origin) = origin.filter(|origin| !is_origin(origin)) {
             let why =
-                "browsers say scheme://host, with the port where it is not the scheme's, in lower case, without a path";
-            return Err(crate::Error::misuse(format!("allow_origin={origin:?} is no origin: {why}")));
+                "browsers send scheme://host in lower case, with a port if it is not the default, and without a path";
+            return Err(crate::Error::misuse(format!("allow_origin={origin:?} is not an origin: {why}")));
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Service {
     async fn poll(self: &Arc<Self>, id: JobId, key: Option<&str>, parts: &Parts, peer: IpAddr) -> Answered {
         let query = Query::decode(parts.uri.query())?;
         let until = Instant::now() + query.wait;
-        let (_live, mut news) = self.jobs.news(id);
+        let (_notifier, mut news) = self.jobs.news(id);
         let mut stop = ServerStop::of(parts);
         let mut stopped = false;
         loop {
@@ -269,7 +269,7 @@ impl Source for Service {
         page.counter("penstock_pimp_damaged", damaged, usage.damaged)?;
         let failing = "1 while the store takes no writes, as /healthz says then.";
         page.gauge("penstock_pimp_store_failing", failing, u64::from(self.jobs.store.failing().is_some()))?;
-        page.gauge("penstock_pimp_jobs", "Jobs known, those that have expired included.", usage.jobs)?;
+        page.gauge("penstock_pimp_jobs", "Known jobs, including expired ones.", usage.jobs)?;
         page.gauge("penstock_pimp_chunk_bytes", "Bytes of chunks stored.", usage.chunk_bytes)?;
         page.gauge("penstock_pimp_disk_bytes", "Bytes on the disk.", usage.disk_bytes)
     }
@@ -286,19 +286,19 @@ impl Source for Service {
 
 /// Respond with chunks: immediately those that fit into a piece, and the rest as the client reads.
 async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) -> Answered {
-    let Some((first, room)) = chunks.next().await? else {
+    let Some((first, permit)) = chunks.next().await? else {
         return Ok(answer::bytes(StatusCode::OK, poll_body([""; 0], next_index)));
     };
     if !chunks.are_read() {
         let packer = compression::wanted(asked).then(chunk_stream::packer);
         let packed = packer.is_some();
-        let pieces = PollPieces { chunks, next_index, first: Some((first, room)), packer };
+        let pieces = PollPieces { chunks, next_index, first: Some((first, permit)), packer };
         return Ok(compression::tagged(answer::pieces(pieces.stream()), packed));
     }
     let body = poll_body(first, next_index);
     let small = body.len() <= SMALL;
     let mut response = answer::bytes(StatusCode::OK, Vec::new());
-    *response.body_mut() = ResponseBody::Whole(if small { Bytes::from(body) } else { room.holds(body) });
+    *response.body_mut() = ResponseBody::Whole(if small { Bytes::from(body) } else { permit.holds(body) });
     Ok(response)
 }
 

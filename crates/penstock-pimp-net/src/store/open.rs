@@ -17,7 +17,7 @@ pub fn open_store(place: &str) -> Result<Arc<dyn Store>> {
         return Ok(Arc::new(RedisStore::open(place)?));
     }
     if place.contains("://") {
-        return Err(Error::misuse(format!("{place} is no store: a folder, memory: or redis://")));
+        return Err(Error::misuse(format!("{place} is not a store; valid are a folder, memory: and redis://")));
     }
     Ok(Arc::new(DiskStore::open(Path::new(place))?))
 }

@@ -38,9 +38,9 @@ const NEWS: &str = "pimp:news";
 const TRIAL: &str = "pimp:trial";
 const TRIED: u64 = 10_000;
 /// The timeout of connecting and of a response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before subscribing again.
-const AGAIN: Duration = Duration::from_millis(500);
+const RESUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Arguments: the record on which the decision was based, the new record (empty: none), when the job expires (0: it has
 /// no chunks), when it is forgotten, and the ID; then an index and an envelope for each chunk.
@@ -109,8 +109,8 @@ impl RedisStore {
         let client = Client::open(url).map_err(|error| Error::misuse(format!("no URL of a Redis: {error}")))?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
+            .set_connection_timeout(Some(REQUEST_TIMEOUT))
+            .set_response_timeout(Some(REQUEST_TIMEOUT));
         let opening = async {
             let mut connection = ConnectionManager::new_with_config(client.clone(), config).await?;
             let sync: Vec<String> = redis::cmd("CONFIG")
@@ -140,13 +140,13 @@ impl RedisStore {
         let is = |found: &[String], wanted: &str| found.last().is_some_and(|value| value == wanted);
         if !(is(&sync, "always") && is(&log, "yes")) {
             tracing::warn!(
-                "a 201 does not mean that it is on disk: this Redis has not appendonly yes and appendfsync always"
+                "acknowledged writes may not be on disk: this Redis lacks appendonly yes and appendfsync always"
             );
         }
         if let Some(policy) = policy.last().filter(|policy| *policy != "noeviction") {
             tracing::warn!(
                 %policy,
-                "a 201 does not mean that it stays: this Redis evicts when its memory is full; maxmemory-policy noeviction keeps it"
+                "acknowledged writes may be evicted: set maxmemory-policy noeviction in this Redis"
             );
         }
         let (commit, read, jobs) = (Script::new(COMMIT), Script::new(READ), AtomicU64::new(0));
@@ -261,8 +261,8 @@ impl Store for RedisStore {
                         return None;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "other buffers' news cannot be heard");
-                        sleep(AGAIN).await;
+                        tracing::warn!(%error, "cannot subscribe to the changes of other buffers");
+                        sleep(RESUBSCRIBE_PAUSE).await;
                     }
                 }
             }

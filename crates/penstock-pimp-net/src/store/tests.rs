@@ -220,7 +220,7 @@ fn is_whole(store: &dyn Store, id: JobId, stored: &Job) -> bool {
 }
 
 #[test]
-fn an_byte_that_flips_is_found_and_whoever_lost_something_is_refused() {
+fn a_flipped_byte_is_found_and_a_job_that_lost_something_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let store = DiskStore::open(folder.path()).expect("fresh");
     let (mut first, mut second, mut gone) = (alive(), alive(), alive());

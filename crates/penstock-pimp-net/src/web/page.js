@@ -59,7 +59,7 @@ async function show(job, signal) {
     if (contentLength && compression === "none") [progress.max, progress.value] = [contentLength, bytes];
   }
   shown.text?.(decoder.decode());
-  // Its type says that nobody opens it as a page.
+  // With this type no browser opens it as a page.
   const whole = new Blob(parts, { type: "application/octet-stream" });
   await shown.end?.(whole);
   [progress.max, progress.value] = [1, 1];

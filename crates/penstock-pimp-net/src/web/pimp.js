@@ -206,7 +206,7 @@ class Reassembly {
     this.carry = text.slice(whole);
     const quads = text.slice(0, whole);
     if (!/^(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)*$/.test(quads)) throw corrupt("a value is no Base64");
-    // Paddings in the middle begin anew behind them.
+    // Decoding restarts after a padding in the middle.
     const pieces = quads.includes("=") ? quads.match(/[^=]+=*/g) ?? [] : [quads];
     const binary = pieces.map((piece) => {
       const decoded = atob(piece);
@@ -343,7 +343,7 @@ export class Job {
   }
 
   /**
-   * Says that nobody wants more: the sender learns it with its next write (decision 11).
+   * Report that no more is wanted: the sender learns it with its next write (decision 11).
    * @returns {Promise<boolean>} whether it was in time
    */
   async cancel() {
@@ -466,18 +466,18 @@ export class Job {
     const { pollInterval, maxPollInterval, stallTimeout, wait } = this.#options;
     /** @type {Map<number, Envelope>} */
     const held = new Map((await this.#kept()).map((chunk) => [chunk.index, chunk]));
-    let [bytes, pause, trouble, heard] = [0, pollInterval, "", performance.now()];
+    let [bytes, pause, trouble, lastProgress] = [0, pollInterval, "", performance.now()];
     // No more than an answer holds, however long they are.
     const fit = Math.max(Math.floor((ANSWER - MIB) / (this.#limits.value * ESCAPED)), 1);
     let [limit = 1, most = 1] = AT_ONCE.map((count) => Math.min(count, fit));
     for (;;) {
       if (isOffline()) {
         await this.#pause(Infinity);
-        heard = performance.now();
+        lastProgress = performance.now();
         continue;
       }
       const began = performance.now();
-      const left = heard + stallTimeout - began;
+      const left = lastProgress + stallTimeout - began;
       if (left <= 0) {
         const last = this.nextIndex ? `the last is ${this.nextIndex - 1}` : "none came";
         throw new PimpError("STALLED", `no new chunk within ${stallTimeout} ms: ${last}${trouble}`);
@@ -514,7 +514,7 @@ export class Job {
       }
       for (const { error } of held.values()) if (error !== null) throw new PimpError("FAILED", `the sender failed: ${error}`);
       if (news.length) {
-        [heard, pause] = [performance.now(), pollInterval];
+        [lastProgress, pause] = [performance.now(), pollInterval];
         if (wait <= 0) await this.#pause(pollInterval);
       } else if (wait <= 0 || performance.now() - began < Math.min(wait, pollInterval)) {
         // A buffer that does not hold polls open is not asked in a circle.

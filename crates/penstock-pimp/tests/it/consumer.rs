@@ -72,7 +72,7 @@ impl Pair {
 }
 
 #[test]
-fn polls_back_off_while_nothing_comes_and_begin_anew_with_data() {
+fn polls_back_off_while_nothing_arrives_and_restart_with_data() {
     let mut pair = Pair::new(ConsumerConfig::default());
     let mut polled = |chunks: &[Value]| {
         let polled = pair.polled();
@@ -225,7 +225,7 @@ fn by_turns(metadata: &Value, values: &[&str], sha256: Option<&str>, turns: usiz
         }
         turn += 1;
         let position = pair.consumer.position();
-        pair.consumer = Consumer::go_on(pair.now(), job, ConsumerConfig::default(), &position).expect("its own");
+        pair.consumer = Consumer::resume(pair.now(), job, ConsumerConfig::default(), &position).expect("its own");
         let told = pair.consumer.poll_event();
         assert!(matches!(told, Some(ConsumerEvent::Metadata(_))), "{told:?}");
     }
@@ -264,20 +264,20 @@ fn positions_that_are_none_are_refused() {
     pair.received();
     let behind = pair.consumer.position();
     assert_ne!(first, behind, "what waits was not given");
-    let go_on = |job: &str, position: &str| {
+    let resume = |job: &str, position: &str| {
         let job = JobId::parse(job).expect("valid");
-        Consumer::go_on(pair.now(), job, ConsumerConfig::default(), position).map_err(|error| error.code()).err()
+        Consumer::resume(pair.now(), job, ConsumerConfig::default(), position).map_err(|error| error.code()).err()
     };
-    assert_eq!((go_on(JOB, &first), go_on(JOB, &behind)), (None, None));
-    assert_eq!(go_on("550e8400-e29b-41d4-a716-446655440001", &behind), Some(Code::Malformed));
+    assert_eq!((resume(JOB, &first), resume(JOB, &behind)), (None, None));
+    assert_eq!(resume("550e8400-e29b-41d4-a716-446655440001", &behind), Some(Code::Malformed));
     let mut fields: Value = serde_json::from_str(&behind).expect("JSON");
     for (field, value) in [("hash", json!("AAAA")), ("hash", json!("no Base64")), ("carry", json!("abcd"))] {
         let right = std::mem::replace(&mut fields["decoder"][field], value);
-        assert_eq!(go_on(JOB, &fields.to_string()), Some(Code::Malformed), "{fields}");
+        assert_eq!(resume(JOB, &fields.to_string()), Some(Code::Malformed), "{fields}");
         fields["decoder"][field] = right;
     }
     for wrong in ["", "{}", "[]", "7", &behind[1..]] {
-        assert_eq!(go_on(JOB, wrong), Some(Code::Malformed), "{wrong}");
+        assert_eq!(resume(JOB, wrong), Some(Code::Malformed), "{wrong}");
     }
 }
 

@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn who_takes_a_job_over_writes_it_whole_or_fails_it(
+    fn a_sender_that_takes_a_job_over_writes_it_whole_or_fails_it(
         config in config(), other in config(), seed in any::<u64>(), begun in 0_usize..7, ended in any::<bool>(),
         pieces in prop::collection::vec("[a-c]{0,40}", 0..6), same in any::<bool>(),
     ) {

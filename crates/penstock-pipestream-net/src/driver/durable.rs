@@ -134,7 +134,7 @@ mod tests {
                     durable.journal.write(b"a snapshot", true, None).await.unwrap();
                 }
                 if stays {
-                    durable.stays();
+                    durable.keep_records();
                 }
                 durable.remove("a session").await
             });

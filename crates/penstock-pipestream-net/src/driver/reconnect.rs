@@ -277,8 +277,8 @@ mod tests {
             Waiting { session, owner, journal, found: Box::new(Nothing), end: None }
         };
         let sessions = ResumableSessions::new(None);
-        sessions.wait_for(waiting(comes));
-        sessions.wait_for(waiting(stays));
+        sessions.insert(waiting(comes));
+        sessions.insert(waiting(stays));
         sessions.note_end(ends);
         let waits = || [comes, stays, ends].map(|name| sessions.waits(name));
         assert_eq!(waits(), [true, true, true]);

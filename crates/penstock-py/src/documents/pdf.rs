@@ -21,7 +21,7 @@ pub(crate) fn open(
     limits: &PdfLimits,
     interrupts: &Interrupts,
 ) -> Result<Box<dyn PdfPages>, String> {
-    let file = named_copy(source).map_err(|error| format!("the PDF cannot be kept for its reader: {error}"))?;
+    let file = named_copy(source).map_err(|error| format!("cannot copy the PDF for its reader: {error}"))?;
     let opened = Python::attach(|py| {
         let arguments =
             (file.path(), limits.max_memory, limits.max_text, limits.max_pages, limits.page_time.as_secs_f64());

@@ -79,7 +79,7 @@ impl ReceiveOptions {
         let mut options = ReceiverOptions::new(first(listen)?);
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;
         if !self.tls && (own.is_some() || self.client_ca.is_some()) {
-            return Err(Error::misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+            return Err(Error::misuse("cert and client_ca require TLS, which is off".into()));
         }
         if self.tls {
             let identity = identity(own, &self.development);
@@ -133,7 +133,7 @@ impl SendOptions {
             let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
             options.tls = Some(ClientTls { trust, identity });
         } else if identity.is_some() {
-            return Err(Error::misuse("a certificate is for TLS: say whom to trust".into()));
+            return Err(Error::misuse("cert requires TLS: give fingerprint, ca or system_ca".into()));
         }
         options.server_name.clone_from(&self.server_name);
         options.give_up = self.retry.map(|retry| seconds("retry", retry)).transpose()?;
@@ -141,7 +141,7 @@ impl SendOptions {
             version: match self.protocol {
                 1 => Version::V1,
                 2 => Version::V2,
-                other => return Err(Error::misuse(format!("protocol={other}: there are 1 and 2"))),
+                other => return Err(Error::misuse(format!("protocol must be 1 or 2, not {other}"))),
             },
             sequence: match self.sequence.as_str() {
                 "window" => Sequence::Window,

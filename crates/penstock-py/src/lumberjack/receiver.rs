@@ -145,7 +145,7 @@ impl LumberjackReceiver {
 
     pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
         let Some(batches) = &self.batches else {
-            return Err(Error::misuse("the events of this receiver go somewhere else".into()));
+            return Err(Error::misuse("the events of this receiver go to another destination".into()));
         };
         let mut closed = self.closed.subscribe();
         tokio::select! {
@@ -193,9 +193,7 @@ impl Into {
     /// Return the destination for these options. A spool excludes a schema, because a spool stores the raw columns.
     pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
-            (Some(_), Some(_)) => {
-                Err(Error::misuse("a spool keeps events as they came: give the schema to those who read it".into()))
-            }
+            (Some(_), Some(_)) => Err(Error::misuse("a spool stores raw events: pass the schema to its reader".into())),
             (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
             (None, None) => Ok(Self::Batches(Layout::raw())),
             (None, Some(Kept::Open(spool))) => Ok(Self::Kept(spool.get().destination())),

@@ -14,7 +14,7 @@ use super::options::SendOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// How often Python is asked whether to continue.
+/// How often Python is check whether to continue.
 const ASK: Duration = Duration::from_millis(100);
 
 /// The form in which a dictionary of strings arrives.
@@ -83,7 +83,7 @@ impl LumberjackSender {
             tokio::select! {
                 biased;
                 given = sending => given.map(Some),
-                () = told(&stop) => Ok(None),
+                () = stopped(&stop) => Ok(None),
             }
         };
         wait(py, Timeout::NEVER, sending)
@@ -131,9 +131,9 @@ impl LumberjackSender {
 }
 
 /// Resolve when the Python function returns true.
-async fn told(stop: &Py<PyAny>) {
-    let asked = || Python::attach(|py| stop.call0(py).and_then(|told| told.is_truthy(py)).unwrap_or(true));
-    while !asked() {
+async fn stopped(stop: &Py<PyAny>) {
+    let check = || Python::attach(|py| stop.call0(py).and_then(|stopped| stopped.is_truthy(py)).unwrap_or(true));
+    while !check() {
         tokio::time::sleep(ASK).await;
     }
 }

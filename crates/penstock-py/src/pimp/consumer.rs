@@ -46,7 +46,7 @@ impl PimpConsumer {
         let config = options.net().map_err(|error| raised(&error))?;
         let client = Arc::clone(&job.client);
         let consumer = match position {
-            Some(position) => Consumer::go_on(client, key, config, position).map_err(|error| raised(&error))?,
+            Some(position) => Consumer::resume(client, key, config, position).map_err(|error| raised(&error))?,
             None => Consumer::new(client, key, config),
         };
         let (next, position) = (AtomicU32::new(consumer.next_index()), Mutex::new(consumer.position()));

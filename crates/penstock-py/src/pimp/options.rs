@@ -95,7 +95,7 @@ const MOST: u64 = 64 << 20;
 fn seconds(name: &str, value: f64) -> Result<Duration> {
     let made = Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))?;
     if made > NEVER {
-        Err(Error::misuse(format!("{name}={value}: that is longer than any job lives")))
+        Err(Error::misuse(format!("{name}={value}: longer than the lifetime of any job")))
     } else {
         Ok(made)
     }
@@ -139,7 +139,7 @@ fn server_tls(
         return Ok(Some(ServerTls { identity: identity(own, development), client_ca: client_ca.cloned() }));
     }
     if own.is_some() || client_ca.is_some() {
-        return Err(Error::misuse("a certificate, or a CA for clients, is for TLS, which is off".into()));
+        return Err(Error::misuse("cert and client_ca require TLS, which is off".into()));
     }
     Ok(None)
 }

@@ -22,7 +22,7 @@ pub(crate) struct PimpTriggerServer {
 /// A request that waits for its answer.
 #[pyclass(frozen, name = "PimpAsked", module = "penstock._core")]
 pub(crate) struct PimpAsked {
-    asked: Mutex<Option<PendingReply>>,
+    request: Mutex<Option<PendingReply>>,
 }
 
 #[pymethods]
@@ -42,7 +42,7 @@ impl PimpTriggerServer {
     }
 
     /// Return `None`: a trigger serves no metrics.
-    #[expect(clippy::unused_self, reason = "whatever listens is asked")]
+    #[expect(clippy::unused_self, reason = "all listeners have this method")]
     const fn metrics_address(&self) -> Option<String> {
         None
     }
@@ -53,12 +53,12 @@ impl PimpTriggerServer {
         let next = wait(py, Timeout::NEVER, async {
             tokio::select! {
                 biased;
-                asked = self.server.next() => Ok(asked),
+                request = self.server.next() => Ok(request),
                 // An error would mean that this server was dropped, which cannot happen during the borrow.
                 _ = closed.wait_for(|closed| *closed) => Ok(None),
             }
         })?;
-        Ok(next.map(|asked| PimpAsked { asked: Mutex::new(Some(asked)) }))
+        Ok(next.map(|request| PimpAsked { request: Mutex::new(Some(request)) }))
     }
 
     /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
@@ -83,15 +83,15 @@ impl PimpTriggerServer {
 impl PimpAsked {
     /// Return the method, the body, its content type, and the authorization.
     fn request(&self) -> PyResult<(String, Vec<u8>, String, String)> {
-        let asked = lock(&self.asked);
-        let PendingReply { method, body, content_type, authorization, .. } = asked.as_ref().ok_or_else(answered)?;
+        let request = lock(&self.request);
+        let PendingReply { method, body, content_type, authorization, .. } = request.as_ref().ok_or_else(answered)?;
         Ok((method.clone(), body.clone(), content_type.clone(), authorization.clone()))
     }
 
     /// Answer the request, once.
     fn answer(&self, status: u16, headers: Vec<(String, String)>, body: Vec<u8>) -> PyResult<()> {
-        let asked = lock(&self.asked).take();
-        asked.ok_or_else(answered)?.answer(status, headers, body);
+        let request = lock(&self.request).take();
+        request.ok_or_else(answered)?.answer(status, headers, body);
         Ok(())
     }
 }

@@ -44,11 +44,11 @@ type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 /// The operations that are worth polling, and the pipe that signals them.
 struct ReadyQueue {
     ready: Mutex<Vec<u64>>,
-    ringing: UnixStream,
+    sender: UnixStream,
 }
 
 impl ReadyQueue {
-    fn ring(&self, operation: u64) {
+    fn push(&self, operation: u64) {
         let first = {
             let mut ready = lock(&self.ready);
             ready.push(operation);
@@ -56,32 +56,32 @@ impl ReadyQueue {
         };
         if first {
             // A full pipe already signals, and the loop of a pipe without a reader is closed.
-            let _ = (&self.ringing).write(&[1]);
+            let _ = (&self.sender).write(&[1]);
         }
     }
 }
 
 /// Signals for one operation.
 struct QueueWaker {
-    bell: Arc<ReadyQueue>,
+    queue: Arc<ReadyQueue>,
     operation: u64,
 }
 
 impl Wake for QueueWaker {
     fn wake(self: Arc<Self>) {
-        self.bell.ring(self.operation);
+        self.queue.push(self.operation);
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.bell.ring(self.operation);
+        self.queue.push(self.operation);
     }
 }
 
 /// The futures of one event loop.
 #[pyclass(frozen, name = "Futures", module = "penstock._core")]
 pub(crate) struct Futures {
-    bell: Arc<ReadyQueue>,
-    heard: UnixStream,
+    queue: Arc<ReadyQueue>,
+    receiver: UnixStream,
     next: AtomicU64,
 }
 
@@ -142,22 +142,22 @@ impl Drop for Operation {
 impl Futures {
     #[new]
     fn new() -> io::Result<Self> {
-        let (heard, ringing) = UnixStream::pair()?;
-        heard.set_nonblocking(true)?;
-        ringing.set_nonblocking(true)?;
-        let bell = ReadyQueue { ready: Mutex::default(), ringing };
-        Ok(Self { bell: Arc::new(bell), heard, next: AtomicU64::new(0) })
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        let queue = ReadyQueue { ready: Mutex::default(), sender };
+        Ok(Self { queue: Arc::new(queue), receiver, next: AtomicU64::new(0) })
     }
 
     /// Return the descriptor that is readable when an operation is ready.
     fn fileno(&self) -> i32 {
-        self.heard.as_raw_fd()
+        self.receiver.as_raw_fd()
     }
 
     /// Return the IDs of the operations that are worth polling.
     fn ready(&self) -> Vec<u64> {
-        while matches!((&self.heard).read(&mut [0; 64]), Ok(read) if read > 0) {}
-        std::mem::take(&mut *lock(&self.bell.ready))
+        while matches!((&self.receiver).read(&mut [0; 64]), Ok(read) if read > 0) {}
+        std::mem::take(&mut *lock(&self.queue.ready))
     }
 
     fn connect(&self, address: String, options: ConnectOptions) -> PyResult<Operation> {
@@ -404,14 +404,14 @@ impl Futures {
             let done: Done = Box::new(move |py| result?.into_py_any(py));
             done
         };
-        let waker = Waker::from(Arc::new(QueueWaker { bell: Arc::clone(&self.bell), operation: id }));
+        let waker = Waker::from(Arc::new(QueueWaker { queue: Arc::clone(&self.queue), operation: id }));
         Operation { id, process: std::process::id(), waker, work: Mutex::new(Some(Box::pin(work))) }
     }
 }
 
 /// A payload that is ready, or is being read and hashed by the pool.
 enum Prepared {
-    Here(PyResult<Payload>),
+    Ready(PyResult<Payload>),
     Coming(tokio::task::JoinHandle<PyResult<Payload>>),
 }
 
@@ -420,7 +420,7 @@ fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
     if let SourceArgument::Bytes(bytes) = &source
         && bytes.len() <= HASHED_HERE
     {
-        return Ok(Prepared::Here(make_payload(py, source)));
+        return Ok(Prepared::Ready(make_payload(py, source)));
     }
     let work = move || Python::attach(|py| make_payload(py, source));
     runtime::spawn_blocking(work).map(Prepared::Coming).map_err(IntoPyErr::into_py_err)
@@ -429,7 +429,7 @@ fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
 impl Prepared {
     async fn get(self) -> PyResult<Payload> {
         match self {
-            Self::Here(payload) => payload,
+            Self::Ready(payload) => payload,
             Self::Coming(task) => task.await.unwrap_or_else(|died| Err(Error::task(&died).into_py_err())),
         }
     }

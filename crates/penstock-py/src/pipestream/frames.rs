@@ -145,7 +145,7 @@ fn decode<T>(name: &str, data: &[u8], wanted: impl FnOnce(Frame) -> Option<T>) -
     let frame_type = frame.frame_type();
     wanted(frame)
         .map(|fields| (fields, length))
-        .ok_or_else(|| invalid(format!("a frame of type 0x{frame_type:02X} is no {name}")))
+        .ok_or_else(|| invalid(format!("a frame of type 0x{frame_type:02X} is not a {name}")))
 }
 
 fn cut_short(what: &str, length: usize) -> PyErr {

@@ -89,7 +89,7 @@ pub(crate) fn yield_reason(code: u8) -> PyResult<net::YieldReason> {
 }
 
 fn taken() -> Error {
-    Error::misuse("the entity is completed, has failed, or is being read by somebody else".into())
+    Error::misuse("the entity is completed, has failed, or is being read by another caller".into())
 }
 
 #[pymethods]

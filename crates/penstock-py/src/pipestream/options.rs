@@ -295,7 +295,9 @@ pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<Clien
 pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<ObjectPrefix>> {
     let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
     if uri.is_none() && !storage.is_empty() {
-        return Err(penstock_io::Error::Misuse("storage has options of an object store, and the sink is none".into()));
+        return Err(penstock_io::Error::Misuse(
+            "storage has options of an object store, but the sink is a folder".into(),
+        ));
     }
     uri.map(|uri| ObjectPrefix::open(uri, storage)).transpose()
 }

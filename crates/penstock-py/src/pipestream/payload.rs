@@ -43,7 +43,7 @@ impl Read for PythonFile {
                     room.copy_from_slice(bytes);
                     Ok(bytes.len())
                 }
-                None => Err(pyo3::exceptions::PyValueError::new_err("read(size) gave more than it was asked for")),
+                None => Err(pyo3::exceptions::PyValueError::new_err("read(size) returned more than size bytes")),
             }
         });
         read.map_err(|error| {

@@ -32,20 +32,20 @@ const ITEMS: usize = 4_096;
 #[derive(Clone)]
 enum Sink {
     /// A store that this process can read.
-    Here(Arc<Here>),
+    Local(Arc<LocalSink>),
     /// The server that has the sink.
-    There(RemoteSink),
+    Remote(RemoteSink),
 }
 
 /// The place of a sink's claim checks.
-enum Kept {
+enum SinkStorage {
     Folder(PathBuf),
     Objects(ObjectPrefix),
 }
 
-struct Here {
+struct LocalSink {
     /// The place of the claim checks.
-    kept: Kept,
+    storage: SinkStorage,
     store: Arc<dyn Store>,
     journal: Journal,
     /// Sessions that were examined.
@@ -80,11 +80,11 @@ impl SinkReader {
             (Some(folder), _) => {
                 let store = py.detach(|| store(folder, &options.storage)).map_err(IntoPyErr::into_py_err)?;
                 let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
-                let kept = place(Some(folder), &options.storage).map_err(IntoPyErr::into_py_err)?;
-                let kept = kept.map_or_else(|| Kept::Folder(folder.clone()), Kept::Objects);
-                Sink::Here(Arc::new(Here { kept, store, journal, examined: Mutex::default() }))
+                let storage = place(Some(folder), &options.storage).map_err(IntoPyErr::into_py_err)?;
+                let storage = storage.map_or_else(|| SinkStorage::Folder(folder.clone()), SinkStorage::Objects);
+                Sink::Local(Arc::new(LocalSink { storage, store, journal, examined: Mutex::default() }))
             }
-            (None, Some(address)) => Sink::There(connect(py, address, &options)?),
+            (None, Some(address)) => Sink::Remote(connect(py, address, &options)?),
             (None, None) => return Err(Error::misuse("a folder or an address must be given".into()).into_py_err()),
         };
         Ok(Self { sink })
@@ -159,8 +159,10 @@ impl SinkReader {
     /// Remove a session of a folder.
     fn remove(&self, py: Python<'_>, session: &str) -> PyResult<()> {
         match &self.sink {
-            Sink::Here(here) => py.detach(|| here.store.remove(session)).map_err(IntoPyErr::into_py_err),
-            Sink::There(_) => Err(Error::misuse("whoever reads from a server cannot remove".into()).into_py_err()),
+            Sink::Local(local) => py.detach(|| local.store.remove(session)).map_err(IntoPyErr::into_py_err),
+            Sink::Remote(_) => {
+                Err(Error::misuse("a reader over the network cannot remove sessions".into()).into_py_err())
+            }
         }
     }
 }
@@ -236,17 +238,17 @@ impl Range {
         let Self { sink, session, end, limits } = self;
         let most = limits.content.then_some(limits.max_content);
         match sink {
-            Sink::Here(here) => {
+            Sink::Local(local) => {
                 blocking(move || {
                     let mut rows = Columns::default();
-                    let (content, next) = read_rows(&*here.store, &session, start, end, limits, |line, size| {
+                    let (content, next) = read_rows(&*local.store, &session, start, end, limits, |line, size| {
                         rows.push(&session, line, size, most)
                     })?;
                     Ok((rows.finish(content)?, next))
                 })
                 .await
             }
-            Sink::There(remote) => {
+            Sink::Remote(remote) => {
                 let batch = remote.batch(&session, start, end, limits).await?;
                 blocking(move || {
                     let next = batch.next;
@@ -261,11 +263,11 @@ impl Range {
 impl Sink {
     async fn sessions(self) -> Result<Vec<SessionTuple>> {
         match self {
-            Self::Here(here) => {
-                let found = blocking(move || here.closed()).await?;
+            Self::Local(local) => {
+                let found = blocking(move || local.closed()).await?;
                 Ok(found.into_iter().map(session_tuple).collect())
             }
-            Self::There(remote) => {
+            Self::Remote(remote) => {
                 let mut found = Vec::new();
                 loop {
                     let after = found.len() as u64;
@@ -282,25 +284,25 @@ impl Sink {
 
     async fn claims(self) -> Result<Vec<ClaimRow>> {
         match self {
-            Self::Here(here) => blocking(move || here.claims()).await,
-            Self::There(remote) => remote.claims().await,
+            Self::Local(local) => blocking(move || local.claims()).await,
+            Self::Remote(remote) => remote.claims().await,
         }
     }
 
     async fn follow(self, after: u64, max: usize) -> Result<JournalPage> {
         match self {
-            Self::Here(here) => blocking(move || here.journal.follow(after, max)).await,
-            Self::There(remote) => remote.sessions(after, max).await,
+            Self::Local(local) => blocking(move || local.journal.follow(after, max)).await,
+            Self::Remote(remote) => remote.sessions(after, max).await,
         }
     }
 
     async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
         match self {
-            Self::Here(here) => {
-                let (here, session) = (Arc::clone(here), session.to_owned());
-                blocking(move || plan(&*here.store, &*here.examined(&session)?, start, limits)).await
+            Self::Local(local) => {
+                let (local, session) = (Arc::clone(local), session.to_owned());
+                blocking(move || plan(&*local.store, &*local.examined(&session)?, start, limits)).await
             }
-            Self::There(remote) => remote.plan(session, start, limits).await,
+            Self::Remote(remote) => remote.plan(session, start, limits).await,
         }
     }
 
@@ -317,11 +319,11 @@ impl Sink {
             let mut rest = Some(piece.start);
             while let Some(start) = rest {
                 let batch = match self {
-                    Self::Here(here) => {
-                        let (here, session, end) = (Arc::clone(here), session.to_owned(), piece.end);
-                        blocking(move || read_batch(&*here.store, &session, start, end, lines)).await?
+                    Self::Local(local) => {
+                        let (local, session, end) = (Arc::clone(local), session.to_owned(), piece.end);
+                        blocking(move || read_batch(&*local.store, &session, start, end, lines)).await?
                     }
-                    Self::There(remote) => remote.batch(session, start, piece.end, lines).await?,
+                    Self::Remote(remote) => remote.batch(session, start, piece.end, lines).await?,
                 };
                 refiner.take(start, &batch.lines)?;
                 rest = batch.next;
@@ -332,11 +334,11 @@ impl Sink {
     }
 }
 
-impl Here {
+impl LocalSink {
     fn claims(&self) -> Result<Vec<ClaimRow>> {
-        match &self.kept {
-            Kept::Folder(folder) => read_claims(folder),
-            Kept::Objects(place) => read_claims_in(place),
+        match &self.storage {
+            SinkStorage::Folder(folder) => read_claims(folder),
+            SinkStorage::Objects(place) => read_claims_in(place),
         }
     }
 

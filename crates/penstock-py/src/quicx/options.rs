@@ -138,7 +138,7 @@ impl ReachOptions {
             let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
             options.tls = Some(ClientTls { trust, identity });
         } else if identity.is_some() {
-            return Err(Error::misuse("a certificate is for TLS: say whom to trust".into()));
+            return Err(Error::misuse("cert requires TLS: give fingerprint, ca or system_ca".into()));
         }
         options.server_name.clone_from(&self.server_name);
         options.timeout = seconds("timeout", self.timeout)?;

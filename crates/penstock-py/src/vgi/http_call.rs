@@ -17,7 +17,7 @@ use crate::vgi::external::External;
 use crate::vgi::values;
 
 /// The parts of a request that `authenticate` reads.
-pub(super) struct Asked {
+pub(super) struct RequestHead {
     pub(super) method: String,
     path: String,
     query: String,
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     remote: String,
 }
 
-impl Asked {
+impl RequestHead {
     pub(super) fn new(request: &Request, query: String, remote: String) -> Self {
         let Request { method, path, headers, .. } = request;
         Self { method: method.clone(), path: path.clone(), query, headers: headers.clone(), remote }
@@ -47,15 +47,15 @@ pub(super) enum Stage {
 
 /// The status, the headers and the body.
 type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
-pub(super) type Judge = Box<dyn FnOnce(Verdict) + Send>;
+pub(super) type VerdictSender = Box<dyn FnOnce(Verdict) + Send>;
 
 /// A request: first its caller is authenticated, then a method answers.
 #[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
 pub(crate) struct VgiHttpCall {
-    asked: Asked,
+    request_head: RequestHead,
     stage: Mutex<Stage>,
     /// Receives the verdict, for a call of our own server.
-    verdict: Mutex<Option<Judge>>,
+    verdict: Mutex<Option<VerdictSender>>,
     /// Whether the body was not read yet.
     head: bool,
     /// What Python returned about the caller when it saw the head.
@@ -66,30 +66,35 @@ pub(crate) struct VgiHttpCall {
 
 impl VgiHttpCall {
     /// Make a call whose body is received later, and whose response is taken by the caller.
-    pub(super) fn new(asked: Asked, stage: Stage, counters: Arc<Counters>, external: Option<Arc<External>>) -> Self {
+    pub(super) fn new(
+        request_head: RequestHead,
+        stage: Stage,
+        counters: Arc<Counters>,
+        external: Option<Arc<External>>,
+    ) -> Self {
         let (stage, verdict) = (Mutex::new(stage), Mutex::default());
-        Self { asked, stage, verdict, head: true, auth: None, counters, external }
+        Self { request_head, stage, verdict, head: true, auth: None, counters, external }
     }
 
     /// Make a call of our own server, which acts on the verdict.
-    pub(super) fn judged_by(self, judge: Judge, head: bool, auth: Option<Py<PyAny>>) -> Self {
-        Self { verdict: Mutex::new(Some(judge)), head, auth, ..self }
+    pub(super) fn with_verdict(self, verdict_sender: VerdictSender, head: bool, auth: Option<Py<PyAny>>) -> Self {
+        Self { verdict: Mutex::new(Some(verdict_sender)), head, auth, ..self }
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
         lock(&self.stage)
     }
 
-    fn judge(&self) -> Option<Judge> {
+    fn verdict_sender(&self) -> Option<VerdictSender> {
         lock(&self.verdict).take()
     }
 
     fn answered(&self, stage: &mut Stage, response: Response) {
-        match self.judge() {
-            Some(judge) => {
-                // The call is dropped first, with its body, because the judge frees the memory that they use.
+        match self.verdict_sender() {
+            Some(verdict_sender) => {
+                // The call is dropped first, with its body, because sending the verdict frees the memory that they use.
                 *stage = Stage::Done(None);
-                judge(Verdict::Answered(response));
+                verdict_sender(Verdict::Answered(response));
             }
             None => *stage = Stage::Done(Some(response)),
         }
@@ -108,7 +113,7 @@ impl VgiHttpCall {
             }
             other @ (Stage::Call(_) | Stage::Done(_)) => {
                 *stage = other;
-                Err(misuse("it is known already who calls"))
+                Err(misuse("the caller is already authenticated"))
             }
         }
     }
@@ -117,7 +122,7 @@ impl VgiHttpCall {
     fn call<T>(&self, work: impl FnOnce(&mut Call) -> PyResult<T>) -> PyResult<T> {
         match &mut *self.stage() {
             Stage::Call(call) => work(call),
-            Stage::Pending(_) => Err(misuse("it is not known yet who calls")),
+            Stage::Pending(_) => Err(misuse("the caller is not authenticated yet")),
             Stage::Done(_) => Err(misuse("the call was answered")),
         }
     }
@@ -149,7 +154,7 @@ impl VgiHttpCall {
     }
 
     fn resumed<T>(&self, look: impl FnOnce(&Resumed) -> PyResult<T>) -> PyResult<T> {
-        self.call(|call| look(call.resumed.as_ref().ok_or_else(|| misuse("the call goes on with no stream"))?))
+        self.call(|call| look(call.resumed.as_ref().ok_or_else(|| misuse("the call does not continue a stream"))?))
     }
 }
 
@@ -163,27 +168,27 @@ impl VgiHttpCall {
 
     #[getter]
     fn http_method(&self) -> &str {
-        &self.asked.method
+        &self.request_head.method
     }
 
     #[getter]
     fn path(&self) -> &str {
-        &self.asked.path
+        &self.request_head.path
     }
 
     #[getter]
     fn query(&self) -> &str {
-        &self.asked.query
+        &self.request_head.query
     }
 
     #[getter]
     fn headers(&self) -> Vec<(&str, &str)> {
-        self.asked.headers.iter().collect()
+        self.request_head.headers.iter().collect()
     }
 
     #[getter]
     fn remote(&self) -> &str {
-        &self.asked.remote
+        &self.request_head.remote
     }
 
     /// Return the value that was passed to `admit`, for a call that has returned with its body.
@@ -201,8 +206,8 @@ impl VgiHttpCall {
         }
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) if !pending.wants_page() => {
-                if let Some(judge) = self.judge() {
-                    judge(Verdict::Admitted(pending, Box::new(auth)));
+                if let Some(verdict_sender) = self.verdict_sender() {
+                    verdict_sender(Verdict::Admitted(pending, Box::new(auth)));
                 }
                 true
             }
@@ -289,7 +294,7 @@ impl VgiHttpCall {
             }
             other @ (Stage::Call(_) | Stage::Done(_)) => {
                 *stage = other;
-                Err(misuse("it is known already who calls"))
+                Err(misuse("the caller is already authenticated"))
             }
         }
     }
@@ -467,7 +472,7 @@ impl VgiHttpCall {
 
     /// Return whether a producer may add more to this answer.
     fn room(&self) -> PyResult<bool> {
-        self.call(|call| Ok(call.room()))
+        self.call(|call| Ok(call.has_capacity()))
     }
 
     /// End the answer; with a state the stream can continue.
@@ -481,11 +486,11 @@ impl VgiHttpCall {
         let held = self
             .external
             .as_ref()
-            .map(|external| self.call(|call| Ok(call.held().filter(|held| external.takes(held)).cloned())));
+            .map(|external| self.call(|call| Ok(call.pending().filter(|pending| external.takes(pending)).cloned())));
         if let Some(held) = held.transpose()?.flatten() {
             let pointer = self.elsewhere(py, held)?;
             self.call(|call| {
-                call.replace_held(pointer);
+                call.replace_pending(pointer);
                 Ok(())
             })?;
         }

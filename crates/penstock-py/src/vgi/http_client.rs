@@ -168,7 +168,7 @@ impl VgiHttpClient {
                 };
                 let secure = base_url.starts_with("https://");
                 if !secure && (named || identity.is_some()) {
-                    return Err(misuse("whom to trust, and a certificate, are for https://"));
+                    return Err(misuse("TLS options (trust, certificate) are for https:// only"));
                 }
                 let tls = secure.then_some(ClientTls { trust, identity });
                 HttpClient::connect(base_url, tls.as_ref(), options).map_err(IntoVgiErr::into_vgi_err)?

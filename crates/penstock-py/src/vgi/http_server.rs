@@ -15,7 +15,7 @@ use crate::pipestream::address;
 use crate::pipestream::options::pair;
 use crate::vgi::errors::misuse;
 use crate::vgi::external::External;
-use crate::vgi::http_call::{Asked, Stage, VgiHttpCall};
+use crate::vgi::http_call::{RequestHead, Stage, VgiHttpCall};
 
 /// The options: the attributes of a dataclass of `penstock.vgi.http`.
 #[derive(FromPyObject)]
@@ -103,15 +103,15 @@ impl VgiHttp {
         remote: String,
     ) -> VgiHttpCall {
         let request = Request { method, path, headers: headers.into_iter().collect(), body: Vec::new() };
-        let asked = Asked::new(&request, query, remote);
+        let request_head = RequestHead::new(&request, query, remote);
         let stage = match self.service.begin(request) {
             RequestStart::Done(response) => {
-                self.counters.answered(&asked.method, response.status);
+                self.counters.answered(&request_head.method, response.status);
                 Stage::Done(Some(response))
             }
             RequestStart::Call(pending) => Stage::Pending(pending),
         };
-        VgiHttpCall::new(asked, stage, Arc::clone(&self.counters), self.external.clone())
+        VgiHttpCall::new(request_head, stage, Arc::clone(&self.counters), self.external.clone())
     }
 
     /// Listen with the core's own server; with a certificate, over TLS.
@@ -161,15 +161,16 @@ impl VgiHttpServer {
     /// Wait for the next call; `None` once the server is closed. Do not call this on the thread that handles signals.
     fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
         let waiting = py.detach(|| self.listener.next_call())?;
-        let asked = Asked::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
+        let request_head = RequestHead::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
         let (pending, progress, verdict) = waiting.into_parts();
         let (head, auth) = match progress {
             Progress::Head => (true, None),
             Progress::Whole => (false, None),
             Progress::Admitted(caller) => (false, caller.downcast::<Py<PyAny>>().ok().map(|auth| *auth)),
         };
-        let call = VgiHttpCall::new(asked, Stage::Pending(pending), Arc::clone(&self.counters), self.external.clone());
-        Some(call.judged_by(Box::new(verdict), head, auth))
+        let call =
+            VgiHttpCall::new(request_head, Stage::Pending(pending), Arc::clone(&self.counters), self.external.clone());
+        Some(call.with_verdict(Box::new(verdict), head, auth))
     }
 
     /// Accept no more calls, and wait for running ones.

@@ -39,5 +39,5 @@ impl VgiStop {
 /// Fail if this thread must stop.
 pub(super) fn check() -> PyResult<()> {
     let stopped = WATCHED.with_borrow(|watched| watched.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)));
-    if stopped { Err(PyInterruptedError::new_err("the wait was given up")) } else { Ok(()) }
+    if stopped { Err(PyInterruptedError::new_err("the wait was stopped")) } else { Ok(()) }
 }

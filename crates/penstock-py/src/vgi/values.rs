@@ -22,7 +22,7 @@ use pyo3_arrow::PyArray;
 use super::batches::array_to_python;
 
 /// Return the value of an array of length 1.
-#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]
 pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
     if array.is_empty() || array.is_null(0) {
         return Ok(py.None().into_bound(py));
@@ -72,7 +72,7 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str
     })
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]
 fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(value: T::Native) -> ArrayRef {
         Arc::new(PrimitiveArray::<T>::from_value(value, 1))
@@ -109,7 +109,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
         wanted => {
             let (array, _) = value.extract::<PyArray>()?.into_inner();
             if array.len() != 1 || !array.data_type().equals_datatype(wanted) {
-                return Err(PyTypeError::new_err("another array"));
+                return Err(PyTypeError::new_err("an array of another type"));
             }
             array
         }
@@ -117,7 +117,7 @@ fn convert(value: &Bound<'_, PyAny>, field: &FieldRef) -> PyResult<ArrayRef> {
 }
 
 /// Return a dictionary array whose only value is this name.
-#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]
 fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
     fn of<K: ArrowDictionaryKeyType>(name: &str) -> ArrayRef {
         Arc::new([name].into_iter().collect::<arrow_array::DictionaryArray<K>>())
@@ -127,6 +127,6 @@ fn member(key: &DataType, name: &str) -> PyResult<ArrayRef> {
         DataType::Int16 => of::<Int16Type>(name),
         DataType::Int32 => of::<Int32Type>(name),
         DataType::Int64 => of::<Int64Type>(name),
-        _ => return Err(PyTypeError::new_err("a dictionary with another key")),
+        _ => return Err(PyTypeError::new_err("a dictionary with another key type")),
     })
 }

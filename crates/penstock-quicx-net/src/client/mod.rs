@@ -1,4 +1,5 @@
-//! Producers, monitors and workers: each a connection that a task on the IO thread owns, and a handle that sends it commands.
+//! Producers, monitors and workers: for each a task on the IO thread owns the connection, and a handle sends it
+//! commands.
 
 mod producer;
 mod transport;

@@ -1,4 +1,4 @@
-//! A producer, and a monitor: whatever asks and is answered.
+//! Producers and monitors: clients that send requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,50 +15,50 @@ use penstock_quicx::{
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
+use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, until, write};
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
-/// Tasks observed at once: the daemon takes 65,536 of a connection. Those beyond wait here.
+/// The most tasks observed at once: the daemon accepts 65,536 for a connection. Further ones wait here.
 const OBSERVED: usize = 60_000;
-/// Requests that may wait for their answers before no more commands are taken.
+/// The most requests without an answer; beyond that no more commands are accepted.
 const OUTSTANDING: usize = 65_536;
 
-/// What became of a task: done, or why it failed.
+/// The outcome of a task: done, or the reason of its failure.
 pub type Outcome = std::result::Result<(), Vec<u8>>;
-/// What a submit was answered with.
+/// The answer to a submit.
 pub type Submitted = std::result::Result<TaskId, Refused>;
 
-/// What a request wants: an answer, or the daemon's refusal.
-type Asked = Result<std::result::Result<Answer, Refused>>;
-/// Who waits for an outcome.
+/// The result of a request: an answer, or the daemon's refusal.
+type AskResult = Result<std::result::Result<Answer, Refused>>;
+/// A caller that waits for an outcome.
 type Observer = oneshot::Sender<Result<Outcome>>;
 
-/// How a daemon is asked.
+/// The options of a producer.
 #[derive(Debug, Clone)]
 pub struct ProducerOptions {
     /// The daemon.
     pub connect: ConnectOptions,
-    /// How often it is asked, while nothing else waits for an answer, whether it is there: 15 s; none: never. Where three are left
-    /// without an answer, the connection is over.
+    /// The interval of heartbeats while no request is outstanding: 15 s; `None` disables them. If three stay
+    /// unanswered, the connection ends.
     pub heartbeat: Option<Duration>,
 }
 
 impl ProducerOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub const fn new(connect: ConnectOptions) -> Self {
         Self { connect, heartbeat: Some(Duration::from_secs(15)) }
     }
 }
 
-/// A connection to a daemon for submits, outcomes, numbers and the dead list. Any number of threads may use it at once. Where it
-/// is over, all who wait hear so, and the next request makes another one.
+/// A connection to a daemon for submits, outcomes, statistics and the dead list. Any number of threads may share it. If
+/// it ends, all waiting callers get the error, and the next request reconnects.
 pub struct Producer(PerProcess<Line>);
 
 struct Line {
     options: ProducerOptions,
     current: Mutex<Arc<Handle>>,
-    /// Held while a connection is made.
+    /// Held while connecting.
     connecting: Turn<()>,
     closed: AtomicBool,
 }
@@ -68,7 +68,7 @@ impl Line {
         lock(&self.current)
     }
 
-    /// The connection; another one where that is over.
+    /// Return the connection; reconnect if it has ended.
     async fn handle(&self) -> Result<Arc<Handle>> {
         let is_over = |handle: &Handle| handle.commands.is_closed() && !self.closed.load(Ordering::Relaxed);
         let found = Arc::clone(&self.current());
@@ -82,7 +82,7 @@ impl Line {
         }
         let fresh = Arc::new(Handle::connect(self.options.clone()).await?);
         *self.current() = Arc::clone(&fresh);
-        tracing::info!("a producer is connected again");
+        tracing::info!("a producer has reconnected");
         Ok(fresh)
     }
 }
@@ -90,16 +90,16 @@ impl Line {
 struct Handle {
     commands: mpsc::Sender<Command>,
     closing: Arc<Notify>,
-    over: Over,
+    closed_reason: ClosedReason,
 }
 
 enum Command {
     Submit(Batch, oneshot::Sender<Result<Vec<Submitted>>>),
-    Ask(Ask, oneshot::Sender<Asked>),
+    Ask(Ask, oneshot::Sender<AskResult>),
     Observe(TaskId, Observer),
 }
 
-/// Requests that are answered once.
+/// Requests with a single answer.
 enum Ask {
     Stats,
     DeadList,
@@ -121,25 +121,25 @@ impl Handle {
         let (connected, result) = oneshot::channel();
         let closing = Arc::new(Notify::new());
         let close = Arc::clone(&closing);
-        let over = Over::default();
-        let end = over.clone();
+        let closed_reason = ClosedReason::default();
+        let end = closed_reason.clone();
         runtime::spawn(async move {
             match connect(options.connect).await {
                 Ok((stream, peer)) => {
-                    // An error means that nobody waits any more; then there are no commands either.
+                    // An error means that the caller stopped waiting; then there are no commands either.
                     let _ = connected.send(Ok(()));
                     Driver::new(stream, peer, close, options.heartbeat).run(taken, end).await;
                 }
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| over.error())??;
-        Ok(Self { commands, closing, over })
+        result.await.map_err(|_| closed_reason.error())??;
+        Ok(Self { commands, closing, closed_reason })
     }
 }
 
 impl Producer {
-    /// Connects.
+    /// Connect to a daemon.
     pub async fn connect(options: ProducerOptions) -> Result<Self> {
         let current = Mutex::new(Arc::new(Handle::connect(options.clone()).await?));
         let (connecting, closed) = (Turn::new(()), AtomicBool::new(false));
@@ -148,20 +148,20 @@ impl Producer {
 
     async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
         let handle = self.0.get()?.handle().await?;
-        handle.commands.send(command).await.map_err(|_| handle.over.error())?;
-        answer.await.map_err(|_| handle.over.error())?
+        handle.commands.send(command).await.map_err(|_| handle.closed_reason.error())?;
+        answer.await.map_err(|_| handle.closed_reason.error())?
     }
 
-    /// Ends the connection, whoever still waits for something.
+    /// End the connection; waiting callers get an error.
     pub fn close(&self) {
-        // In a forked child it is somebody else's.
+        // In a forked child it belongs to the parent.
         if let Ok(line) = self.0.get() {
             line.closed.store(true, Ordering::Relaxed);
             line.current().closing.notify_one();
         }
     }
 
-    /// Submits tasks together; gives an answer for each, in their order.
+    /// Submit tasks together; return an answer for each, in order.
     pub async fn submit(&self, batch: Batch) -> Result<Vec<Submitted>> {
         if batch.is_empty() {
             return Ok(Vec::new());
@@ -170,7 +170,7 @@ impl Producer {
         self.send(Command::Submit(batch, answer), answered).await
     }
 
-    /// Waits for a task's outcome. Fails as refused where the daemon does not know the task, or not any more.
+    /// Wait for a task's outcome. Fails as refused if the daemon does not know the task, or no longer does.
     pub async fn observe(&self, id: TaskId) -> Result<Outcome> {
         let (answer, answered) = oneshot::channel();
         self.send(Command::Observe(id, answer), answered).await
@@ -181,30 +181,32 @@ impl Producer {
         self.send(Command::Ask(ask, answer), answered).await?.map_err(Error::Refused)
     }
 
-    /// The daemon's numbers.
+    /// Return the daemon's statistics.
     pub async fn stats(&self) -> Result<StatsResponse> {
         match self.ask(Ask::Stats).await? {
             Answer::Stats(stats) => Ok(stats),
-            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Dead(_) | Answer::Alive) => Err(odd(&answer)),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Dead(_) | Answer::Alive) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 
-    /// Whether each of these tasks is done, or so long over that the daemon does not know it any more. Of one that has failed,
-    /// or is dead, neither is true.
+    /// Return whether each of these tasks is done, or ended so long ago that the daemon has forgotten it. For a task
+    /// that has failed or is dead, the answer is false.
     pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
         let handle = self.0.get()?.handle().await?;
         let mut asked = Vec::with_capacity(ids.len());
         for id in ids {
             let (answer, answered) = oneshot::channel();
-            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.over.error())?;
+            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.closed_reason.error())?;
             asked.push(answered);
         }
-        // What is known of them is said before this is answered.
+        // The outcomes arrive before the answer to this request.
         self.stats().await?;
         Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
     }
 
-    /// The dead list, in the order of the IDs: all that are on it from the first answer to the last.
+    /// Return the dead list in the order of the IDs: all tasks that are on it from the first answer to the last.
     pub async fn dead_list(&self) -> Result<Vec<Buried>> {
         let (mut found, mut after) = (Vec::new(), TaskId(0));
         loop {
@@ -224,49 +226,51 @@ impl Producer {
     async fn dead_page(&self, ask: Ask) -> Result<Vec<Buried>> {
         match self.ask(ask).await? {
             Answer::Dead(tasks) => Ok(tasks),
-            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => Err(odd(&answer)),
+            answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 
-    /// Has a dead task queued again.
+    /// Queue a dead task again.
     pub async fn dead_requeue(&self, id: TaskId) -> Result<()> {
         self.ask(Ask::DeadRequeue(id)).await.map(drop)
     }
 
-    /// Has a dead task forgotten.
+    /// Drop a dead task.
     pub async fn dead_drop(&self, id: TaskId) -> Result<()> {
         self.ask(Ask::DeadDrop(id)).await.map(drop)
     }
 
-    /// Has the daemon stop.
+    /// Stop the daemon.
     pub async fn stop(&self) -> Result<()> {
         self.ask(Ask::Stop).await.map(drop)
     }
 }
 
-fn odd(answer: &Answer) -> Error {
+fn unexpected(answer: &Answer) -> Error {
     penstock_quicx::Error::from(Violation::Answer(Box::new(answer.clone()))).into()
 }
 
-/// Who waits for the answers to some requests in a row.
+/// A caller that waits for the answers to one or more consecutive requests.
 enum Waiter {
-    Submit { left: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
-    Ask(oneshot::Sender<Asked>),
+    Submit { remaining: usize, answers: Vec<Submitted>, answer: oneshot::Sender<Result<Vec<Submitted>>> },
+    Ask(oneshot::Sender<AskResult>),
     Observe(TaskId),
 }
 
-/// The connection.
+/// The task that owns the connection.
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
     peer: Peer,
     machine: Client,
     waiters: VecDeque<Waiter>,
-    /// Who observes which task, and the ticket of whose request asks for it.
+    /// The observers of each task, with the tickets of their requests.
     observers: HashMap<u32, Vec<(Ticket, Observer)>>,
     observed: usize,
-    /// Observers that wait until fewer are observed.
-    later: VecDeque<(TaskId, Observer)>,
+    /// Observers that wait until fewer tasks are observed.
+    pending_observers: VecDeque<(TaskId, Observer)>,
     input: BytesMut,
     output: Bytes,
     closing: Arc<Notify>,
@@ -287,14 +291,14 @@ impl Driver {
             waiters: VecDeque::new(),
             observers: HashMap::new(),
             observed: 0,
-            later: VecDeque::new(),
+            pending_observers: VecDeque::new(),
             input: BytesMut::new(),
             output: Bytes::new(),
             closing,
         }
     }
 
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>, over: Over) {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>, closed_reason: ClosedReason) {
         let error = loop {
             match self.step(&mut commands).await {
                 Ok(true) => {}
@@ -302,8 +306,8 @@ impl Driver {
                 Err(error) => break error,
             }
         };
-        over.because(&error);
-        // Those who hear of it and ask again need another connection.
+        closed_reason.set(&error);
+        // Callers that get the error and retry need another connection.
         commands.close();
         self.fail(&error);
         while let Some(command) = commands.recv().await {
@@ -311,7 +315,7 @@ impl Driver {
         }
     }
 
-    /// One thing after the other; false when nobody wants anything any more.
+    /// Wait for the next event and handle it. Return false once all handles are dropped.
     async fn step(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<bool> {
         if self.output.is_empty()
             && let Some(bytes) = self.machine.poll_transmit()
@@ -325,7 +329,7 @@ impl Driver {
             command = commands.recv(), if !busy => match command {
                 Some(command) => {
                     self.take(command);
-                    // Others that are there already go with it.
+                    // Queued commands are sent together with it.
                     while let Ok(command) = commands.try_recv() {
                         self.take(command);
                     }
@@ -337,13 +341,13 @@ impl Driver {
                     return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(&self.input);
-                self.learn_all()?;
+                self.handle_events()?;
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = self.closing.notified() => return Ok(false),
             () = until(self.machine.poll_timeout()) => {
                 self.machine.handle_timeout(Instant::now())?;
-                self.learn_all()?;
+                self.handle_events()?;
             }
             written = write(&mut self.writing, &self.output) => {
                 let written = written.map_err(|error| self.peer.broken(error))?;
@@ -358,7 +362,7 @@ impl Driver {
             Command::Submit(batch, answer) => {
                 self.machine.submit_batch(&batch);
                 let answers = Vec::with_capacity(batch.len());
-                self.waiters.push_back(Waiter::Submit { left: batch.len(), answers, answer });
+                self.waiters.push_back(Waiter::Submit { remaining: batch.len(), answers, answer });
             }
             Command::Ask(ask, answer) => {
                 let asked = match ask {
@@ -374,7 +378,7 @@ impl Driver {
                     Err(error) => drop(answer.send(Err(error.into()))),
                 }
             }
-            Command::Observe(id, answer) if self.observed >= OBSERVED => self.later.push_back((id, answer)),
+            Command::Observe(id, answer) if self.observed >= OBSERVED => self.pending_observers.push_back((id, answer)),
             Command::Observe(id, answer) => self.observe(id, answer),
         }
     }
@@ -390,21 +394,21 @@ impl Driver {
         }
     }
 
-    fn learn_all(&mut self) -> Result<()> {
+    fn handle_events(&mut self) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
-            self.learn(event)?;
+            self.handle_event(event)?;
         }
         Ok(())
     }
 
-    fn learn(&mut self, event: ClientEvent) -> Result<()> {
+    fn handle_event(&mut self, event: ClientEvent) -> Result<()> {
         match event {
             ClientEvent::Answered { ticket, answer } => self.answered(ticket, answer),
             ClientEvent::Outcome { id, failure } => {
                 for (_, observer) in self.observers.remove(&id.0).unwrap_or_default() {
                     self.observed -= 1;
                     let outcome = failure.clone().map_or(Ok(()), Err);
-                    // An error means that nobody waits for it any more.
+                    // An error means that the caller stopped waiting.
                     let _ = observer.send(Ok(outcome));
                 }
                 self.observe_more();
@@ -416,13 +420,13 @@ impl Driver {
 
     fn answered(&mut self, ticket: Ticket, answer: std::result::Result<Answer, Refused>) {
         let Some(waiter) = self.waiters.front_mut() else { return };
-        if let Waiter::Submit { left, answers, .. } = waiter {
+        if let Waiter::Submit { remaining, answers, .. } = waiter {
             answers.push(answer.map(|answer| match answer {
                 Answer::Accepted(id) => id,
                 Answer::Observed | Answer::Stats(_) | Answer::Dead(_) | Answer::Alive => TaskId(0),
             }));
-            *left -= 1;
-            if *left > 0 {
+            *remaining -= 1;
+            if *remaining > 0 {
                 return;
             }
             if let Some(Waiter::Submit { answers, answer, .. }) = self.waiters.pop_front() {
@@ -441,7 +445,7 @@ impl Driver {
         }
     }
 
-    /// The daemon does not know the task that a request would observe.
+    /// Handle the refusal to observe a task that the daemon does not know.
     fn unknown(&mut self, ticket: Ticket, id: TaskId, refused: &Refused) {
         let Some(observers) = self.observers.get_mut(&id.0) else { return };
         if let Some(at) = observers.iter().position(|(of, _)| *of == ticket) {
@@ -457,13 +461,13 @@ impl Driver {
 
     fn observe_more(&mut self) {
         while self.observed < OBSERVED
-            && let Some((id, answer)) = self.later.pop_front()
+            && let Some((id, answer)) = self.pending_observers.pop_front()
         {
             self.observe(id, answer);
         }
     }
 
-    /// The connection is over: all who wait hear why.
+    /// Report the end of the connection to all waiting callers.
     fn fail(&mut self, error: &Error) {
         for waiter in self.waiters.drain(..) {
             match waiter {
@@ -474,7 +478,7 @@ impl Driver {
         }
         let observers =
             self.observers.drain().flat_map(|(_, observers)| observers.into_iter().map(|(_, answer)| answer));
-        for answer in observers.chain(self.later.drain(..).map(|(_, answer)| answer)) {
+        for answer in observers.chain(self.pending_observers.drain(..).map(|(_, answer)| answer)) {
             let _ = answer.send(Err(error.clone()));
         }
     }

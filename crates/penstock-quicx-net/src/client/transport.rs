@@ -1,4 +1,4 @@
-//! How a daemon is reached.
+//! Connections to a daemon.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::{Error, Result};
 
-/// After so long a silence the system asks whether the daemon's machine is there, so often, and gives up after so many times.
+/// TCP keep-alive: the silence before the first probe, the interval of further probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
 
-/// Where a daemon is.
+/// The address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `HOST:PORT`.
@@ -29,21 +29,21 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// How a daemon is reached.
+/// How to connect to a daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Where it is.
+    /// Its address.
     pub target: Target,
-    /// Whom we trust. Default: nobody, it is plain.
+    /// The trusted daemons. Default: none, the connection is plain.
     pub tls: Option<ClientTls>,
-    /// What its certificate must be for. Default: the host.
+    /// The name in its certificate. Default: the host.
     pub server_name: Option<String>,
-    /// How long it may take. Default: 10 s.
+    /// The timeout of connecting. Default: 10 s.
     pub timeout: Duration,
 }
 
 impl ConnectOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub const fn new(target: Target) -> Self {
         Self { target, tls: None, server_name: None, timeout: Duration::from_secs(10) }
     }
@@ -54,7 +54,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Whom a connection goes to, for its errors.
+/// The peer of a connection, for error messages.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     name: String,
@@ -65,39 +65,39 @@ pub(super) struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protection {
     Plain,
-    /// TLS, without a certificate of ours.
+    /// TLS without a client certificate.
     Tls,
-    /// TLS, with a certificate of ours.
+    /// TLS with a client certificate.
     MutualTls,
 }
 
 impl Peer {
-    /// The connection is broken.
+    /// Return the error of a broken connection.
     pub(super) fn broken(&self, error: io::Error) -> Error {
         if alert(&error) == Some(AlertDescription::CertificateRequired) {
             return self.wants_certificate();
         }
         let mut context = format!("the connection to {} broke", self.name);
         if self.protection == Protection::Tls && error.kind() != io::ErrorKind::TimedOut {
-            context.push_str(" (if it takes only clients with a certificate, give ours: cert and key)");
+            context.push_str(" (if it requires a client certificate, give cert and key)");
         }
         Error::io(context, error)
     }
 
-    /// The daemon has closed it.
+    /// Return the error of a connection that the daemon has closed.
     pub(super) fn ended(&self) -> Error {
         Error::io(format!("the connection to {} ended", self.name), "the daemon closed it")
     }
 
-    /// The daemon has not answered heartbeats.
+    /// Return the error of unanswered heartbeats.
     pub(super) fn silent(&self) -> Error {
         let message = "the daemon has left three heartbeats without an answer";
         Error::io(format!("the connection to {} ended", self.name), message)
     }
 
-    /// What came is not what a daemon says.
+    /// Return the error of bytes that break the protocol.
     pub(super) fn wrong(&self, error: penstock_quicx::Error, bytes: &[u8]) -> Error {
-        // How a server of TLS tells that it is spoken to in plain text.
+        // The alert of a TLS server that receives plain text.
         if self.protection == Protection::Plain && bytes.starts_with(&[0x15, 3]) {
             return Error::tls(format!(
                 "{} speaks TLS, and was spoken to in plain text: say whom to trust, by fingerprint, ca or system_ca",
@@ -119,14 +119,11 @@ impl Peer {
     }
 
     fn wants_certificate(&self) -> Error {
-        Error::tls(format!(
-            "{} takes only clients with a certificate that its authority has signed: give ours, by cert and key",
-            self.name
-        ))
+        Error::tls(format!("{} requires a client certificate signed by its CA: give cert and key", self.name))
     }
 }
 
-/// Connects. Reads the trust, which blocks, on a thread of the pool.
+/// Connect. The TLS files are read on a thread of the pool, because that blocks.
 pub(super) async fn connect(options: ConnectOptions) -> Result<(Box<dyn Stream>, Peer)> {
     let name = match &options.target {
         Target::Tcp(address) => address.clone(),
@@ -149,7 +146,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
         Target::Unix(path) if options.tls.is_none() => {
             return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?));
         }
-        Target::Unix(_) => return Err(Error::misuse("a Unix socket has no TLS: it is this machine's".into())),
+        Target::Unix(_) => return Err(Error::misuse("TLS options cannot be used with a Unix socket".into())),
         Target::Tcp(address) => address,
     };
     let stream = TcpStream::connect(address).await.map_err(failed)?;
@@ -169,7 +166,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     Ok(Box::new(stream.map_err(|error| peer.handshake(&error))?))
 }
 
-/// Writes some of what there is; never ends where there is nothing.
+/// Write some of the bytes; without any, never return.
 pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() {
         return std::future::pending().await;
@@ -181,7 +178,7 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) 
     Ok(written)
 }
 
-/// Waits for a moment; without one it never ends.
+/// Wait until a time; without one, never return.
 pub(super) async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due.into()).await,
@@ -189,18 +186,18 @@ pub(super) async fn until(due: Option<Instant>) {
     }
 }
 
-/// Why a connection is over, for whoever asks for something when it is.
+/// The reason for which a connection has ended, for later requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Over(Arc<OnceLock<Error>>);
+pub(super) struct ClosedReason(Arc<OnceLock<Error>>);
 
-impl Over {
-    /// It is over. The first reason stands.
-    pub(super) fn because(&self, error: &Error) {
-        // An error means that there is a reason already.
+impl ClosedReason {
+    /// Set the reason; the first one is kept.
+    pub(super) fn set(&self, error: &Error) {
+        // An error means that a reason is set already.
         let _ = self.0.set(error.clone());
     }
 
-    /// What to tell.
+    /// Return the error for callers.
     pub(super) fn error(&self) -> Error {
         let closed = || Error::io("the connection to the daemon ended", "we closed it");
         self.0.get().cloned().unwrap_or_else(closed)

@@ -1,4 +1,4 @@
-//! A worker: tasks come by themselves, and are answered for.
+//! A worker: it receives tasks and reports their outcomes.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,60 +10,60 @@ use penstock_quicx::{TaskId, Worker as Machine, WorkerEvent};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::transport::{ConnectOptions, Over, Peer, Stream, connect, until, write};
+use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, until, write};
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
 
-/// What a worker takes.
+/// The options of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// The daemon.
     pub connect: ConnectOptions,
-    /// Only these types. Default: all.
+    /// The accepted types. Default: all.
     pub types: Vec<String>,
     /// Tasks held at once. Default: 1.
     pub prefetch: u16,
-    /// How often the daemon hears that we are at work, so that it does not give our tasks to others: 15 s. It answers: where
-    /// three are left without an answer, the connection is over.
+    /// The interval of heartbeats, without which the daemon would give the tasks to other workers: 15 s. If
+    /// three stay unanswered, the connection ends.
     pub heartbeat: Duration,
 }
 
 impl WorkerOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub const fn new(connect: ConnectOptions) -> Self {
         Self { connect, types: Vec::new(), prefetch: 1, heartbeat: Duration::from_secs(15) }
     }
 }
 
-/// A task that this worker holds until it says what became of it.
+/// A task that this worker holds until it reports the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// Its ID.
     pub id: TaskId,
     /// Its type.
     pub kind: String,
-    /// What it is.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
-/// A connection that takes tasks. What it holds when it is dropped goes to others.
+/// A connection that receives tasks. Tasks held when it is dropped go to other workers.
 pub struct Worker(PerProcess<Handle>);
 
 struct Handle {
     tasks: Mutex<mpsc::UnboundedReceiver<Result<Task>>>,
     answers: mpsc::UnboundedSender<Command>,
-    over: Over,
+    closed_reason: ClosedReason,
 }
 
 enum Command {
-    /// What became of a task: why it failed, or none, and who waits until that is written.
+    /// The outcome of a task, with the reason if it failed, and the caller that waits until it is written.
     Verdict(TaskId, Option<Vec<u8>>, oneshot::Sender<Result<()>>),
-    /// These are done, and who waits until that is written. What is not held any more is passed over.
+    /// Tasks that are done, and the caller that waits until that is written. Tasks no longer held are skipped.
     Done(Vec<TaskId>, oneshot::Sender<Result<()>>),
-    /// No more tasks, and who waits until none can come.
+    /// Receive no more tasks, and the caller that waits until none can arrive.
     Rest(oneshot::Sender<Result<()>>),
-    /// Who waits until all has come that the daemon has for us now.
+    /// The caller that waits until everything has arrived that the daemon has for this worker now.
     Settle(oneshot::Sender<Result<()>>),
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Connects and begins to take tasks.
+    /// Connect and start to receive tasks.
     pub async fn connect(options: WorkerOptions) -> Result<Self> {
         let mut machine = Machine::new(Instant::now(), options.heartbeat);
         let types: Vec<&[u8]> = options.types.iter().map(String::as_bytes).collect();
@@ -82,8 +82,8 @@ impl Worker {
         let (tasks, taken) = mpsc::unbounded_channel();
         let (answers, given) = mpsc::unbounded_channel();
         let (connected, result) = oneshot::channel();
-        let over = Over::default();
-        let end = over.clone();
+        let closed_reason = ClosedReason::default();
+        let end = closed_reason.clone();
         runtime::spawn(async move {
             match connect(options.connect).await {
                 Ok((stream, peer)) => {
@@ -96,7 +96,7 @@ impl Worker {
                         machine,
                         tasks,
                         waiting: Vec::new(),
-                        resting: Vec::new(),
+                        fences: Vec::new(),
                         input: BytesMut::new(),
                         output: Bytes::new(),
                     };
@@ -105,27 +105,28 @@ impl Worker {
                 Err(error) => drop(connected.send(Err(error))),
             }
         })?;
-        result.await.map_err(|_| over.error())??;
-        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers, over })))
+        result.await.map_err(|_| closed_reason.error())??;
+        Ok(Self(PerProcess::new(Handle { tasks: Mutex::new(taken), answers, closed_reason })))
     }
 
-    /// The next task. Fails when the connection is over. Several may wait, each gets another task.
+    /// Return the next task. Fails once the connection has ended. Several callers may wait; each task goes to one of
+    /// them.
     pub async fn next(&self) -> Result<Task> {
         let handle = self.0.get()?;
-        handle.tasks.lock().await.recv().await.unwrap_or_else(|| Err(handle.over.error()))
+        handle.tasks.lock().await.recv().await.unwrap_or_else(|| Err(handle.closed_reason.error()))
     }
 
-    /// Says that a task is done. Returns when that is written.
+    /// Report that a task is done. Returns once that is written.
     pub async fn done(&self, id: TaskId) -> Result<()> {
         self.answer(id, None).await
     }
 
-    /// Says that tasks are done, all together. Returns when that is written.
+    /// Report that tasks are done, all together. Returns once that is written.
     pub async fn done_all(&self, ids: Vec<TaskId>) -> Result<()> {
         self.command(|written| Command::Done(ids, written)).await
     }
 
-    /// Says that a task has failed, and why. Returns when that is written.
+    /// Report that a task has failed, with the reason. Returns once that is written.
     pub async fn failed(&self, id: TaskId, reason: Vec<u8>) -> Result<()> {
         self.answer(id, Some(reason)).await
     }
@@ -134,13 +135,14 @@ impl Worker {
         self.command(|written| Command::Verdict(id, failure, written)).await
     }
 
-    /// Takes no more tasks. Returns when none can come any more: those that came before are still given by
+    /// Receive no more tasks. Returns once none can arrive any more; tasks that arrived before are still returned by
     /// [`next`](Self::next), and are still held.
     pub async fn rest(&self) -> Result<()> {
         self.command(Command::Rest).await
     }
 
-    /// Returns when the daemon has read all that was said before, and all has come that it had for us then.
+    /// Return once the daemon has read everything sent before, and everything has arrived that it had for this worker
+    /// then.
     pub async fn settle(&self) -> Result<()> {
         self.command(Command::Settle).await
     }
@@ -148,28 +150,28 @@ impl Worker {
     async fn command(&self, command: impl FnOnce(oneshot::Sender<Result<()>>) -> Command) -> Result<()> {
         let (done, result) = oneshot::channel();
         let handle = self.0.get()?;
-        handle.answers.send(command(done)).map_err(|_| handle.over.error())?;
-        result.await.map_err(|_| handle.over.error())?
+        handle.answers.send(command(done)).map_err(|_| handle.closed_reason.error())?;
+        result.await.map_err(|_| handle.closed_reason.error())?
     }
 }
 
-/// The connection.
+/// The task that owns the connection.
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
     peer: Peer,
     machine: Machine,
     tasks: mpsc::UnboundedSender<Result<Task>>,
-    /// Who waits for what is being written.
+    /// Callers that wait for the current write.
     waiting: Vec<oneshot::Sender<Result<()>>>,
-    /// Who waits for the answer to which heartbeat.
-    resting: Vec<(u64, oneshot::Sender<Result<()>>)>,
+    /// Callers that wait for the answer to a heartbeat, by its number.
+    fences: Vec<(u64, oneshot::Sender<Result<()>>)>,
     input: BytesMut,
     output: Bytes,
 }
 
 impl Driver {
-    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>, over: Over) {
+    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<Command>, closed_reason: ClosedReason) {
         let error = loop {
             match self.step(&mut answers).await {
                 Ok(true) => {}
@@ -177,7 +179,7 @@ impl Driver {
                 Err(error) => break error,
             }
         };
-        over.because(&error);
+        closed_reason.set(&error);
         let _ = self.tasks.send(Err(error.clone()));
         answers.close();
         while let Ok(
@@ -189,14 +191,14 @@ impl Driver {
         {
             self.waiting.push(waiting);
         }
-        for waiting in self.waiting.into_iter().chain(self.resting.into_iter().map(|(_, waiting)| waiting)) {
+        for waiting in self.waiting.into_iter().chain(self.fences.into_iter().map(|(_, waiting)| waiting)) {
             let _ = waiting.send(Err(error.clone()));
         }
     }
 
     async fn step(&mut self, answers: &mut mpsc::UnboundedReceiver<Command>) -> Result<bool> {
         if self.output.is_empty() {
-            // All of it is written.
+            // Everything is written.
             for waiting in self.waiting.drain(..) {
                 let _ = waiting.send(Ok(()));
             }
@@ -222,12 +224,12 @@ impl Driver {
                     return Err(self.peer.ended());
                 }
                 let handled = self.machine.handle_input(Instant::now(), &self.input);
-                self.learn_all()?;
+                self.handle_events()?;
                 handled.map_err(|error| self.peer.wrong(error, &self.input))?;
             }
             () = until(self.machine.poll_timeout()) => {
                 self.machine.handle_timeout(Instant::now())?;
-                self.learn_all()?;
+                self.handle_events()?;
             }
         }
         Ok(true)
@@ -245,9 +247,9 @@ impl Driver {
                 self.waiting.push(written);
                 return Ok(());
             }
-            Command::Rest(resting) => {
+            Command::Rest(waiting) => {
                 self.machine.rest()?;
-                return self.fence(resting);
+                return self.fence(waiting);
             }
             Command::Settle(settled) => {
                 self.machine.ask()?;
@@ -266,34 +268,34 @@ impl Driver {
         Ok(())
     }
 
-    /// Has somebody wait until the daemon has read all that was sent.
+    /// Let a caller wait until the daemon has read everything sent.
     fn fence(&mut self, waiting: oneshot::Sender<Result<()>>) -> Result<()> {
         let beat = self.machine.heartbeat()?;
-        self.resting.push((beat, waiting));
+        self.fences.push((beat, waiting));
         Ok(())
     }
 
-    fn learn_all(&mut self) -> Result<()> {
+    fn handle_events(&mut self) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
-            self.learn(event)?;
+            self.handle_event(event)?;
         }
         Ok(())
     }
 
-    fn learn(&mut self, event: WorkerEvent) -> Result<()> {
+    fn handle_event(&mut self, event: WorkerEvent) -> Result<()> {
         match event {
             WorkerEvent::Task { id, kind, payload } => {
-                // An error means that nobody takes tasks any more: this ends with the next command.
+                // An error means that the handle was dropped: this task ends with the next command.
                 let _ = self.tasks.send(Ok(Task { id, kind, payload }));
             }
             WorkerEvent::Alive(answered) => {
-                for (_, resting) in self.resting.extract_if(.., |(beat, _)| *beat <= answered) {
-                    let _ = resting.send(Ok(()));
+                for (_, fence) in self.fences.extract_if(.., |(beat, _)| *beat <= answered) {
+                    let _ = fence.send(Ok(()));
                 }
             }
             WorkerEvent::Silent => return Err(self.peer.silent()),
             WorkerEvent::OneByOne => tracing::info!(
-                "the daemon does not know PREFETCH and SUBSCRIBE: it gives one task at a time, of any type"
+                "the daemon does not support PREFETCH and SUBSCRIBE: it sends one task at a time, of any type"
             ),
             WorkerEvent::Refused(refused) => tracing::warn!(%refused, "the daemon refused a worker's frame"),
         }

@@ -1,4 +1,4 @@
-//! Where connections come in.
+//! The daemon's listening sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use penstock_io::unix::SocketFile;
 use crate::Result;
 use crate::daemon::options::DaemonOptions;
 use crate::daemon::serve::Connection;
-use crate::daemon::state::{Shared, thrown};
+use crate::daemon::state::{Shared, flag_set};
 
-/// Sockets that listen. Nothing is left of them when this is dropped.
+/// Listening sockets. Dropping this closes them and removes the socket's file.
 pub(super) struct Listeners {
     pub(super) address: Option<SocketAddr>,
     pub(super) tls: Option<(SocketAddr, Arc<Acceptor>)>,
@@ -50,20 +50,20 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// Takes connections from now on; gives the file of the socket, to be removed at the end.
+    /// Start to accept connections; return the socket's file, which is removed at the end.
     pub(super) fn serve(self, runtime: &Runtime, shared: &Arc<Shared>) -> Option<SocketFile> {
         for listener in self.all {
             let shared = Arc::clone(shared);
             runtime.handle().spawn(async move {
                 let serve = |accepted| drop(tokio::spawn(serve(accepted, Arc::clone(&shared))));
-                listener.run(thrown(&shared.stop), serve).await;
+                listener.run(flag_set(&shared.stop), serve).await;
             });
         }
         self.file
     }
 }
 
-/// One connection from its handshake to its end.
+/// Serve one connection from its handshake to its end.
 async fn serve(accepted: Accepted, shared: Arc<Shared>) {
     let peer = accepted.peer;
     let name = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());

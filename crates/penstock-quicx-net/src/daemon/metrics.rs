@@ -1,4 +1,4 @@
-//! What a daemon tells Prometheus; docs/quicx.md lists it.
+//! A daemon's metrics for Prometheus; docs/quicx.md lists them.
 
 use std::fmt;
 
@@ -16,22 +16,22 @@ impl Source for Shared {
                 ("open_connections", "Connections open.", state.queue.connections()),
                 (
                     "journal_waiting_bytes",
-                    "Bytes of the journal that are not on the disk.",
+                    "Bytes of the journal that are not durable yet.",
                     state.queue.journal_waiting(),
                 ),
             ];
             (*state.queue.counters(), state.queue.stats(), gauges)
         };
         for (name, help, value) in [
-            ("connections", "Connections taken.", counters.connections),
+            ("connections", "Accepted connections.", counters.connections),
             ("submitted", "Tasks accepted.", counters.submitted),
-            ("merged", "Submits for which another task stands.", counters.merged),
+            ("merged", "Submits that were merged into another task.", counters.merged),
             ("delivered", "Deliveries to workers.", counters.delivered),
             ("done", "Tasks done.", counters.done),
-            ("failed", "Tasks failed for good.", counters.failed),
-            ("retried", "Failures that are tried again.", counters.retried),
-            ("lost", "Tasks that came back from workers that are gone.", counters.lost),
-            ("late", "Tasks that came back because their time was over.", counters.late),
+            ("failed", "Tasks that failed permanently.", counters.failed),
+            ("retried", "Failures that are retried.", counters.retried),
+            ("lost", "Tasks returned by workers that disconnected.", counters.lost),
+            ("late", "Tasks returned because their time was over.", counters.late),
             ("died", "Tasks that died.", counters.died),
             ("requeued", "Dead tasks queued again.", counters.requeued),
             ("dropped", "Dead tasks dropped.", counters.dropped),
@@ -48,7 +48,7 @@ impl Source for Shared {
         for (name, help, value) in [
             ("queue_depth", "Tasks that wait.", u64::from(stats.queue_depth)),
             ("workers", "Workers registered.", u64::from(stats.workers_total)),
-            ("idle_workers", "Workers that hold nothing.", u64::from(stats.workers_idle)),
+            ("idle_workers", "Workers that hold no task.", u64::from(stats.workers_idle)),
             ("pool_used_bytes", "Bytes of allocated blocks.", stats.pmad_bytes_used),
             ("pool_bytes", "Bytes of the pool.", stats.pmad_bytes_total),
         ] {
@@ -58,7 +58,7 @@ impl Source for Shared {
         for (name, help, value) in queue {
             page.gauge(&format!("penstock_quicx_{name}"), help, value as u64)?;
         }
-        page.histogram("penstock_quicx_commit_seconds", "How long a write of the journal takes.", &self.commit_seconds)
+        page.histogram("penstock_quicx_commit_seconds", "Duration of a write of the journal.", &self.commit_seconds)
     }
 
     fn is_healthy(&self) -> bool {

@@ -30,12 +30,12 @@ use self::state::Shared;
 use crate::{Error, Result};
 use penstock_io::unix::SocketFile;
 
-/// How long what is in the journal's buffer may take to reach the disk at the end.
+/// How long the journal's buffer may take to reach the disk at the end.
 const FLUSH: Duration = Duration::from_secs(10);
-/// How long connections have at the end to hear what they were told.
+/// How long connections may take at the end to read their output.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A daemon that serves as long as it lives.
+/// A daemon, which serves until it is dropped.
 pub struct Daemon(PerProcess<Running>);
 
 struct Running {
@@ -54,10 +54,10 @@ impl fmt::Debug for Daemon {
 }
 
 impl Daemon {
-    /// Brings back what the journal holds, and begins to listen. Blocks on files.
+    /// Restore the tasks in the journal, and start to listen. Blocks on files.
     pub fn start(options: DaemonOptions) -> Result<Self> {
         if options.listen.is_none() && options.tls.is_none() && options.socket.is_none() {
-            return Err(Error::misuse("there is nowhere to listen: an address or a socket must be given".into()));
+            return Err(Error::misuse("no address or socket to listen on was given".into()));
         }
         let now = Instant::now();
         let (queue, folder) = match &options.journal {
@@ -81,7 +81,7 @@ impl Daemon {
             drop(metrics.set(endpoint::Endpoint::bind(listen, source)?));
         }
         folder.map(|folder| folder.start(&shared)).transpose()?;
-        // Nothing fails from here on: a daemon that did not start leaves neither a socket nor a task behind.
+        // Nothing fails after this point: a daemon that did not start must not leave a socket or a task behind.
         runtime.handle().spawn(state::keep_time(Arc::clone(&shared)));
         let (address, tls) = (listeners.address, listeners.tls.clone());
         let socket = listeners.serve(runtime, &shared).map(Arc::new);
@@ -89,42 +89,42 @@ impl Daemon {
         Ok(Self(PerProcess::new(Running { shared, address, tls, metrics, socket, stopped })))
     }
 
-    /// Where it listens in plain text.
+    /// Return the plain-text address on which it listens.
     pub fn address(&self) -> Result<Option<SocketAddr>> {
         Ok(self.0.get()?.address)
     }
 
-    /// Where it listens with TLS, and what clients pin now.
+    /// Return the TLS address on which it listens, and the fingerprint that clients pin now.
     pub fn tls(&self) -> Result<Option<(SocketAddr, Fingerprint)>> {
         Ok(self.0.get()?.tls.as_ref().map(|(address, acceptor)| (*address, acceptor.fingerprint())))
     }
 
-    /// Where metrics are served, if they are.
+    /// Return the address on which metrics are served, if they are.
     pub fn metrics_address(&self) -> Result<Option<SocketAddr>> {
         Ok(self.0.get()?.metrics.get().map(endpoint::Endpoint::address))
     }
 
-    /// What STATS says now.
+    /// Return the statistics, as STATS reports them.
     pub fn stats(&self) -> Result<StatsResponse> {
         Ok(self.0.get()?.shared.lock().queue.stats())
     }
 
-    /// What it has done so far, and how many tasks are dead.
+    /// Return the counters, and the number of dead tasks.
     pub fn counters(&self) -> Result<(Counters, usize)> {
         let state = self.0.get()?.shared.lock();
         Ok((*state.queue.counters(), state.queue.dead()))
     }
 
-    /// Waits until a client asks it to stop.
+    /// Wait until a client requests a stop.
     pub async fn asked_to_stop(&self) -> Result<()> {
         let mut asked = self.0.get()?.shared.asked.subscribe();
-        // An error means that it is gone.
+        // An error means that the daemon has ended.
         let _ = asked.wait_for(|asked| *asked).await;
         Ok(())
     }
 
-    /// Stops (decision 13): no more submits, workers have so long to finish, what is in the journal is made durable. Gives
-    /// how many tasks are left: kept by the journal, or lost.
+    /// Stop (decision 13): reject submits, let workers finish within `drain`, make the journal durable. Return
+    /// how many tasks are left, in the journal or lost.
     pub async fn stop(&self, drain: Duration) -> Result<usize> {
         let running = self.0.get()?;
         if running.stopped.swap(true, Ordering::Relaxed) {
@@ -137,7 +137,7 @@ impl Daemon {
         let socket = running.socket.clone();
         let stopping = runtime::spawn(async move {
             let left = stop(&shared, socket, drain).await;
-            // Its folder is free for another daemon then. An error means that the process ends.
+            // This releases the folder for another daemon. An error means that the process is exiting.
             if let Ok(closing) = spawn_blocking(move || shared.close_journal()) {
                 let _ = closing.await;
             }
@@ -148,7 +148,7 @@ impl Daemon {
 }
 
 async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Duration) -> usize {
-    // While it still listens, so that it is not taken for one that was left behind.
+    // Remove the file while the socket still listens, so that no daemon takes it for a stale one.
     if let Some(socket) = socket {
         socket.remove();
     }
@@ -160,7 +160,7 @@ async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Dura
     }
     let mut changed = shared.drained.subscribe();
     if timeout(drain, changed.wait_for(|drained| *drained)).await.is_err() {
-        tracing::warn!(tasks = shared.lock().queue.held(), "workers had not finished when the time was over");
+        tracing::warn!(tasks = shared.lock().queue.held(), "workers did not finish before the timeout");
     }
     let journaled = shared.journal.get().is_some();
     if journaled && timeout(FLUSH, flushed(shared)).await.is_err() {
@@ -171,13 +171,13 @@ async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Dura
     if left > 0 && journaled {
         tracing::info!(tasks = left, "tasks stay in the journal");
     } else if left > 0 {
-        tracing::warn!(tasks = left, "tasks are lost: there is no journal");
+        tracing::warn!(tasks = left, "tasks are lost because there is no journal");
     }
     shared.cut();
     left
 }
 
-/// Waits until nothing of the journal is to be written.
+/// Wait until the journal has nothing left to write.
 async fn flushed(shared: &Shared) {
     loop {
         let change = shared.wrote.notified();
@@ -190,7 +190,7 @@ async fn flushed(shared: &Shared) {
     }
 }
 
-/// Waits until everybody has heard what they were told.
+/// Wait until the output of all connections is written.
 async fn written(shared: &Shared) {
     while shared.lock().unwritten() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -199,7 +199,7 @@ async fn written(shared: &Shared) {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // In a forked child it is somebody else's.
+        // In a forked child it belongs to the parent.
         if let Ok(running) = self.0.get() {
             if let Some(socket) = &running.socket {
                 socket.remove();

@@ -1,4 +1,4 @@
-//! What a daemon can be told: its addresses, its files and its limits.
+//! The options of a daemon: its addresses, its files and its limits.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use penstock_quicx::QueueConfig;
 /// The options of a daemon.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
-    /// Where it listens in plain text; port 0 picks a free one. Default: nowhere.
+    /// The plain-text address; port 0 picks a free one. Default: none.
     pub listen: Option<SocketAddr>,
-    /// Where it listens with TLS, and its certificate. Default: nowhere.
+    /// The TLS address, and the certificate. Default: none.
     pub tls: Option<(SocketAddr, ServerTls)>,
     /// A Unix socket. Default: none.
     pub socket: Option<PathBuf>,
@@ -26,9 +26,9 @@ pub struct DaemonOptions {
     /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
     /// eighths of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
-    /// Silence after which a connection ends that has neither submitted nor taken anything. Default: 15 minutes.
+    /// The silence after which a connection that is neither a producer nor a worker ends. Default: 15 minutes.
     pub idle_timeout: Option<Duration>,
-    /// Where metrics and `/healthz` are served by HTTP. Default: nowhere.
+    /// The HTTP address of metrics and `/healthz`. Default: none.
     pub metrics: Option<SocketAddr>,
 }
 

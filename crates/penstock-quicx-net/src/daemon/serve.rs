@@ -15,15 +15,15 @@ use tokio::time::{sleep, sleep_until};
 
 use super::state::{Shared, State};
 
-/// Reads and writes in a row before others have their turn.
+/// Consecutive reads and writes before other tasks run.
 const TURNS: usize = 16;
-/// How long a producer that asks one after the other is waited for awake: to sleep and to be woken would take as long as all the
-/// rest of an answer.
-const AWAKE: Duration = Duration::from_micros(20);
-/// How long a connection that ends has to take what is left for it.
+/// How long the task stays awake for the next request of a sequential producer: sleeping and waking up would take as
+/// long as the rest of a request.
+const STAY_AWAKE: Duration = Duration::from_micros(20);
+/// How long a closing connection may take to read its remaining output.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A connection as long as it is served: [`run`](Self::run) goes through these states, one after the other.
+/// A connection while it is served. [`run`](Self::run) goes through these states:
 ///
 /// ```text
 ///         the queue ends it            all is written, LINGER is over, the daemon cuts it, it breaks
@@ -35,27 +35,27 @@ pub(super) struct Connection<S> {
     shared: Arc<Shared>,
     stream: S,
     id: ConnectionId,
-    /// Its place among the connections.
+    /// Its permit.
     _permit: Permit,
     name: Arc<str>,
-    /// TLS may still keep bytes that were written, in any state.
+    /// Whether TLS may still buffer written bytes, in any state.
     unflushed: bool,
     /// Until when the task stays awake for the next request.
-    awake: Option<Instant>,
-    /// When a byte came or went last.
-    moved: Instant,
+    awake_until: Option<Instant>,
+    /// When a byte was last read or written.
+    last_activity: Instant,
 }
 
-/// What follows when a connection is read no more.
+/// The state after reading has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// What is left is written first.
+    /// The remaining output is written first.
     Drain,
     Close,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Those who are trusted may stop the daemon.
+    /// Make a connection; a `trusted` one may stop the daemon.
     pub(super) fn new(shared: &Arc<Shared>, stream: S, permit: Permit, name: &str, trusted: bool) -> Self {
         let id = shared.lock().queue.open(trusted);
         Self {
@@ -65,8 +65,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             _permit: permit,
             name: name.into(),
             unflushed: false,
-            awake: None,
-            moved: Instant::now(),
+            awake_until: None,
+            last_activity: Instant::now(),
         }
     }
 
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn serve(&mut self) -> io::Result<Next> {
         loop {
-            let idle = self.shared.idle_timeout.map(|idle| self.moved + idle);
+            let idle = self.shared.idle_timeout.map(|idle| self.last_activity + idle);
             let serving = std::future::poll_fn(|cx| self.poll(cx));
             let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
             tokio::select! {
@@ -96,13 +96,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 () = idle => {}
             }
             if self.is_idle() {
-                tracing::info!(peer = %self.name, "a connection that says nothing was closed");
+                tracing::info!(peer = %self.name, "an idle connection was closed");
                 return Ok(Next::Close);
             }
         }
     }
 
-    /// Read and write, until nothing more is read.
+    /// Read and write until reading ends.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Next>> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -121,18 +121,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let mut read = ReadBuf::new(&mut state.scratch);
                 if Pin::new(&mut self.stream).poll_read(cx, &mut read)?.is_ready() {
                     let (now, bytes) = (Instant::now(), read.filled());
-                    self.moved = now;
+                    self.last_activity = now;
                     if bytes.is_empty() {
                         state.queue.handle_end(now, self.id);
                     } else {
                         state.queue.handle_input(now, self.id, bytes);
                     }
                     shared.settle(state, Some(self.id));
-                    self.awake = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + AWAKE);
+                    self.awake_until = (shared.cores > 1 && state.queue.is_in_turn(self.id)).then(|| now + STAY_AWAKE);
                     progress = true;
                 }
             }
-            // All is written that can be: nothing is left to do before something comes.
+            // All possible output is written: wait for input.
             if !progress {
                 self.stay_awake(cx);
                 return Poll::Pending;
@@ -142,25 +142,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Pending
     }
 
-    /// Whether it has been silent for too long. One that nobody needs to hear of is looked at again after as long a silence.
+    /// Return whether it has been silent for too long. A connection with a role is checked again after the same time.
     fn is_idle(&mut self) -> bool {
         let Some(idle) = self.shared.idle_timeout else { return false };
-        if self.moved.elapsed() < idle {
+        if self.last_activity.elapsed() < idle {
             return false;
         }
         let idle = self.shared.lock().queue.has_no_role(self.id);
-        self.moved = Instant::now();
+        self.last_activity = Instant::now();
         idle
     }
 
-    /// Comes again once all others had their turn and the system was asked for news, instead of sleeping until there is some.
+    /// Yield to other tasks and poll the system once, instead of sleeping until an event.
     fn stay_awake(&mut self, cx: &mut Context<'_>) {
-        if self.awake.take_if(|until| Instant::now() >= *until).is_none() && self.awake.is_some() {
+        if self.awake_until.take_if(|until| Instant::now() >= *until).is_none() && self.awake_until.is_some() {
             let _ = pin!(yield_now()).poll(cx);
         }
     }
 
-    /// Writes what there is, or as much of it as the system takes.
+    /// Write the output, or as much as the system accepts.
     fn write(&mut self, cx: &mut Context<'_>, state: &mut State) -> io::Result<()> {
         loop {
             let bytes = state.queue.poll_transmit(self.id);
@@ -170,8 +170,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             match Pin::new(&mut self.stream).poll_write(cx, bytes) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => {
-                    self.moved = Instant::now();
-                    state.queue.handle_written(self.moved, self.id, written?);
+                    self.last_activity = Instant::now();
+                    state.queue.handle_written(self.last_activity, self.id, written?);
                     self.shared.settle(state, Some(self.id));
                     self.unflushed = true;
                 }
@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Writes what is left, also what still waits for the disk, and closes.
+    /// Write the remaining output, including answers that wait for the disk, and close.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();

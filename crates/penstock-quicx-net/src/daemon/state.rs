@@ -1,4 +1,4 @@
-//! The queue, whom to wake when it changes, and its clock.
+//! The queue, the wakers of its connections, and its clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
@@ -13,28 +13,28 @@ use penstock_quicx::{ConnectionId, Event, Queue};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
-/// What one read may bring. All connections share the buffer: a connection that says nothing needs none.
+/// The size of the read buffer, which all connections share, so that a silent connection needs none.
 const READ: usize = 64 << 10;
-const FAR: Duration = Duration::from_secs(3_600);
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// What the tasks of a daemon share.
+/// The state that a daemon's tasks share.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Something is due earlier than was known.
+    /// Notified when the next deadline is earlier than before.
     time: Notify,
-    /// The journal has written something.
+    /// Notified when the journal has written records.
     pub(super) wrote: Notify,
-    /// What writes it, where there is one. It shares this, so it is closed by its owner.
+    /// The writer of the journal, if there is one. It shares this state, so the owner closes it.
     pub(super) journal: OnceLock<GroupCommit<()>>,
-    /// No more connections; no connections; a client asks to stop; no worker holds anything.
+    /// Accept no more connections; close all connections; a client requests a stop; no worker holds a task.
     pub(super) stop: watch::Sender<bool>,
     pub(super) cut: watch::Sender<bool>,
     pub(super) asked: watch::Sender<bool>,
     pub(super) drained: watch::Sender<bool>,
     pub(super) admission: Arc<Admission>,
     pub(super) idle_timeout: Option<Duration>,
-    /// Of this machine, as far as we may use them.
+    /// The cores that this process may use.
     pub(super) cores: usize,
     pub(super) commit_seconds: Histogram,
 }
@@ -43,10 +43,10 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) scratch: Box<[u8]>,
-    /// By the connection's index: whom to wake, and its name in logs.
+    /// The waker of each connection by its index, and its name in logs.
     wakers: Vec<Option<(Waker, Arc<str>, ConnectionId)>>,
     armed: Option<Instant>,
-    /// No connections any more.
+    /// Set when all connections must close.
     pub(super) cut: bool,
 }
 
@@ -78,7 +78,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Ends all connections and whatever else runs.
+    /// End all connections and all other tasks.
     pub(super) fn cut(&self) {
         let mut state = self.lock();
         state.cut = true;
@@ -86,14 +86,14 @@ impl Shared {
         self.cut.send_replace(true);
     }
 
-    /// Write what the journal has to write, and end its thread. Blocks.
+    /// Write the journal's remaining records, and end its thread. Blocks.
     pub(super) fn close_journal(&self) {
         if let Some(journal) = self.journal.get() {
             journal.close();
         }
     }
 
-    /// After the queue has changed: whoever has something to do is woken, but for the one that looks itself.
+    /// After a change of the queue: wake the connections that have work, except the calling one.
     pub(super) fn settle(&self, state: &mut State, this: Option<ConnectionId>) {
         while let Some(id) = state.queue.poll_connection() {
             if Some(id) != this
@@ -113,7 +113,7 @@ impl Shared {
         if state.queue.wants_append()
             && let Some(journal) = self.journal.get()
         {
-            // Given back where the daemon has ended.
+            // The work is returned if the daemon has ended.
             let _ = journal.push(());
         }
         if state.queue.is_stopping() && state.queue.held() == 0 {
@@ -137,11 +137,11 @@ impl Shared {
                 tracing::warn!(peer = %peer(connection), "a worker or a producer that does not answer heartbeats was cut off");
             }
             Event::JournalFailed { message, refused } => {
-                tracing::error!(error = message, refused, "the journal cannot be written: submits are refused");
+                tracing::error!(error = message, refused, "the journal cannot be written; submits are refused");
             }
             Event::JournalWorks => tracing::info!("the journal can be written again"),
             Event::Stop { connection } => {
-                tracing::info!(peer = %peer(connection), "told to stop");
+                tracing::info!(peer = %peer(connection), "a client requested a stop");
                 self.asked.send_replace(true);
             }
         }
@@ -149,7 +149,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whom to wake for a connection.
+    /// Set the waker of a connection.
     pub(super) fn watch(&mut self, id: ConnectionId, name: &Arc<str>, waker: &Waker) {
         let index = id.index as usize;
         if self.wakers.len() <= index {
@@ -175,19 +175,19 @@ impl State {
         }
     }
 
-    /// Whether something waits to be written to somebody.
+    /// Return whether any connection has unwritten output.
     pub(super) fn unwritten(&self) -> bool {
         self.wakers.iter().flatten().any(|(.., id)| !self.queue.poll_transmit(*id).is_empty())
     }
 }
 
-/// Tells the queue when something is due.
+/// Call the queue's timer whenever a deadline passes.
 pub(super) async fn keep_time(shared: Arc<Shared>) {
     loop {
         let due = {
             let mut state = shared.lock();
             state.armed = state.queue.poll_timeout();
-            state.armed.unwrap_or_else(|| Instant::now() + FAR)
+            state.armed.unwrap_or_else(|| Instant::now() + NO_DEADLINE)
         };
         tokio::select! {
             () = sleep_until(due.into()) => {
@@ -196,12 +196,12 @@ pub(super) async fn keep_time(shared: Arc<Shared>) {
                 shared.settle(&mut state, None);
             }
             () = shared.time.notified() => {}
-            () = thrown(&shared.cut) => return,
+            () = flag_set(&shared.cut) => return,
         }
     }
 }
 
-/// Resolves when a switch is thrown, or what could do so is gone.
-pub(super) async fn thrown(switch: &watch::Sender<bool>) {
+/// Wait until a switch is set, or its owner is dropped.
+pub(super) async fn flag_set(switch: &watch::Sender<bool>) {
     let _ = switch.subscribe().wait_for(|on| *on).await;
 }

@@ -5,7 +5,7 @@ use penstock_wire::{Reader, Truncated, Writer};
 
 use super::TaskId;
 
-/// What an ERROR says is wrong.
+/// The code of an ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     /// 0x01: nothing can be stored now.
@@ -21,7 +21,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// The byte on the wire.
+    /// Return the byte on the wire.
     pub const fn byte(self) -> u8 {
         match self {
             Self::QueueFull => 1,
@@ -32,7 +32,7 @@ impl ErrorCode {
         }
     }
 
-    /// The code of a byte.
+    /// Return the code of a byte.
     pub const fn from_byte(byte: u8) -> Self {
         match byte {
             1 => Self::QueueFull,
@@ -53,9 +53,9 @@ impl fmt::Display for ErrorCode {
 /// The payload of ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure<'a> {
-    /// What kind of thing is wrong.
+    /// The code.
     pub code: ErrorCode,
-    /// What is wrong, for people: UTF-8 from our daemon.
+    /// The message for people; UTF-8 from our daemon.
     pub message: &'a [u8],
 }
 
@@ -76,7 +76,7 @@ impl<'a> Failure<'a> {
 pub struct Failed<'a> {
     /// Which task.
     pub id: TaskId,
-    /// Why, byte for byte as the worker said it (decision 3).
+    /// The reason, byte for byte as the worker sent it (decision 3).
     pub reason: &'a [u8],
 }
 

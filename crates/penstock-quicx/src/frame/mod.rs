@@ -36,9 +36,9 @@ pub const HEADER: usize = 6;
 pub enum Frame<'a> {
     /// A producer's task.
     Submit(Submit<'a>),
-    /// The daemon has taken a task, or done what was asked.
+    /// The daemon has accepted a task or fulfilled a request.
     Ok(TaskId),
-    /// The daemon has refused something.
+    /// The daemon has refused a frame.
     Error(Failure<'a>),
     /// A worker wants work.
     Ready,
@@ -50,13 +50,13 @@ pub enum Frame<'a> {
     Failed(Failed<'a>),
     /// There is no work.
     Wait,
-    /// Is the other side there?
+    /// A check that the peer is alive.
     Heartbeat,
-    /// It is.
+    /// The answer to HEARTBEAT.
     Pong,
-    /// A monitor wants numbers.
+    /// A request for statistics.
     Stats,
-    /// The numbers.
+    /// The statistics.
     StatsResponse(StatsResponse),
     /// A producer wants to know a task's outcome (decision 9).
     Observe(TaskId),
@@ -64,19 +64,19 @@ pub enum Frame<'a> {
     Prefetch(Prefetch),
     /// A worker takes only these types (decision 6).
     Subscribe(Types<'a>),
-    /// The dead list is wanted.
+    /// A request for the dead list.
     DeadList,
     /// The dead list.
     DeadTasks(DeadTasks<'a>),
-    /// A dead task is to be queued again.
+    /// A request to queue a dead task again.
     DeadRequeue(TaskId),
-    /// A dead task is to be forgotten.
+    /// A request to drop a dead task.
     DeadDrop(TaskId),
-    /// The daemon is to stop.
+    /// A request to stop the daemon.
     Stop,
     /// A producer's task, which it may submit again without there being two (Spark runs tasks again).
     SubmitOnce(SubmitOnce<'a>),
-    /// The dead tasks with higher IDs than this one are wanted, in the order of their IDs.
+    /// A request for the dead tasks with higher IDs than this one, in the order of their IDs.
     DeadAfter(TaskId),
 }
 
@@ -165,12 +165,12 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Bytes of the whole frame.
+    /// Return the bytes of the whole frame.
     pub(crate) fn length(&self) -> usize {
         HEADER + self.payload()
     }
 
-    /// Bytes of the payload.
+    /// Return the bytes of the payload.
     fn payload(&self) -> usize {
         match self {
             Self::Submit(submit) => submit.bytes(),
@@ -273,7 +273,7 @@ pub(crate) fn write_task(id: TaskId, content: &[u8], out: &mut Vec<u8>) {
     writer.bytes(content);
 }
 
-/// The type and payload that a block, or a journal's record, holds.
+/// Return the type and the payload in a block or a record of the journal.
 pub(crate) fn submit_of(content: &[u8]) -> Result<Submit<'_>, Malformed> {
     let truncated = |truncated| Malformed::Payload { opcode: Opcode::Submit, truncated };
     let submit = Submit::decode(&mut Reader::new(content)).map_err(truncated)?;

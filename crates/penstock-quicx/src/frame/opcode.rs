@@ -84,22 +84,22 @@ impl Opcode {
         }
     }
 
-    /// The byte on the wire.
+    /// Return the byte on the wire.
     pub const fn byte(self) -> u8 {
         self.row().1
     }
 
-    /// The name, without `MSG_`.
+    /// Return the name, without `MSG_`.
     pub const fn name(self) -> &'static str {
         self.row().2
     }
 
-    /// The opcode of a byte, if it is one.
+    /// Return the opcode of a byte, if it is one.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.iter().find(|row| row.1 == byte).map(|row| row.0)
     }
 
-    /// Whether only the daemon sends it.
+    /// Return whether only the daemon sends it.
     pub const fn is_daemons(self) -> bool {
         match self {
             Self::Ok | Self::Error | Self::Task | Self::Wait | Self::StatsResponse | Self::DeadTasks => true,
@@ -122,7 +122,7 @@ impl Opcode {
         }
     }
 
-    /// Whether the daemon sends it, perhaps as others do.
+    /// Return whether the daemon sends it, possibly like clients.
     pub const fn is_to_clients(self) -> bool {
         self.is_daemons()
             || match self {
@@ -148,7 +148,7 @@ impl Opcode {
             }
     }
 
-    /// The payload's bytes, where its layout has one length only.
+    /// Return the bytes of the payload, if its layout has a fixed length.
     pub(crate) const fn length(self) -> Option<usize> {
         match self {
             Self::Ready | Self::Wait | Self::Heartbeat | Self::Pong | Self::Stats | Self::DeadList | Self::Stop => {

@@ -7,7 +7,8 @@ use crate::TaskId;
 /// What the head of a log's record says.
 pub type Label = [u8; 16];
 
-/// What happened to a task. All of it but text is in the record's label, so that a record whose body is damaged says what is lost.
+/// What happened to a task. All of it but text is in the record's label, so that a record whose body is damaged says
+/// what is lost.
 ///
 /// ```text
 /// label  kind (1)  0 (1)  attempts (2)  task ID (4)  order (8); a field that a kind has not is 0
@@ -25,7 +26,7 @@ pub enum Record<'a> {
     Submit {
         /// Which.
         id: TaskId,
-        /// Its place in the order of submission.
+        /// Its number in the order of submission.
         order: u64,
         /// Deliveries so far.
         attempts: u16,
@@ -70,7 +71,7 @@ impl<'a> Record<'a> {
     /// Bytes that a log puts around a body.
     pub(crate) const AROUND: usize = 40;
 
-    /// Whose record it is.
+    /// Return the task of the record.
     pub const fn id(&self) -> TaskId {
         match self {
             Self::Submit { id, .. }
@@ -130,8 +131,8 @@ impl<'a> Record<'a> {
         (record.label() == *label && record.body().len() == body.len()).then_some(record)
     }
 
-    /// Return what a record of the format before this one says, which had all in its body: kind (1), task ID (4), then the fields of the
-    /// kind.
+    /// Return what a record of the format before this one says, which had all in its body: kind (1), task ID (4), then
+    /// the fields of the kind.
     pub fn read_earlier(body: &'a [u8]) -> Option<Self> {
         Self::decode_earlier(body).ok().flatten()
     }

@@ -18,7 +18,7 @@ pub struct Recovered {
     pub dead: Option<Vec<u8>>,
     /// Whether that is what a worker has said.
     pub verdict: bool,
-    /// Its place in the order of submission.
+    /// Its number in the order of submission.
     pub order: u64,
     /// Bytes of its type and payload, and of its key.
     pub bytes: usize,
@@ -30,8 +30,8 @@ pub struct Recovered {
     pub offset: u64,
 }
 
-/// Finds out which tasks a journal holds, from its records in their order. Content is left where it is: only once it is known
-/// which tasks count, and that the pool has room for them, it goes straight into the pool.
+/// Finds out which tasks a journal holds, from its records in their order. Content is left where it is: only once it is
+/// known which tasks count, and that the pool has room for them, it goes straight into the pool.
 #[derive(Debug, Default)]
 pub struct Recovery {
     tasks: FastMap<u32, Recovered>,
@@ -69,8 +69,8 @@ impl Recovery {
         }
     }
 
-    /// Take the label of a record whose body is damaged: a reason that is lost leaves its task dead, and content that is lost may stand
-    /// in an earlier segment too, from which the task was written again.
+    /// Take the label of a record whose body is damaged: a reason that is lost leaves its task dead, and content that
+    /// is lost may stand in an earlier segment too, from which the task was written again.
     pub fn apply_label(&mut self, segment: u64, label: &Label) {
         match Record::read(label, &[]) {
             Some(Record::Submit { id, order, attempts, .. }) => match self.tasks.get_mut(&id.0) {

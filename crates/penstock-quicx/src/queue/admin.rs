@@ -6,18 +6,19 @@ use super::event::words;
 use super::held::DeadList;
 use super::outcome::{MAX_ATTEMPTS, Outcome};
 use super::task::{State, Tick};
-use super::{Buried, ConnectionId, Event, Queue};
+use super::{ConnectionId, DeadEntry, Event, Queue};
 use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, TaskId};
 
-/// Bytes of a reason that the dead list keeps in any case, and of all together up to which it keeps whole ones.
+/// The bytes of a reason that the dead list always keeps, and the total up to which it keeps whole reasons.
 const LEAST: usize = 1 << 10;
 const REASONS: usize = 4 << 20;
 /// Bytes of DEAD_TASKS.
 const LISTED: usize = 512 << 10;
 
 impl Queue {
-    /// A task has no attempts left: it goes to the dead list, where it keeps its ID and its block (decision 7). Those who
-    /// wait for it hear a worker's reason as it stands, and "max attempts" where no worker has given one (decision 8).
+    /// Handle a task without attempts left: it goes to the dead list, and keeps its ID and its block (decision 7).
+    /// Connections that wait for it get the worker's reason unchanged, or "max attempts" if no worker has given one
+    /// (decision 8).
     pub(super) fn die(&mut self, now: Tick, place: u32, whole: &[u8], verdict: bool) {
         self.bury(place, whole, verdict);
         let Some(task) = self.tasks.get(place) else { return };
@@ -33,21 +34,21 @@ impl Queue {
         self.resolve(now, id, submitter, Outcome::Failed(outcome.into()));
     }
 
-    /// Puts a task onto the dead list.
+    /// Put a task on the dead list.
     pub(super) fn bury(&mut self, place: u32, reason: &[u8], verdict: bool) {
         self.forget_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
-        // What a worker has said is never lost for lack of room.
+        // A worker's reason is never dropped for lack of room.
         let room = REASONS.saturating_sub(self.dead.bytes).max(LEAST);
         let kept = reason.len().min(REASON).min(room);
         self.dead.bytes += kept;
         let reason = reason.get(..kept).unwrap_or_default().into();
-        self.dead.tasks.insert(task.order, Buried { place, reason, verdict });
+        self.dead.tasks.insert(task.order, DeadEntry { place, reason, verdict });
         self.dead.orders.insert(task.id.0, task.order);
     }
 
-    /// DEAD_LIST and DEAD_AFTER: answered in their turn. The answer is large, so it is made when it can be written, and a
+    /// Handle DEAD_LIST and DEAD_AFTER, in order. The answer is large, so it is made when it can be written, and a
     /// connection has one at a time.
     pub(super) fn dead_list(&mut self, id: ConnectionId, list: DeadList) {
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -58,8 +59,8 @@ impl Queue {
         }
     }
 
-    /// Writes DEAD_TASKS: the oldest ones, or those with higher IDs, which goes on wherever an answer has ended, whatever has
-    /// left the list since.
+    /// Write DEAD_TASKS: the oldest tasks, or those with higher IDs, which continues after an earlier answer even if
+    /// tasks have left the list since.
     pub(super) fn write_dead(&mut self, id: ConnectionId, list: DeadList) {
         let bytes = match list {
             DeadList::Oldest => self.listed(self.dead.tasks.values()),
@@ -75,10 +76,10 @@ impl Queue {
         self.mark(id);
     }
 
-    /// Dead tasks, as many as have room in an answer.
-    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q Buried>) -> Vec<u8> {
+    /// Return dead tasks, as many as fit into an answer.
+    fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q DeadEntry>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Buried { place, reason, verdict: _ } in dead {
+        for DeadEntry { place, reason, verdict: _ } in dead {
             let Some(task) = self.tasks.get(*place) else { continue };
             let Some(kind) = self.kinds.get(task.kind) else { continue };
             let before = bytes.len();
@@ -115,7 +116,7 @@ impl Queue {
         self.answer_when_durable(id, task_id, end);
     }
 
-    /// Takes a task from the dead list; tells whoever asks for one that is not there.
+    /// Remove a task from the dead list; refuse the request if it is not there.
     fn exhume(&mut self, id: ConnectionId, task_id: TaskId) -> Option<u32> {
         let place = self.tasks.find(task_id);
         let dead = place.and_then(|place| self.tasks.get(place)).filter(|task| task.state == State::Dead);
@@ -128,7 +129,7 @@ impl Queue {
         place
     }
 
-    /// Appends a record, and answers with OK when the disk has it.
+    /// Append a record, and answer with OK once it is durable.
     fn record(&mut self, id: ConnectionId, task: TaskId, record: &Record<'_>) {
         match &mut self.journal {
             None => self.answer(id, &Frame::Ok(task)),
@@ -139,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// STOP, from those who are trusted.
+    /// Handle STOP from a trusted connection.
     pub(super) fn asked_to_stop(&mut self, id: ConnectionId) {
         if !self.connections.get(id).is_some_and(|connection| connection.trusted) {
             let message = "STOP is taken from this machine and from clients with a certificate only";

@@ -5,21 +5,21 @@ use penstock_pool::PoolConfig;
 
 use crate::error::{Misuse, Result};
 
-/// How long a retry is put off at the most, whatever the back-off.
+/// The longest delay of a retry.
 const LONGEST_DELAY: Duration = Duration::from_secs(3_600);
 
-/// What is done with the tasks of a type (decisions 7, 8 and 15).
+/// The policy for the tasks of a type (decisions 7, 8 and 15).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How long a worker may hold a task without a word: 60 s; none: for ever.
+    /// How long a worker may hold a task without a heartbeat: 60 s; `None`: indefinitely.
     pub task_timeout: Option<Duration>,
     /// Deliveries, before a task is dead: 5.
     pub attempts: u16,
-    /// Whether FAILED is tried again instead of being final. Default: no.
+    /// Whether a task is retried after FAILED. Default: no.
     pub retry_failed: bool,
-    /// How long it waits before it is tried again: 1 s.
+    /// The delay before the first retry: 1 s.
     pub delay: Duration,
-    /// What that is multiplied with for each further attempt: 2.
+    /// The factor of the delay for each further retry: 2.
     pub back_off: f64,
     /// How long a task waits before its first delivery: 0.
     pub start_delay: Duration,
@@ -27,7 +27,7 @@ pub struct Policy {
     pub priority: i32,
     /// Deliveries in a second, at the most. Default: no limit.
     pub rate: Option<f64>,
-    /// Whether a task that waits or runs stands for another one with the same payload. Default: no.
+    /// Whether a submit is merged into a waiting or running task with the same payload. Default: no.
     pub unique: bool,
 }
 
@@ -62,14 +62,14 @@ impl Policy {
         Ok(())
     }
 
-    /// How long a task waits that has failed so often.
+    /// Return the delay of a task after so many failures.
     pub(super) fn retry_after(&self, attempts: u16) -> Duration {
         let factor = self.back_off.powi(i32::from(attempts.saturating_sub(1)));
         Duration::try_from_secs_f64(self.delay.as_secs_f64() * factor).unwrap_or(LONGEST_DELAY).min(LONGEST_DELAY)
     }
 }
 
-/// How a queue behaves, and what it may hold.
+/// The configuration and the limits of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueConfig {
     /// Its memory.
@@ -78,9 +78,9 @@ pub struct QueueConfig {
     pub default: Policy,
     /// Policies by type.
     pub policies: BTreeMap<String, Policy>,
-    /// The only types that are taken. Default: all.
+    /// The accepted types. Default: all.
     pub allow: Option<BTreeSet<String>>,
-    /// How often workers that hold nothing, and producers that say nothing, are asked whether they are still there (decision
+    /// The interval of heartbeats to workers without tasks and to silent producers (decision
     /// 10). Default: never.
     pub heartbeat_interval: Option<Duration>,
     /// Types that there may be at once, of tasks and subscriptions: 4,096.
@@ -91,7 +91,8 @@ pub struct QueueConfig {
     pub outcome_time: Duration,
     /// Keys of tasks that are over which are remembered (SUBMIT_ONCE): 262,144.
     pub keys: usize,
-    /// Bytes of answers that may wait for a connection, or for the disk before that, until nothing more is read from it: 64 KiB.
+    /// Bytes of answers that may wait for a connection, or for the disk before that, until nothing more is read from
+    /// it: 64 KiB.
     pub output: usize,
     /// Bytes that may wait for a connection at all; then it is cut off: 1 MiB.
     pub output_limit: usize,
@@ -119,7 +120,7 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// Fails as a misuse where a value makes no sense.
+    /// Fails as a misuse if a value is invalid.
     pub(super) fn check(&self) -> Result<()> {
         self.default.check("the default policy")?;
         for (name, policy) in &self.policies {
@@ -134,12 +135,12 @@ impl QueueConfig {
         Ok(())
     }
 
-    /// The policy of a type.
+    /// Return the policy of a type.
     pub(super) fn policy(&self, kind: &[u8]) -> &Policy {
         std::str::from_utf8(kind).ok().and_then(|kind| self.policies.get(kind)).unwrap_or(&self.default)
     }
 
-    /// Whether tasks of a type are taken.
+    /// Return whether tasks of a type are accepted.
     pub(super) fn allows(&self, kind: &[u8]) -> bool {
         let Some(allow) = &self.allow else { return true };
         std::str::from_utf8(kind).is_ok_and(|kind| allow.contains(kind))

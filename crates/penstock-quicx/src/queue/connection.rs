@@ -1,4 +1,4 @@
-//! Connections: who they are, what waits to be written to them.
+//! Connections: their states, roles and queues.
 
 use penstock_wire::FastMap;
 
@@ -8,7 +8,7 @@ use super::output::Output;
 use super::task::Tick;
 use crate::{Accepts, Decoder};
 
-/// Where a connection is.
+/// The state of a connection.
 ///
 /// ```text
 ///         the peer's end, a frame that ends it, silence,
@@ -21,13 +21,13 @@ pub(super) enum State {
     Open(Open),
     /// Nothing more is read: it holds no task and observes none.
     Ending {
-        /// Whether it had a role: the driver may close a connection without one that waits for the disk.
+        /// Whether it had a role: the driver may close a connection without a role that waits for the disk.
         had_role: bool,
     },
 }
 
 impl State {
-    /// End the connection; return what it was, the first time.
+    /// End the connection; return its open state the first time.
     pub(super) fn end(&mut self) -> Option<Open> {
         let ending = match self {
             Self::Open(open) => Self::Ending { had_role: !matches!(open.role, Role::Unknown) },
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// Whether the connection has no role, and had none.
+    /// Return whether the connection has no role, and had none.
     pub(super) const fn has_no_role(&self) -> bool {
         match self {
             Self::Open(open) => matches!(open.role, Role::Unknown),
@@ -65,7 +65,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// The peer is there: heartbeats before this moment need no answer.
+    /// Record that the peer is alive: heartbeats before this time need no answer.
     pub(super) const fn answer_heartbeats(&mut self) {
         if let Some(heartbeats) = &mut self.heartbeats {
             heartbeats.unanswered = 0;
@@ -73,7 +73,7 @@ impl Open {
     }
 }
 
-/// What a connection's first accepted frame makes of it (decision 2).
+/// The role of a connection, which its first accepted frame decides (decision 2).
 ///
 /// ```text
 ///           SUBMIT, SUBMIT_ONCE, OBSERVE
@@ -95,7 +95,7 @@ pub(super) enum RoleKind {
     Worker,
 }
 
-/// What a frame for a role does to a connection.
+/// The effect of a frame for a role on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoleChange {
     /// The connection has that role from now on.
@@ -111,7 +111,7 @@ impl Role {
     pub(super) fn take(&mut self, kind: RoleKind) -> RoleChange {
         match (&mut *self, kind) {
             (Self::Unknown, RoleKind::Producer) => {
-                *self = Self::Producer(Producer { heard: true, ..Producer::default() });
+                *self = Self::Producer(Producer { active: true, ..Producer::default() });
                 RoleChange::Begins
             }
             (Self::Unknown, RoleKind::Worker) => {
@@ -119,7 +119,7 @@ impl Role {
                 RoleChange::Begins
             }
             (Self::Producer(producer), kind) => {
-                producer.heard = true;
+                producer.active = true;
                 match kind {
                     RoleKind::Producer => RoleChange::Stays,
                     RoleKind::Worker => RoleChange::Refused,
@@ -142,12 +142,12 @@ impl Role {
 #[derive(Debug)]
 pub(super) enum Input {
     Reading,
-    /// These bytes have come, and nobody has read them.
+    /// Received bytes that were not decoded yet.
     Stalled(Vec<u8>),
 }
 
 impl Input {
-    /// Keep bytes that are not read now, behind those that were not read before.
+    /// Append bytes that are not decoded now.
     pub(super) fn stall(&mut self, bytes: &[u8]) {
         match self {
             Self::Reading => *self = Self::Stalled(bytes.to_vec()),
@@ -155,7 +155,7 @@ impl Input {
         }
     }
 
-    /// Read again; return the unread bytes of a connection that was stalled.
+    /// Resume reading; return the pending bytes of a connection that was stalled.
     pub(super) fn resume(&mut self) -> Option<Vec<u8>> {
         match std::mem::replace(self, Self::Reading) {
             Self::Reading => None,
@@ -179,32 +179,32 @@ pub(super) struct Heartbeats {
     pub(super) unanswered: u8,
 }
 
-/// What is known of a producer.
+/// The state of a producer.
 #[derive(Debug, Default)]
 pub(super) struct Producer {
-    /// It has sent something since the last heartbeat was due.
-    pub(super) heard: bool,
-    /// Its last input was one request, which is answered.
+    /// Whether it has sent anything since the last heartbeat was due.
+    pub(super) active: bool,
+    /// Whether its last input was one request, which is answered.
     pub(super) in_turn: bool,
     /// IDs of the tasks that it observes.
     pub(super) observes: FastMap<u32, ()>,
 }
 
-/// What is known of a worker.
+/// The state of a worker.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// It has said READY. PREFETCH and SUBSCRIBE may come before that, and it gets no task then.
+    /// Whether it has sent READY. PREFETCH and SUBSCRIBE may come earlier; until READY it gets no task.
     pub(super) registered: bool,
     pub(super) prefetch: u16,
-    /// Those that it takes; none: all.
+    /// The types that it accepts; none: all.
     pub(super) kinds: Option<Box<[u32]>>,
     /// Places of its tasks.
     pub(super) holds: Vec<u32>,
     /// When it became idle, or got a task last, among all such moments.
     pub(super) since: u64,
-    /// How it waits, if it does.
+    /// Its position among the waiting workers, if it waits.
     pub(super) turn: Option<Turn>,
-    /// When it said last that it is at work.
+    /// When it sent its last heartbeat.
     pub(super) renewed: Tick,
 }
 
@@ -214,11 +214,11 @@ impl Worker {
     }
 }
 
-/// On which lists of the queue a connection is, so that it is on each of them once. Membership does not depend on the state: a
-/// list forgets a connection when its turn comes, or when the connection closes.
+/// On which lists of the queue a connection is, so that it is on each of them once. Membership does not depend on the
+/// state: a list forgets a connection when its turn comes, or when the connection closes.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    /// It has something to write, to read again, or to end.
+    /// It has output, can be read again, or ends.
     pub(super) dirty: bool,
     /// It has answers that wait for the disk, or is stalled.
     pub(super) holding: bool,
@@ -232,13 +232,13 @@ pub(super) struct Connection {
     pub(super) decoder: Decoder,
     pub(super) output: Output,
     pub(super) state: State,
-    /// It may stop the daemon: the driver says so when it opens the connection.
+    /// Whether it may stop the daemon; the driver decides when it opens the connection.
     pub(super) trusted: bool,
     pub(super) lists: Lists,
 }
 
 impl Connection {
-    /// Bytes of its buffers: what waits to be written, and for the disk; and what has come and is not read.
+    /// Return the bytes of its buffers: output, including answers that wait for the disk, and pending input.
     pub(super) fn buffered(&self) -> (usize, usize) {
         let unread = match &self.state {
             State::Open(Open { input: Input::Stalled(unread), .. }) => unread.capacity(),
@@ -388,9 +388,9 @@ mod tests {
         let mut role = Role::Unknown;
         role.take(RoleKind::Producer);
         let Role::Producer(producer) = &mut role else { panic!("it is a producer") };
-        assert!(std::mem::take(&mut producer.heard));
+        assert!(std::mem::take(&mut producer.active));
         assert_eq!(role.take(RoleKind::Worker), RoleChange::Refused);
-        assert!(matches!(role, Role::Producer(Producer { heard: true, .. })));
+        assert!(matches!(role, Role::Producer(Producer { active: true, .. })));
     }
 
     #[test]

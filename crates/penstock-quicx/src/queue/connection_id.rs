@@ -1,7 +1,7 @@
-/// A connection of a queue.
+/// The ID of a queue's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
-    /// Its place, which is used again once it is closed.
+    /// Its index, which is reused once it is closed.
     pub index: u32,
     pub(super) generation: u32,
 }

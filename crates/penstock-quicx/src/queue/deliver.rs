@@ -1,4 +1,4 @@
-//! Workers: who gets which task, and what becomes of it.
+//! Workers: deliveries and outcomes.
 
 use super::connection::{Role, Worker};
 use super::event::words;
@@ -14,7 +14,7 @@ use crate::{ErrorCode, Frame, HEADER, Record, TaskId, Types};
 const SUBSCRIPTIONS: usize = 256;
 
 impl Queue {
-    /// READY (decision 5): a registered worker stays one, and an idle one is answered.
+    /// Handle READY (decision 5): a registered worker stays registered, and an idle one is answered.
     pub(super) fn ready(&mut self, now: Tick, id: ConnectionId) {
         let since = self.moment();
         let Some(worker) = self.connections.worker_mut(id.index) else { return };
@@ -40,7 +40,7 @@ impl Queue {
         }
     }
 
-    /// SUBSCRIBE replaces what the worker has subscribed to before (decision 6).
+    /// Handle SUBSCRIBE, which replaces earlier subscriptions of the worker (decision 6).
     pub(super) fn subscribe(&mut self, now: Tick, id: ConnectionId, types: Types<'_>) {
         let count = types.count();
         if count > SUBSCRIPTIONS {
@@ -69,7 +69,7 @@ impl Queue {
         self.moments
     }
 
-    /// Gives a worker what it has room for; then it waits for more.
+    /// Deliver as many tasks as the worker has room for; then it waits for more.
     pub(super) fn feed(&mut self, now: Tick, index: u32) {
         while self.has_room(index)
             && let Some(worker) = self.connections.worker_mut(index)
@@ -82,12 +82,12 @@ impl Queue {
         self.wait(index, turn.flatten());
     }
 
-    /// Gives tasks of a type to those who wait.
+    /// Deliver tasks of a type to waiting workers.
     pub(super) fn offer(&mut self, now: Tick, kind: u32) {
         while let Some(index) = self.kinds.next_worker(kind)
             && self.give(now, kind, index)
         {
-            // It may have room for more, but others come first.
+            // It may have room for more, but other workers come first.
             let turn = self
                 .has_room(index)
                 .then(|| self.connections.worker_mut(index).map(|worker| (true, worker.since, index)));
@@ -95,7 +95,7 @@ impl Queue {
         }
     }
 
-    /// Whether a worker may get another task.
+    /// Return whether a worker may get another task.
     fn has_room(&self, index: u32) -> bool {
         let limit = self.config.output;
         !self.stopping
@@ -107,7 +107,7 @@ impl Queue {
             })
     }
 
-    /// Puts a worker where it belongs among those that wait.
+    /// Insert a worker into the order of waiting workers.
     fn wait(&mut self, index: u32, turn: Option<Turn>) {
         let Some(worker) = self.connections.worker_mut(index) else { return };
         if worker.turn != turn {
@@ -121,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// Gives a worker the type's oldest task; says whether there was one.
+    /// Deliver the type's oldest task to a worker; return whether there was one.
     fn give(&mut self, now: Tick, kind: u32, index: u32) -> bool {
         let Some((place, again)) = self.kinds.pop(now, kind) else { return false };
         if let Some(again) = again {
@@ -163,7 +163,7 @@ impl Queue {
         true
     }
 
-    /// DONE (decision 7).
+    /// Handle DONE (decision 7).
     pub(super) fn worker_done(&mut self, now: Tick, id: ConnectionId, task: TaskId) {
         let Some(place) = self.take_from(id, task) else { return };
         self.counters.done += 1;
@@ -172,7 +172,7 @@ impl Queue {
         self.feed(now, id.index);
     }
 
-    /// FAILED: the worker's verdict, or a reason to try again (decision 8).
+    /// Handle FAILED, which is final or causes a retry (decision 8).
     pub(super) fn worker_failed(&mut self, now: Tick, id: ConnectionId, task_id: TaskId, reason: &[u8]) {
         let Some(place) = self.take_from(id, task_id) else { return };
         let Some(task) = self.tasks.get_mut(place) else { return };
@@ -214,7 +214,7 @@ impl Queue {
         place
     }
 
-    /// A task is nobody's.
+    /// Take a task away from its worker.
     pub(super) fn release(&mut self, place: u32) {
         let since = self.moment();
         let Some(task) = self.tasks.get_mut(place) else { return };
@@ -235,7 +235,7 @@ impl Queue {
         }
     }
 
-    /// A task that no worker answers for goes back to its place, or dies (decision 7).
+    /// Return an unanswered task to its place in the queue, or let it die (decision 7).
     pub(super) fn give_back(&mut self, now: Tick, place: u32, why: &str) {
         let Some(task) = self.tasks.get(place) else { return };
         let (kind, order) = (task.kind, task.order);
@@ -248,7 +248,8 @@ impl Queue {
         }
     }
 
-    /// End a connection: its tasks go back, and the queue forgets what it observes. Nothing changes where it is ending already.
+    /// End a connection: its tasks go back, and the queue forgets what it observes. Nothing changes where it is ending
+    /// already.
     pub(super) fn dismiss(&mut self, now: Tick, id: ConnectionId) {
         let Some(open) = self.connections.get_mut(id).and_then(|connection| connection.state.end()) else { return };
         if let Some(heartbeats) = open.heartbeats {
@@ -272,7 +273,7 @@ impl Queue {
         for kind in worker.kinds.iter().flatten() {
             self.kinds.leave(*kind);
         }
-        // Others get them in the order of submission.
+        // Other workers get them in the order of submission.
         worker.holds.sort_unstable_by_key(|place| self.tasks.get(*place).map(|task| task.order));
         for place in &worker.holds {
             self.counters.lost += 1;

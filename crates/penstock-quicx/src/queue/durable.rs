@@ -1,4 +1,4 @@
-//! What happens when the journal is on the disk, and when it cannot be written.
+//! The effects of durable and of failed writes of the journal.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use super::task::{State, Tick};
 use super::timer::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
-/// What is looked at, and what is written, of a segment that is written again, for each write of the journal: tasks, bytes.
+/// The tasks examined and the bytes rewritten of an old segment for each write of the journal.
 const SCANNED: u32 = 65_536;
 const COMPACTED: usize = 1 << 20;
 
 impl Queue {
-    /// What [`poll_write`](Self::poll_write) gave last is on the disk, in the segment of this number.
+    /// Record that the last append of [`poll_write`](Self::poll_write) is durable, in the segment of this number.
     pub fn handle_durable(&mut self, now: Instant, segment: u64) {
         let now = self.tick(now);
         let Some(journal) = &mut self.journal else { return };
@@ -37,7 +37,8 @@ impl Queue {
         self.read_again();
     }
 
-    /// It is not. Submits that were not durable are refused; the rest is written again, a little later (decision 12).
+    /// Record that the last append has failed. Submits that were not durable are refused; other records are retried
+    /// later (decision 12).
     pub fn handle_write_failed(&mut self, now: Instant, message: &str) {
         let now = self.tick(now);
         if self.journal.is_none() {
@@ -63,7 +64,7 @@ impl Queue {
         self.read_again();
     }
 
-    /// Answers that waited for the disk.
+    /// Release answers that waited for the disk.
     fn answer_durable(&mut self) {
         let holding = std::mem::take(&mut self.holding);
         for id in &holding {
@@ -73,7 +74,7 @@ impl Queue {
         self.holding = holding;
     }
 
-    /// Submits whose records are not on the disk become ERROR, in their turn; the rest waits for what is written again.
+    /// Turn submits whose records are not durable into ERROR, in order; other answers wait for the retry.
     fn refuse_held(&mut self, end: Lsn) {
         let durable = self.journal.as_ref().map_or(Lsn(0), Journal::durable);
         for id in &self.holding {
@@ -83,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// Connections of which nothing was read may be read again.
+    /// Resume reading connections that were paused.
     fn resume_all(&mut self, now: Tick) {
         for id in std::mem::take(&mut self.holding) {
             if let Some(connection) = self.connections.get_mut(id) {
@@ -99,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Writes the tasks of the oldest segment again, where that is what keeps it: some at a time, so that others have their turn.
+    /// Rewrite the tasks that keep the oldest segment, a few at a time, so that other work is not delayed.
     fn compact(&mut self) {
         let reasons = self.dead.bytes as u64;
         let oldest = self.journal.as_ref().and_then(|journal| journal.to_compact(reasons)).map(|segment| (segment, 0));
@@ -130,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// A task that was written again is on the disk there. One that has gone meanwhile counts nowhere.
+    /// Record the new segment of a rewritten task. A task that has ended meanwhile counts nowhere.
     fn moved(&mut self, id: TaskId, segment: u64) {
         let Some(place) = self.tasks.find(id) else { return };
         let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };

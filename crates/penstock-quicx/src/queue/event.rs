@@ -4,14 +4,14 @@ use super::ConnectionId;
 use super::task::Tick;
 use crate::{ErrorCode, TaskId};
 
-/// Events that may wait to be taken; later ones are counted only.
+/// The most queued events; later ones are only counted.
 const MOST: usize = 1_024;
-/// Microseconds from one word that the journal cannot be written to the next.
-const TOLD_AGAIN: Tick = 60_000_000;
-/// Bytes of a reason that an event has.
+/// Microseconds between two reports that the journal cannot be written.
+const REPORT_INTERVAL: Tick = 60_000_000;
+/// The most bytes of a reason in an event.
 const REASON: usize = 1 << 10;
 
-/// What is worth a line in a log.
+/// An event for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A worker has failed at a task.
@@ -22,7 +22,7 @@ pub enum Event {
         kind: String,
         /// Why, cut at 1 KiB.
         reason: String,
-        /// It will be tried again.
+        /// Whether it will be retried.
         again: bool,
     },
     /// A task is on the dead list.
@@ -46,44 +46,44 @@ pub enum Event {
         /// Which.
         connection: ConnectionId,
     },
-    /// The journal cannot be written; told when that begins, and once a minute. So many submits were refused meanwhile.
+    /// The journal cannot be written; reported at the first failure, and then once a minute.
     JournalFailed {
-        /// What the system said.
+        /// The system's message.
         message: String,
         /// Submits.
         refused: usize,
     },
     /// The journal can be written again.
     JournalWorks,
-    /// Somebody asks the daemon to stop.
+    /// A client requests a stop.
     Stop {
-        /// Who.
+        /// The client's connection.
         connection: ConnectionId,
     },
 }
 
-/// What a queue has done since it began.
+/// The counters of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Connections that came.
+    /// Connections that were opened.
     pub connections: u64,
-    /// Tasks that were accepted: said OK to, so with a journal those that are on the disk.
+    /// Accepted tasks, that is, answered with OK; with a journal these are durable.
     pub submitted: u64,
-    /// Submits for which another task stands (`unique`).
+    /// Submits that were merged into another task (`unique`).
     pub merged: u64,
     /// Frames refused with ERROR, by code: 0x01 to 0x04.
     pub errors: [u64; 4],
-    /// TASKs.
+    /// Deliveries.
     pub delivered: u64,
     /// Tasks done.
     pub done: u64,
-    /// Tasks failed for good.
+    /// Tasks that failed permanently.
     pub failed: u64,
-    /// FAILED that is tried again.
+    /// Failures that are retried.
     pub retried: u64,
-    /// Tasks that came back from workers that are gone.
+    /// Tasks returned by workers that disconnected.
     pub lost: u64,
-    /// Tasks that came back because their time was over.
+    /// Tasks returned because their time was over.
     pub late: u64,
     /// Tasks that died.
     pub died: u64,
@@ -112,11 +112,11 @@ impl Counters {
     }
 }
 
-/// Events that wait to be taken.
+/// Queued events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     waiting: VecDeque<Event>,
-    /// Since when writes of the journal fail, as far as that was told; and the submits that were refused since.
+    /// When the failure of the journal was last reported, and the submits refused since.
     failed: Option<Tick>,
     refused: usize,
 }
@@ -128,10 +128,10 @@ impl Events {
         }
     }
 
-    /// Told when it begins, and once a minute.
+    /// Report the failure when it begins, and then once a minute.
     pub(super) fn journal_has_failed(&mut self, now: Tick, message: &str, refused: usize) {
         self.refused += refused;
-        if self.failed.is_none_or(|told| now.saturating_sub(told) >= TOLD_AGAIN) {
+        if self.failed.is_none_or(|reported| now.saturating_sub(reported) >= REPORT_INTERVAL) {
             self.failed = Some(now);
             let refused = std::mem::take(&mut self.refused);
             self.push(Event::JournalFailed { message: message.to_owned(), refused });
@@ -150,7 +150,7 @@ impl Events {
     }
 }
 
-/// What a log shows of bytes that a peer wrote.
+/// Return a peer's bytes as the log shows them.
 pub(super) fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..REASON).unwrap_or(bytes)).into_owned()
 }

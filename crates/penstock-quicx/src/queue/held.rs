@@ -1,4 +1,4 @@
-//! How answers lie in memory that wait for the disk.
+//! The layout in memory of answers that wait for the disk.
 //!
 //! ```text
 //! an answer behind one that waits   a frame: version 0x01 first
@@ -21,16 +21,16 @@ pub(super) enum DeadList {
     After(TaskId),
 }
 
-/// One or several answers that wait.
+/// One or several waiting answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeferredAnswer {
-    /// OK for tasks with consecutive IDs, when the disk has this; refused if their records cannot be written.
+    /// OK for tasks with consecutive IDs, sent once this LSN is durable; refused if their records cannot be written.
     Submits { first: TaskId, count: u32, lsn: Lsn },
-    /// ERROR for submits that the disk has not taken.
+    /// ERROR for submits whose records could not be written.
     Refused { count: u32 },
-    /// OK for what is written sooner or later.
+    /// OK for a record that is retried until it is written.
     Control { id: TaskId, lsn: Lsn },
-    /// DEAD_TASKS, which is made when its turn comes.
+    /// DEAD_TASKS, which is made when it can be sent.
     Dead(DeadList),
 }
 
@@ -68,7 +68,7 @@ impl DeferredAnswer {
     }
 }
 
-/// The whole frame that these bytes begin with, as it was put there.
+/// Return the frame at the start of these bytes.
 pub(super) fn frame(bytes: &[u8]) -> &[u8] {
     let length = bytes.first_chunk::<HEADER>().map_or(0, |[.., a, b, c, d]| u32::from_be_bytes([*a, *b, *c, *d]));
     bytes.get(..HEADER + length as usize).unwrap_or(bytes)

@@ -1,4 +1,4 @@
-//! What comes from connections: frames, and who may send which.
+//! Input from connections: frames, and the roles that may send them.
 
 use std::time::Instant;
 
@@ -8,29 +8,29 @@ use super::task::Tick;
 use super::{ConnectionId, Queue};
 use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};
 
-/// Bytes of the journal that may wait to be written before nothing more is read from producers, and then from anybody: what
-/// workers say is little, and they must be able to say that they are at work.
+/// The bytes of the journal in the buffer above which producers, and then all connections, are not read: workers
+/// send little, and their heartbeats must get through.
 const JOURNAL: (usize, usize) = (8 << 20, 16 << 20);
-/// Bytes that each connection may have of a frame that is not whole.
+/// The bytes of an incomplete frame that each connection may buffer.
 const PARTIAL: usize = 16 << 10;
-/// What all those beyond may have together, as a part of the pool.
+/// The total for larger incomplete frames, as a fraction of the pool.
 const PARTIAL_OF_POOL: u64 = 4;
 
 impl Queue {
-    /// Bytes have come on a connection.
+    /// Handle bytes received on a connection.
     pub fn handle_input(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
         let now = self.tick(now);
         self.read(now, id, bytes);
     }
 
-    /// Nothing more comes on a connection; what was asked for is still answered.
+    /// Handle the end of a connection's input; outstanding requests are still answered.
     pub fn handle_end(&mut self, now: Instant, id: ConnectionId) {
         let now = self.tick(now);
         self.end(now, id);
     }
 
-    /// Whether a connection may ask for more: too much that it does not read is not piled up for it, and what the disk does
-    /// not take in time is not piled up for anybody.
+    /// Return whether a connection may send more requests: output that it does not read must not accumulate, nor
+    /// answers that wait for a slow disk.
     pub(super) fn takes_input(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
         let Some(open) = connection.open() else { return false };
@@ -80,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// Frames that are not whole lie outside of the pool: what is large among them has room as long as all together have.
+    /// Incomplete frames are outside of the pool: large ones share a limit.
     fn keep_partial(&mut self, id: ConnectionId, decoder: &mut Decoder) {
         decoder.forget_given();
         let (kept, most) = (decoder.kept(), self.pool.bytes_total() / PARTIAL_OF_POOL);
@@ -105,12 +105,13 @@ impl Queue {
         }
     }
 
-    /// Whether a connection has neither submitted nor observed nor taken anything (decision 2): nothing will come for it.
+    /// Return whether a connection has no role (decision 2), so that nothing will be sent to it.
     pub fn has_no_role(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_none_or(|connection| connection.state.has_no_role())
     }
 
-    /// Whether a connection's last input was one request of a producer, and is answered: the next one may be near.
+    /// Return whether a connection's last input was one request of a producer, and is answered: the next one may follow
+    /// soon.
     pub fn is_in_turn(&self, id: ConnectionId) -> bool {
         self.connections.get(id).and_then(Connection::producer).is_some_and(|producer| producer.in_turn)
     }
@@ -126,7 +127,7 @@ impl Queue {
         }
     }
 
-    /// Nothing more is read; the connection ends when everything is written.
+    /// Stop reading; the connection ends once everything is written.
     fn end(&mut self, now: Tick, id: ConnectionId) {
         self.dismiss(now, id);
         self.mark(id);
@@ -157,7 +158,7 @@ impl Queue {
             Frame::DeadRequeue(task) => self.dead_requeue(now, id, task),
             Frame::DeadDrop(task) => self.dead_drop(id, task),
             Frame::Stop => self.asked_to_stop(id),
-            // Refused already: by the role, or, what only the daemon sends, by the decoder.
+            // Refused already by the role, or by the decoder if only the daemon sends it.
             Frame::Submit(_)
             | Frame::SubmitOnce(_)
             | Frame::Observe(_)
@@ -173,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// Whether a connection has this role, or takes it now (decision 2).
+    /// Return whether a connection has this role, or takes it now (decision 2).
     fn is(&mut self, now: Tick, id: ConnectionId, role: RoleKind, frame: &Frame<'_>) -> bool {
         let Some(open) = self.connections.open_mut(id) else { return false };
         match (open.role.take(role), role) {

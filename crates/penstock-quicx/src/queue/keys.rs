@@ -1,4 +1,4 @@
-//! Keys of tasks that are submitted once, however often they come (SUBMIT_ONCE).
+//! Keys of unique tasks (SUBMIT_ONCE).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,16 +6,16 @@ use penstock_wire::FastMap;
 
 use crate::{SubmitOnce, TaskId};
 
-/// What tells a task from all others.
+/// The key of a task.
 pub(super) type Key = [u8; SubmitOnce::KEY];
 
-/// Whose key it is.
+/// The owner of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyOwner {
     pub(super) id: TaskId,
-    /// It was done, failed or dropped: its ID may be another one's.
+    /// The task has ended: its ID may belong to another task.
     pub(super) over: bool,
-    /// No task that is there has the key in its block.
+    /// No live task has the key in its block.
     loose: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Keys {
     known: HashMap<Key, KeyOwner>,
     /// Those that are loose, in the order in which they became so.
     loose: VecDeque<Key>,
-    /// The tasks that stand for others, with the keys of those, oldest first.
+    /// The tasks that stand for take_merged, with the keys of those, oldest first.
     merged: FastMap<u32, VecDeque<Key>>,
 }
 
@@ -40,21 +40,21 @@ impl Keys {
         self.known.get(&key).copied()
     }
 
-    /// A task has come.
+    /// Add a task's key.
     pub(super) fn remember(&mut self, key: Key, id: TaskId) {
         self.known.insert(key, KeyOwner { id, over: false, loose: false });
     }
 
-    /// A submit has come for which this task stands: its key is that task's too.
+    /// Add the key of a submit that was merged into this task.
     pub(super) fn merged(&mut self, key: Key, id: TaskId) {
         self.known.insert(key, KeyOwner { id, over: false, loose: true });
         self.merged.entry(id.0).or_default().push_back(key);
-        self.loosen(key);
+        self.add_loose(key);
     }
 
-    /// A task is over.
+    /// Handle the end of a task.
     pub(super) fn over(&mut self, id: TaskId, own: Option<Key>) {
-        for key in self.others(id) {
+        for key in self.take_merged(id) {
             if let Some(keyed) = self.known.get_mut(&key) {
                 keyed.over = true;
             }
@@ -63,38 +63,38 @@ impl Keys {
             && let Some(keyed) = self.known.get_mut(&key)
         {
             (keyed.over, keyed.loose) = (true, true);
-            self.loosen(key);
+            self.add_loose(key);
         }
     }
 
-    /// A task was not accepted after all.
+    /// Remove the key of a task that was not accepted.
     pub(super) fn forget(&mut self, id: TaskId, own: Option<Key>) {
-        for key in self.others(id).into_iter().chain(own) {
+        for key in self.take_merged(id).into_iter().chain(own) {
             self.known.remove(&key);
         }
     }
 
-    /// The keys of submits for which a task stood.
-    fn others(&mut self, id: TaskId) -> VecDeque<Key> {
+    /// Take the keys of submits that were merged into a task.
+    fn take_merged(&mut self, id: TaskId) -> VecDeque<Key> {
         if self.merged.is_empty() { VecDeque::new() } else { self.merged.remove(&id.0).unwrap_or_default() }
     }
 
-    /// One more is loose; the oldest one of these is forgotten.
-    fn loosen(&mut self, key: Key) {
+    /// Add a loose key; the oldest one is forgotten if there are too many.
+    fn add_loose(&mut self, key: Key) {
         self.loose.push_back(key);
         while self.loose.len() > self.most
             && let Some(oldest) = self.loose.pop_front()
         {
-            // One that was forgotten may have come again, as a task's own.
+            // A forgotten key may have been submitted again, as a task's own.
             let Some(keyed) = self.find(oldest).filter(|keyed| keyed.loose) else { continue };
             self.known.remove(&oldest);
-            if let Some(others) = self.merged.get_mut(&keyed.id.0) {
-                if others.front() == Some(&oldest) {
-                    others.pop_front();
+            if let Some(merged) = self.merged.get_mut(&keyed.id.0) {
+                if merged.front() == Some(&oldest) {
+                    merged.pop_front();
                 } else {
-                    others.retain(|other| *other != oldest);
+                    merged.retain(|other| *other != oldest);
                 }
-                if others.is_empty() {
+                if merged.is_empty() {
                     self.merged.remove(&keyed.id.0);
                 }
             }

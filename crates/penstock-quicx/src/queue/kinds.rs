@@ -1,4 +1,4 @@
-//! Task types: the tasks of each that wait, and the workers that wait for them.
+//! Task types: their waiting tasks, and the workers that wait for them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -8,14 +8,14 @@ use penstock_wire::FastMap;
 use super::config::{Policy, QueueConfig};
 use super::task::Tick;
 
-/// How a worker stands among those that wait: those that hold nothing first, then who has waited longest (decision 5).
+/// The order of waiting workers: those without tasks first, then by the time of waiting (decision 5).
 pub(super) type Turn = (bool, u64, u32);
-/// How a type stands among those with tasks: by priority, then by its oldest task.
+/// The order of types with tasks: by priority, then by the oldest task.
 type Rank = (Reverse<i32>, u64, u32);
-/// A vector that has room for so many more than it holds gives it back when it is empty.
+/// The capacity above which an empty vector is shrunk.
 const KEPT: usize = 1_024;
 
-/// A type that somebody uses.
+/// A type in use.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: Box<[u8]>,
@@ -24,12 +24,12 @@ pub(super) struct Kind {
     users: usize,
     /// By order, as they were submitted.
     fifo: VecDeque<(u64, u32)>,
-    /// Those that come back, and so belong before what came later.
+    /// Returned tasks, which belong before later ones.
     returned: BTreeMap<u64, u32>,
     rank: Option<Rank>,
     /// Workers that subscribe to it and want work.
     waiting: BTreeSet<Turn>,
-    /// Deliveries that the rate allows now, and when that was reckoned.
+    /// The deliveries that the rate allows, and when they were computed.
     tokens: f64,
     reckoned: Tick,
     blocked: bool,
@@ -42,7 +42,7 @@ pub(super) struct Kinds {
     kinds: Vec<Option<Kind>>,
     free: Vec<u32>,
     by_name: HashMap<Box<[u8]>, u32>,
-    /// The type that was entered last: often the next one's too.
+    /// The type that was used last, which the next task often has too.
     last: u32,
     ready: BTreeSet<Rank>,
     /// Workers that take every type.
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// A tenth of a second's deliveries may come at once: timers are not finer than that in practice.
+/// Return the burst: the deliveries of a tenth of a second, because timers are not finer in practice.
 fn burst(policy: &Policy) -> f64 {
     policy.rate.map_or(0.0, |rate| (rate / 10.0).max(1.0))
 }
@@ -88,7 +88,7 @@ impl Kinds {
         self.kinds.get_mut(kind as usize)?.as_mut()
     }
 
-    /// The type's number, and one more that uses it; None where there would be too many types.
+    /// Return the type's number, and count a user of it; `None` if there are too many types.
     pub(super) fn enter(&mut self, name: &[u8], config: &QueueConfig) -> Option<u32> {
         if let Some(Some(kind)) = self.kinds.get_mut(self.last as usize)
             && *kind.name == *name
@@ -123,7 +123,7 @@ impl Kinds {
         number
     }
 
-    /// One less uses it. A type whose rate is used up stays: it must not get a fresh one by being forgotten.
+    /// Count one user less. A type whose rate is used up stays: forgetting it would reset the rate.
     pub(super) fn leave(&mut self, number: u32) {
         if let Some(kind) = self.get_mut(number) {
             kind.users = kind.users.saturating_sub(1);
@@ -139,7 +139,7 @@ impl Kinds {
         }
     }
 
-    /// A task waits, in its place among the others.
+    /// Insert a waiting task in order.
     pub(super) fn push(&mut self, number: u32, order: u64, place: u32) {
         if let Some(kind) = self.get_mut(number) {
             if kind.fifo.back().is_none_or(|(last, _)| *last < order) {
@@ -151,7 +151,7 @@ impl Kinds {
         }
     }
 
-    /// Takes the oldest task. Says too when the type may go on, where its rate is used up by that.
+    /// Take the oldest task. Also return when the type may continue, if its rate is used up.
     pub(super) fn pop(&mut self, now: Tick, number: u32) -> Option<(u32, Option<Tick>)> {
         let kind = self.get_mut(number)?;
         let first = kind.first()?;
@@ -176,7 +176,7 @@ impl Kinds {
         Some((place, again))
     }
 
-    /// The rate allows another one.
+    /// Handle the time at which the rate allows another delivery.
     pub(super) fn unblock(&mut self, kind: u32) {
         if let Some(found) = self.get_mut(kind) {
             found.blocked = false;
@@ -185,7 +185,7 @@ impl Kinds {
         }
     }
 
-    /// Puts the type where it belongs among those with tasks.
+    /// Insert the type into the order of types with tasks.
     fn rank(&mut self, number: u32) {
         let Some(kind) = self.kinds.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let first = if kind.blocked { None } else { kind.first() };
@@ -198,7 +198,7 @@ impl Kinds {
         }
     }
 
-    /// The type whose task is next for a worker of these types, or of all.
+    /// Return the type of the next task for a worker of these types, or of all.
     pub(super) fn best(&self, kinds: Option<&[u32]>) -> Option<u32> {
         let rank = match kinds {
             None => self.ready.first().copied(),
@@ -207,14 +207,14 @@ impl Kinds {
         rank.map(|(.., kind)| kind)
     }
 
-    /// The worker whose turn it is for a type that has a task.
+    /// Return the next worker for a type with a task.
     pub(super) fn next_worker(&self, kind: u32) -> Option<u32> {
         let kind = self.get(kind).filter(|kind| kind.rank.is_some())?;
         let own = kind.waiting.first();
         own.into_iter().chain(self.waiting.first()).min().map(|(.., worker)| *worker)
     }
 
-    /// A worker of these types begins to wait, or waits no more.
+    /// Start or stop the waiting of a worker for these types.
     pub(super) fn wait(&mut self, kinds: Option<&[u32]>, turn: Turn, waits: bool) {
         let set = |set: &mut BTreeSet<Turn>| if waits { set.insert(turn) } else { set.remove(&turn) };
         match kinds {

@@ -1,4 +1,4 @@
-//! The queue: what a daemon is, without its sockets, its files and its clock.
+//! The queue: the daemon's state machine, without sockets, files and clock.
 //!
 //! ```text
 //!  bytes ─▶ connection ─▶ frame ─▶ task in the pool ─▶ journal ─▶ durable ─▶ type's queue ─▶ worker ─▶ DONE ─▶ freed
@@ -49,12 +49,12 @@ use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsRe
 /// A task queue in fixed memory.
 ///
 /// After any call that changes it, poll until every poll says None: [`poll_event`](Self::poll_event),
-/// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with something
-/// to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
+/// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with
+/// something to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
 ///
-/// Memory: the pool; about 160 bytes for each task, 60 more for one with a key, and 100 for each outcome and each key that are
-/// remembered; for each connection at most
-/// what [`QueueConfig`] says of output, a frame that is not whole, and what one read brought.
+/// Memory: the pool; about 160 bytes for each task, 60 more for one with a key, and 100 for each outcome and each key
+/// that are remembered; for each connection at most what [`QueueConfig`] says of output, a frame that is not whole, and
+/// what one read brought.
 #[derive(Debug)]
 pub struct Queue {
     config: QueueConfig,
@@ -65,15 +65,15 @@ pub struct Queue {
     connections: Connections,
     journal: Option<Journal>,
     timers: BTreeSet<(Tick, Timer)>,
-    /// Tasks whose record is not on the disk, in their order.
+    /// Tasks whose records are not durable, in order.
     accepting: VecDeque<(Lsn, u32)>,
     /// Connections with answers that wait for the disk, and stalled ones.
     holding: Vec<ConnectionId>,
     /// Connections whose input is not read until the disk has caught up, first come, first served.
     read_paused: VecDeque<ConnectionId>,
-    /// The segment whose tasks are being written again, and the place that is next.
+    /// The segment whose tasks are being rewritten, and the next index.
     compacting: Option<(u64, u32)>,
-    /// Bytes of frames that are not whole.
+    /// The bytes of incomplete frames.
     partial: usize,
     dirty: VecDeque<ConnectionId>,
     dead: Dead,
@@ -83,9 +83,9 @@ pub struct Queue {
     events: Events,
     counters: Counters,
     hasher: RandomState,
-    /// The next task's place in the order of submission.
+    /// The order number of the next task.
     order: u64,
-    /// Moments at which workers became idle or got a task.
+    /// A counter of the events at which workers became idle or got a task.
     moments: u64,
     workers: usize,
     idle: usize,
@@ -96,32 +96,32 @@ pub struct Queue {
 /// The dead list: by order, and the orders by ID.
 #[derive(Debug, Default)]
 struct Dead {
-    tasks: BTreeMap<u64, Buried>,
+    tasks: BTreeMap<u64, DeadEntry>,
     orders: BTreeMap<u32, u64>,
     bytes: usize,
 }
 
 /// A task on the dead list.
 #[derive(Debug)]
-struct Buried {
+struct DeadEntry {
     place: u32,
-    /// Why its last delivery was for nothing, as far as that is kept.
+    /// Why its last delivery failed, possibly cut.
     reason: Box<[u8]>,
-    /// Whether a worker has said so: then those who observe the task hear it.
+    /// Whether the reason comes from a worker: then observers of the task get it.
     verdict: bool,
 }
 
 impl Queue {
-    /// An empty queue whose tasks are lost with it.
+    /// Make an empty queue without a journal.
     ///
-    /// Fails where the configuration makes no sense.
+    /// Fails if the configuration is invalid.
     pub fn new(now: Instant, config: QueueConfig) -> Result<Self> {
         Self::build(now, config, None)
     }
 
-    /// A queue whose tasks are in a journal; [`restore`](Self::restore) brings those that were in it before.
+    /// Make a queue with a journal; [`restore`](Self::restore) adds the tasks that are in it.
     ///
-    /// Fails where the configuration makes no sense.
+    /// Fails if the configuration is invalid.
     pub fn with_journal(now: Instant, config: QueueConfig, journal: Journal) -> Result<Self> {
         Self::build(now, config, Some(journal))
     }
@@ -160,9 +160,10 @@ impl Queue {
         })
     }
 
-    /// Takes a task of an earlier process (decision 12). In any order: each goes where it was.
+    /// Restore a task of an earlier process (decision 12). Tasks may come in any order.
     ///
-    /// Fails as a limit where there is no room for it, which [`Recovery::check`](crate::Recovery::check) says beforehand.
+    /// Fails as a limit if there is no room for it, which [`Recovery::check`](crate::Recovery::check) reports
+    /// beforehand.
     pub fn restore(&mut self, now: Instant, task: &Recovered, content: &[u8]) -> Result<()> {
         let now = self.tick(now);
         let (type_and_payload, key) = match content.split_last_chunk() {
@@ -203,8 +204,8 @@ impl Queue {
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
         match &task.dead {
             Some(reason) => self.bury(place, reason, task.verdict),
-            // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon down with it
-            // is not delivered for ever.
+            // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon
+            // down with it is not delivered forever.
             None if task.attempts >= most => self.die(now, place, b"the daemon ended during the last delivery", false),
             None => self.start(now, place),
         }
@@ -216,7 +217,7 @@ impl Queue {
         self.counters.damaged += places;
     }
 
-    /// A connection has come. Whoever is trusted may stop the daemon.
+    /// Open a connection. A trusted one may stop the daemon.
     pub fn open(&mut self, trusted: bool) -> ConnectionId {
         self.counters.connections += 1;
         self.connections.insert(
@@ -226,7 +227,7 @@ impl Queue {
         )
     }
 
-    /// A connection is gone: its tasks go back to the head of the queue (decision 7). A producer that leaves loses nothing.
+    /// Close a connection: its tasks return to the head of the queue (decision 7). A producer's tasks stay.
     pub fn handle_closed(&mut self, now: Instant, id: ConnectionId) {
         let now = self.tick(now);
         if self.connections.get(id).is_some() {
@@ -242,12 +243,12 @@ impl Queue {
         }
     }
 
-    /// What is to be written to a connection.
+    /// Return the bytes to write to a connection.
     pub fn poll_transmit(&self, id: ConnectionId) -> &[u8] {
         self.connections.get(id).map_or(&[], |connection| connection.output.ready())
     }
 
-    /// So many bytes of it were written.
+    /// Record that so many of these bytes were written.
     pub fn handle_written(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
         let now = self.tick(now);
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -260,21 +261,21 @@ impl Queue {
         }
     }
 
-    /// Bytes of memory that a connection's buffers have: what waits to be written, what waits for the disk before that, a
-    /// request that is not whole, and what has come and is not read. But for the last, which one read has brought,
-    /// at most [`QueueConfig::output`] and one answer, or one request; where others' tasks fail faster than it
+    /// Return the memory of a connection's buffers in bytes: output, answers that wait for the disk, an
+    /// incomplete request, and pending input. Apart from the last, which is at most one read, these are
+    /// at most [`QueueConfig::output`] and one answer, or one request; if observed tasks fail faster than it
     /// reads, [`QueueConfig::output_limit`] and one answer. Half a KiB more is for answers that waited for the disk.
     pub fn buffered(&self, id: ConnectionId) -> usize {
         let (out, input) = self.buffers(id);
         out + input
     }
 
-    /// Return the same as two numbers: what goes out, and what has come.
+    /// Return the same as two numbers: output and input.
     pub fn buffers(&self, id: ConnectionId) -> (usize, usize) {
         self.connections.get(id).map_or((0, 0), Connection::buffered)
     }
 
-    /// Whether anything should be read from a connection. If not, [`poll_connection`](Self::poll_connection) names it when
+    /// Return whether a connection should be read. If not, [`poll_connection`](Self::poll_connection) names it when
     /// that has changed.
     pub fn wants_input(&mut self, id: ConnectionId) -> bool {
         if self.takes_input(id) {
@@ -291,12 +292,12 @@ impl Queue {
         false
     }
 
-    /// Whether a connection ends, once everything is written.
+    /// Return whether a connection ends once everything is written.
     pub fn is_ending(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_none_or(|connection| connection.state.is_ending() && !connection.output.holds())
     }
 
-    /// A connection that has something to write, to read again, or to end.
+    /// Return a connection that has output, can be read again, or ends.
     pub fn poll_connection(&mut self) -> Option<ConnectionId> {
         loop {
             let id = self.dirty.pop_front()?;
@@ -307,12 +308,12 @@ impl Queue {
         }
     }
 
-    /// What is worth a line in a log.
+    /// An event for the log.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// What to do with the journal's log; then [`handle_durable`](Self::handle_durable) or
+    /// Return the next action on the journal's log; then call [`handle_durable`](Self::handle_durable) or
     /// [`handle_write_failed`](Self::handle_write_failed), for an append.
     pub fn poll_write(&mut self) -> Option<Write> {
         self.journal.as_mut()?.poll_write()
@@ -328,42 +329,42 @@ impl Queue {
         self.journal.as_ref().is_none_or(Journal::is_written)
     }
 
-    /// No more submits, and no more deliveries (decision 13).
+    /// Reject submits and make no more deliveries (decision 13).
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Whether it was told to stop, by a call or by STOP.
+    /// Return whether it is stopping, by a call or by STOP.
     pub const fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Tasks that workers hold.
+    /// Return the number of tasks that workers hold.
     pub const fn held(&self) -> usize {
         self.held
     }
 
-    /// Tasks in all: waiting, held, delayed, dead, or not on the disk yet.
+    /// Return the number of all tasks: waiting, held, delayed, dead, or not durable yet.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Tasks on the dead list.
+    /// Return the number of tasks on the dead list.
     pub fn dead(&self) -> usize {
         self.dead.tasks.len()
     }
 
-    /// Connections that are open.
+    /// Return the number of open connections.
     pub const fn connections(&self) -> usize {
         self.connections.open
     }
 
-    /// Bytes of the journal that are not on the disk.
+    /// Return the bytes of the journal that are not durable.
     pub fn journal_waiting(&self) -> usize {
         self.journal.as_ref().map_or(0, Journal::waiting)
     }
 
-    /// What STATS_RESPONSE says now.
+    /// Return the statistics for STATS_RESPONSE.
     pub fn stats(&self) -> StatsResponse {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         StatsResponse {
@@ -375,12 +376,12 @@ impl Queue {
         }
     }
 
-    /// Tasks that wait: for a worker, or for their time.
+    /// Return the number of tasks that wait for a worker or for their time.
     fn depth(&self) -> usize {
         self.tasks.len() - self.held - self.dead.tasks.len() - self.accepting.len()
     }
 
-    /// What it has done so far.
+    /// Return the counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -402,7 +403,7 @@ impl Queue {
         }
     }
 
-    /// Answers a request, in its turn.
+    /// Answer a request, in order.
     fn answer(&mut self, id: ConnectionId, frame: &Frame<'_>) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.output.answer(frame);
@@ -410,7 +411,7 @@ impl Queue {
         self.mark(id);
     }
 
-    /// Answers a submit with OK when the disk has it; with ERROR where it cannot be written.
+    /// Answer a submit with OK once it is durable, or with ERROR if it cannot be written.
     fn accept_when_durable(&mut self, id: ConnectionId, task: TaskId, lsn: Lsn) {
         let journal = self.journal.as_ref();
         if lsn <= journal.map_or(Lsn(u64::MAX), Journal::durable) {
@@ -423,7 +424,7 @@ impl Queue {
         self.list(id);
     }
 
-    /// Answers with OK when the disk has what is written sooner or later.
+    /// Answer with OK once a record is durable that is retried until it is written.
     fn answer_when_durable(&mut self, id: ConnectionId, task: TaskId, lsn: Lsn) {
         if lsn <= self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable) {
             return self.answer(id, &Frame::Ok(task));
@@ -434,7 +435,7 @@ impl Queue {
         self.list(id);
     }
 
-    /// Lets go of the answers that the disk has, as far as there is room for them.
+    /// Release answers whose records are durable, as far as there is room for them.
     fn let_go(&mut self, id: ConnectionId) {
         let durable = self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable);
         if let Some(connection) = self.connections.get_mut(id).filter(|connection| connection.output.holds())
@@ -444,7 +445,7 @@ impl Queue {
         }
     }
 
-    /// The connection waits for the disk.
+    /// Put the connection on the list of those that wait for the disk.
     fn list(&mut self, id: ConnectionId) {
         if self.journal.is_some()
             && let Some(connection) = self.connections.get_mut(id)
@@ -454,13 +455,13 @@ impl Queue {
         }
     }
 
-    /// Answers with ERROR.
+    /// Answer with ERROR.
     fn refuse(&mut self, id: ConnectionId, code: ErrorCode, message: &str) {
         self.counters.refused(code, 1);
         self.answer(id, &Frame::Error(Failure { code, message: message.as_bytes() }));
     }
 
-    /// Sends what was not asked for just now. Whoever lets too much of that wait is cut off.
+    /// Send an unsolicited frame. A connection that leaves too much of these unread is cut off.
     fn push(&mut self, now: Tick, id: ConnectionId, frame: &Frame<'_>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.output.push(frame);
@@ -472,7 +473,7 @@ impl Queue {
         self.mark(id);
     }
 
-    /// Ends a connection at once, with whatever waits to be written.
+    /// End a connection immediately, and drop its output.
     fn cut(&mut self, now: Tick, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.output.clear();

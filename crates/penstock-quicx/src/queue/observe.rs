@@ -1,4 +1,4 @@
-//! Observers: who hears of outcomes (decision 9).
+//! Observers: the connections that get outcomes (decision 9).
 
 use penstock_wire::FastMap;
 
@@ -7,16 +7,16 @@ use super::task::{State, Tick};
 use super::{ConnectionId, Queue};
 use crate::{ErrorCode, Failed, Frame, Record, TaskId};
 
-/// Live tasks that a connection may observe at once.
+/// The most live tasks that a connection may observe at once.
 const OBSERVED: usize = 65_536;
 
 impl Queue {
-    /// OBSERVE: answered when the outcome is known, perhaps now.
+    /// Handle OBSERVE, which is answered once the outcome is known, maybe now.
     pub(super) fn observe(&mut self, now: Tick, id: ConnectionId, task: TaskId) {
         if let Some(place) = self.tasks.find(task) {
             match self.tasks.get(place).map(|task| task.state) {
                 Some(State::Dead) => self.tell_death(now, id, task, place),
-                // Nobody was told its ID.
+                // No client knows its ID yet.
                 Some(State::Accepting { .. }) | None => self.unknown(id, task),
                 Some(State::Waiting | State::Delayed { .. } | State::Held { .. }) => self.add_observer(id, task),
             }
@@ -28,7 +28,7 @@ impl Queue {
         }
     }
 
-    /// What those hear who ask for a dead task: the worker's reason, as far as the dead list has kept it.
+    /// Return the reason for observers of a dead task: the worker's, as far as the dead list has kept it.
     fn tell_death(&mut self, now: Tick, id: ConnectionId, task: TaskId, place: u32) {
         let dead = self.tasks.get(place).and_then(|task| self.dead.tasks.get(&task.order));
         let reason = dead.filter(|dead| dead.verdict).map_or_else(|| MAX_ATTEMPTS.into(), |dead| dead.reason.clone());
@@ -64,30 +64,30 @@ impl Queue {
         }
     }
 
-    /// An outcome is known: those who wait for it hear of it, each once; it is remembered for others.
+    /// Send an outcome to its observers, once to each, and remember it for later ones.
     pub(super) fn resolve(&mut self, now: Tick, id: TaskId, submitter: Option<ConnectionId>, outcome: Outcome) {
-        let mut hearers = self.observers.remove(&id.0).unwrap_or_default();
-        for hearer in &hearers {
-            if let Some(producer) = self.connections.producer_mut(*hearer) {
+        let mut observers = self.observers.remove(&id.0).unwrap_or_default();
+        for observer in &observers {
+            if let Some(producer) = self.connections.producer_mut(*observer) {
                 producer.observes.remove(&id.0);
             }
         }
-        if let Some(submitter) = submitter.filter(|submitter| !hearers.contains(submitter)) {
-            hearers.push(submitter);
+        if let Some(submitter) = submitter.filter(|submitter| !observers.contains(submitter)) {
+            observers.push(submitter);
         }
         let frame = frame_of(id, &outcome);
-        for hearer in hearers {
-            self.push(now, hearer, &frame);
+        for observer in observers {
+            self.push(now, observer, &frame);
         }
         self.outcomes.remember(now, id, outcome);
     }
 
-    /// A task leaves the queue for good, and its block is free (decision 7).
+    /// Remove a task and free its block (decision 7).
     pub(super) fn remove(&mut self, place: u32) {
         self.forget_unique(place);
         let Some(task) = self.tasks.remove(place) else { return };
         self.keys.over(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
-        // A block of a task is allocated as long as the task is there.
+        // The block of a task stays allocated as long as the task exists.
         let _ = self.pool.free(task.block);
         self.kinds.leave(task.kind);
         if let Some(journal) = &mut self.journal {

@@ -8,9 +8,9 @@ use penstock_wire::FastMap;
 use super::task::Tick;
 use crate::{Failed, Frame, REASON, TaskId};
 
-/// The most bytes of all reasons that are remembered.
+/// The most bytes of all remembered reasons.
 const REASONS: usize = 4 << 20;
-/// The reason of a task that has died without a word of its worker (decision 8).
+/// The reason of a task that has died without a worker's reason (decision 8).
 pub(super) const MAX_ATTEMPTS: &[u8] = b"max attempts";
 
 /// The outcome of a task.
@@ -21,16 +21,16 @@ pub(super) enum Outcome {
     Failed(Box<[u8]>),
 }
 
-/// The outcomes of the last while, outside the pool.
+/// The recent outcomes, outside the pool.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     most: usize,
     time: Tick,
     known: FastMap<u32, (Tick, Outcome)>,
-    /// In the order in which they came. One that was forgotten, or came again, is passed over.
+    /// The IDs in order of arrival. Entries that were forgotten or replaced are skipped.
     order: VecDeque<(Tick, u32)>,
     bytes: usize,
-    /// So many at the front of the order have no reason any more.
+    /// The number of entries at the front without a reason.
     emptied: usize,
 }
 
@@ -62,7 +62,7 @@ impl Outcomes {
         }
     }
 
-    /// The oldest reasons make room for a new one: who asks for a task asks soon.
+    /// Drop the oldest reasons to make room for a new one, because observers come soon.
     fn make_room(&mut self, bytes: usize) {
         while self.bytes + bytes > REASONS {
             let Some((since, id)) = self.order.get(self.emptied) else { return };
@@ -75,7 +75,7 @@ impl Outcomes {
         }
     }
 
-    /// The ID is another task's from now on.
+    /// Forget the outcome, because the ID belongs to a new task.
     pub(super) fn forget(&mut self, id: TaskId) {
         if self.known.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What a connection is to be sent: bytes for the socket, and behind them the answers that wait for the disk (decision 4).
+//! The output of a connection: bytes for the socket, and after them the answers that wait for the disk (decision 4).
 //!
 //! ```text
 //! answer ──┬── nothing waits for the disk ──────────▶ out ──▶ socket
@@ -6,49 +6,49 @@
 //! TASK, DONE, FAILED of others' tasks ──────────────────┘
 //! ```
 //!
-//! Both count. An answer that waits for the disk takes 17 bytes, and so do all OKs in a row whose records the disk gets at
-//! once; DEAD_TASKS is made when its turn comes, straight into `out`. So all that a connection has waiting is limited before
-//! each request, and its buffers have no more room than that.
+//! Both count. An answer that waits for the disk takes 17 bytes, and so do all consecutive OKs whose records become
+//! durable at once; DEAD_TASKS is made directly in `out` when it can be sent. So the waiting output of a connection is
+//! limited before each request, and its buffers are no larger than that.
 
 use super::held::{self, DeadList, DeferredAnswer};
 use crate::{ErrorCode, Failure, Frame, HEADER, Lsn, TaskId};
 
-/// Bytes of a buffer that stay allocated when nothing is in it.
+/// The bytes of an empty buffer that stay allocated.
 const KEPT: usize = 8 << 10;
-/// OKs and ERRORs that waited for the disk may take so many bytes more than they did, where nothing else is to be written.
+/// The extra bytes for OKs and ERRORs that waited for the disk, if there is no other output.
 const BURST: usize = 512;
-/// Written bytes before what is behind them moves to the front.
+/// The written bytes after which the rest of the buffer moves to its front.
 const WRITTEN: usize = 64 << 10;
 /// Bytes of OK.
 const OK: usize = HEADER + TaskId::LENGTH;
-/// What is said to those whose submits the disk has not taken.
+/// The answer to submits whose records could not be written.
 const REFUSED: Failure<'static> = Failure { code: ErrorCode::QueueFull, message: b"the journal cannot be written" };
 
-/// Where a connection's DEAD_TASKS is; there is one at a time.
+/// The position of a connection's DEAD_TASKS, of which there is one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeadListPosition {
-    /// Nowhere.
+    /// There is none.
     None,
-    /// It waits for an answer that waits for the disk.
+    /// It waits behind an answer that waits for the disk.
     Wanted,
     /// It ends so many bytes ahead in `out`.
     Out(usize),
 }
 
-/// What waits for one connection.
+/// The output of one connection.
 #[derive(Debug)]
 pub(super) struct Output {
     /// To be written; `sent` bytes of it were.
     out: Vec<u8>,
     sent: usize,
-    /// Answers that wait for the disk, and those behind them.
+    /// Answers that wait for the disk, and later ones.
     held: Vec<u8>,
-    /// Where the last of them begins, if it is OKs in a row.
+    /// The start of the last one, if it stands for consecutive OKs.
     run: Option<usize>,
     listing: DeadListPosition,
-    /// Bytes that both buffers may have before nothing more is asked for.
+    /// The bytes of both buffers above which no more requests are accepted.
     limit: usize,
-    /// Bytes that may wait in all: whoever lets more wait is cut.
+    /// The most waiting bytes; a connection with more is cut off.
     most: usize,
 }
 
@@ -57,37 +57,37 @@ impl Output {
         Self { out: Vec::new(), sent: 0, held: Vec::new(), run: None, listing: DeadListPosition::None, limit, most }
     }
 
-    /// What the socket may be given now.
+    /// Return the bytes to write now.
     pub(super) fn ready(&self) -> &[u8] {
         self.out.get(self.sent..).unwrap_or_default()
     }
 
-    /// Bytes that wait: for the socket, or for the disk.
+    /// Return how many bytes wait for the socket or for the disk.
     pub(super) const fn waiting(&self) -> usize {
         self.out.len() - self.sent + self.held.len()
     }
 
-    /// Whether so much waits that no further request is taken.
+    /// Return whether so much waits that no further request is accepted.
     pub(super) fn is_full(&self) -> bool {
         self.waiting() > self.limit || self.listing != DeadListPosition::None
     }
 
-    /// Whether answers wait for the disk, or for room behind those that did.
+    /// Return whether answers wait for the disk, or for room in the output.
     pub(super) const fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Bytes that are allocated.
+    /// Return the allocated bytes.
     pub(super) const fn capacity(&self) -> usize {
         self.out.capacity() + self.held.capacity()
     }
 
-    /// Gives up whatever waits.
+    /// Drop all output.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.limit, self.most);
     }
 
-    /// So many bytes were written.
+    /// Record that so many bytes were written.
     pub(super) fn written(&mut self, bytes: usize) {
         self.sent = (self.sent + bytes).min(self.out.len());
         if let DeadListPosition::Out(left) = &mut self.listing {
@@ -104,29 +104,29 @@ impl Output {
         }
     }
 
-    /// Answers a request, behind those that wait for the disk.
+    /// Append an answer, after those that wait for the disk.
     pub(super) fn answer(&mut self, frame: &Frame<'_>) {
         if self.held.is_empty() {
             return self.write(frame);
         }
         self.hold_bytes(frame.length());
         self.run = None;
-        // What a daemon says always fits its layout.
+        // A daemon's frames always fit their layouts.
         let _ = frame.encode(&mut self.held);
     }
 
-    /// Sends a frame at once; the caller limits how much it sends.
+    /// Append a frame without waiting; the caller limits the amount.
     pub(super) fn write(&mut self, frame: &Frame<'_>) {
         let _ = frame.encode(self.room(frame.length(), 0));
     }
 
-    /// Sends what others cause, one small frame after the other.
+    /// Append a small frame caused by another connection.
     pub(super) fn push(&mut self, frame: &Frame<'_>) {
         let _ = frame.encode(self.room(frame.length(), self.waiting() / 8));
     }
 
-    /// Room at the end of what is to be written, for a frame of so many bytes: up to the limit the buffer doubles, beyond that
-    /// it gets what is needed and the spare.
+    /// Return the output buffer with room for a frame of so many bytes: up to the limit the buffer doubles, beyond that
+    /// it grows by the needed bytes and the spare.
     pub(super) fn room(&mut self, bytes: usize, spare: usize) -> &mut Vec<u8> {
         if self.out.capacity() - self.out.len() < bytes {
             self.compact();
@@ -140,14 +140,14 @@ impl Output {
         &mut self.out
     }
 
-    /// Takes away what was written, and the room that is beyond the limit.
+    /// Remove the written bytes, and capacity beyond the limit.
     fn compact(&mut self) {
         self.out.drain(..self.sent);
         self.sent = 0;
         self.out.shrink_to(self.limit.saturating_sub(self.held.capacity()));
     }
 
-    /// Room among what is held.
+    /// Reserve room among the held answers.
     fn hold_bytes(&mut self, bytes: usize) {
         if self.held.capacity() - self.held.len() < bytes {
             if self.out.capacity() + self.held.len() + bytes > self.limit {
@@ -165,8 +165,8 @@ impl Output {
         self.held.extend_from_slice(&item.encode());
     }
 
-    /// OK for a submit, when the disk has it. With others it takes one item: those of the records that the disk gets at once,
-    /// which begin at `batch`.
+    /// Add the OK of a submit, sent once it is durable. Consecutive OKs share one item if their records become durable
+    /// together, which begin at `batch`.
     pub(super) fn hold_submit(&mut self, id: TaskId, lsn: Lsn, batch: Lsn) {
         let last = self.run.and_then(|at| self.held.get_mut(at..)?.first_chunk_mut::<{ held::LENGTH }>());
         if let Some(last) = last
@@ -181,23 +181,23 @@ impl Output {
         self.hold(DeferredAnswer::Submits { first: id, count: 1, lsn });
     }
 
-    /// OK for what is written sooner or later.
+    /// OK for a record that is retried until it is written.
     pub(super) fn hold_control(&mut self, id: TaskId, lsn: Lsn) {
         self.hold(DeferredAnswer::Control { id, lsn });
     }
 
-    /// DEAD_TASKS, in its turn. Until it is written nothing more is asked for.
+    /// Add DEAD_TASKS, in order. Until it is written no more requests are accepted.
     pub(super) fn hold_list(&mut self, list: DeadList) {
         self.hold(DeferredAnswer::Dead(list));
         self.listing = DeadListPosition::Wanted;
     }
 
-    /// What was written last is DEAD_TASKS.
+    /// Record that the last frame is DEAD_TASKS.
     pub(super) const fn listed(&mut self) {
         self.listing = DeadListPosition::Out(self.out.len() - self.sent);
     }
 
-    /// Lets go of what the disk has, as far as there is room. Says which dead tasks are to be written behind it.
+    /// Release answers whose records are durable, as far as there is room. Return which dead tasks to write after them.
     pub(super) fn release(&mut self, durable: Lsn) -> Option<DeadList> {
         let (mut held, mut at, mut list) = (std::mem::take(&mut self.held), 0, None);
         let before = self.ready().len();
@@ -206,7 +206,7 @@ impl Output {
         {
             let Some(item) = rest.first_chunk_mut::<{ held::LENGTH }>().and_then(|item| DeferredAnswer::decode(item))
             else {
-                // An answer as it is sent: it takes as much room as it did.
+                // A complete answer takes the same room as before.
                 let frame = held::frame(rest);
                 self.room(frame.len(), 0).extend_from_slice(frame);
                 at += frame.len();
@@ -249,7 +249,7 @@ impl Output {
         list
     }
 
-    /// How many answers of so many bytes are written now, in place of an item at the front of so many bytes that are held.
+    /// Return how many answers of so many bytes can replace the item at the front of the held ones.
     fn fitting(&self, bytes: usize, count: u32, held: usize) -> u32 {
         let ready = self.out.len() - self.sent;
         let burst = if ready == 0 { BURST } else { 0 };
@@ -257,7 +257,7 @@ impl Output {
         u32::try_from(room / bytes).unwrap_or(u32::MAX).min(count)
     }
 
-    /// What is still held when so many bytes of it were let go.
+    /// Drop so many bytes of the held answers.
     fn keep(&mut self, mut held: Vec<u8>, gone: usize) {
         self.run = self.run.and_then(|at| at.checked_sub(gone));
         if gone < held.len() {
@@ -273,7 +273,7 @@ impl Output {
         self.held = held;
     }
 
-    /// Submits beyond what is durable become refusals, in their turn; what is written later waits for that. Gives how many were refused.
+    /// Turn submits that are not durable into refusals, in order; later answers wait. Return how many were refused.
     pub(super) fn refuse(&mut self, durable: Lsn, end: Lsn) -> u64 {
         let (mut at, mut refused) = (0, 0);
         self.run = None;
@@ -305,7 +305,7 @@ impl Output {
     }
 }
 
-/// Room for so many bytes more: the buffer doubles up to the limit, and gets what is needed, and the spare, beyond that.
+/// Grow a buffer by so many bytes: it doubles up to the limit, and beyond that grows by the needed bytes and the spare.
 fn grow(buffer: &mut Vec<u8>, bytes: usize, limit: usize, spare: usize) {
     let needed = buffer.len() + bytes;
     let room = if needed > limit { needed + spare } else { needed.max((buffer.capacity() * 2).max(64).min(limit)) };

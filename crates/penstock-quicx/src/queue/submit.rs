@@ -1,4 +1,4 @@
-//! Submits: into the pool, into the journal, and when that is durable into the queue.
+//! Submits: into the pool, into the journal, and once durable into the queue.
 
 use std::hash::BuildHasher as _;
 
@@ -41,7 +41,7 @@ impl Queue {
             return Err((ErrorCode::UnknownType, format!("tasks of type {kind} are not taken here")));
         }
         if let Some(task) = key.and_then(|key| self.keys.find(key)) {
-            // One with a key that is over may have given its ID to another one.
+            // The ID of a unique task that has ended may belong to another task.
             return Ok(match (task.over, self.tasks.find(task.id)) {
                 (false, Some(place)) => Accepted::There(place),
                 (true, _) | (_, None) => Accepted::Over(task.id),
@@ -88,7 +88,7 @@ impl Queue {
         })))
     }
 
-    /// OK for a task that is new, at once or when the disk has it.
+    /// Answer OK for a new task, immediately or once it is durable.
     fn accepted(&mut self, now: Tick, id: ConnectionId, place: u32) {
         self.remember_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
@@ -108,7 +108,7 @@ impl Queue {
         }
     }
 
-    /// OK for a submit for which another task stands.
+    /// Answer OK for a submit that was merged into another task.
     fn merged(&mut self, id: ConnectionId, place: u32) {
         self.counters.merged += 1;
         let Some(task) = self.tasks.get(place) else { return };
@@ -120,7 +120,7 @@ impl Queue {
         self.accept_when_durable(id, task, lsn);
     }
 
-    /// An accepted task begins to wait, for a worker or for its time.
+    /// Let an accepted task wait for a worker or for its time.
     pub(super) fn start(&mut self, now: Tick, place: u32) {
         let Some(task) = self.tasks.get_mut(place) else { return };
         let (kind, order) = (task.kind, task.order);
@@ -136,7 +136,7 @@ impl Queue {
         self.offer(now, kind);
     }
 
-    /// The live task with the same type and payload, where the policy wants that.
+    /// Return the live task with the same type and payload, if the policy merges such submits.
     fn find_unique(&self, kind: u32, submit: Submit<'_>) -> Option<u32> {
         let found = self.kinds.get(kind).filter(|kind| kind.policy.unique)?;
         let place = *found.unique.get(&self.hasher.hash_one(submit.payload))?;
@@ -154,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// The task stands for no other one any more.
+    /// Stop merging submits into the task.
     pub(super) fn forget_unique(&mut self, place: u32) {
         if let Some((hash, kind)) = self.unique_key(place)
             && let Some(kind) = self.kinds.get_mut(kind)
@@ -180,7 +180,7 @@ fn refusal(error: AllocError) -> (ErrorCode, String) {
     (code, error.to_string())
 }
 
-/// Puts a task into its block.
+/// Write a task into its block.
 fn fill(content: &mut [u8], submit: Submit<'_>, key: Option<Key>) {
     if let Some((length, rest)) = content.split_first_mut()
         && let Some((name, rest)) = rest.split_at_mut_checked(submit.kind.len())
@@ -193,12 +193,12 @@ fn fill(content: &mut [u8], submit: Submit<'_>, key: Option<Key>) {
     }
 }
 
-/// What a submit comes to.
+/// The result of a submit.
 enum Accepted {
-    /// A task of its own.
+    /// A new task.
     New(u32),
-    /// One that is there already.
+    /// A live task into which it was merged.
     There(u32),
-    /// One with the same key that is over.
+    /// A task with the same key that has ended.
     Over(TaskId),
 }

@@ -1,4 +1,4 @@
-//! Tasks: what is known of each beside its type and payload, which are in the pool.
+//! Tasks: the state of each. Types and payloads are in the pool.
 
 use penstock_pool::Block;
 use penstock_wire::FastMap;
@@ -10,7 +10,7 @@ use crate::{Lsn, SubmitOnce, TaskId};
 /// Microseconds since the queue began.
 pub(super) type Tick = u64;
 
-/// Where a task is.
+/// The state of a task.
 ///
 /// ```text
 ///             durable               delivered            DONE, FAILED
@@ -22,13 +22,13 @@ pub(super) type Tick = u64;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Its record is not on the disk.
+    /// Its record is not durable.
     Accepting { lsn: Lsn },
-    /// For a worker.
+    /// It waits for a worker.
     Waiting,
-    /// For a time.
+    /// It waits for a time.
     Delayed { until: Tick },
-    /// A worker's, by the connection's index, until its lease ends.
+    /// It is held by a worker, by the connection's index, until its lease ends.
     Held { worker: u32, since: Tick, due: Option<Tick> },
     /// On the dead list.
     Dead,
@@ -40,32 +40,32 @@ pub(super) struct Task {
     pub(super) kind: u32,
     pub(super) attempts: u16,
     pub(super) bytes: u32,
-    /// Its place in the order of submission.
+    /// Its number in the order of submission.
     pub(super) order: u64,
     pub(super) block: Block,
-    /// Who submitted it, and hears if it fails.
+    /// The connection that submitted it, and is told if it fails.
     pub(super) submitter: Option<ConnectionId>,
-    /// The journal's segment with its content, once that is on the disk.
+    /// The journal's segment with its content, once that is durable.
     pub(super) segment: u64,
     pub(super) state: State,
-    /// Whether a key lies behind its content.
+    /// Whether a key follows its content.
     pub(super) once: bool,
 }
 
 impl Task {
-    /// Its type and payload, of what its block holds.
+    /// Return the type and the payload in its block.
     pub(super) fn content<'b>(&self, block: &'b [u8]) -> &'b [u8] {
         let key = if self.once { SubmitOnce::KEY } else { 0 };
         block.get(..block.len().saturating_sub(key)).unwrap_or_default()
     }
 
-    /// Its key, of what its block holds.
+    /// Return the key in its block.
     pub(super) fn key(&self, block: &[u8]) -> Option<Key> {
         block.last_chunk().copied().filter(|_| self.once)
     }
 }
 
-/// All tasks, by place and by ID.
+/// All tasks, by index and by ID.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     places: Vec<Option<Task>>,
@@ -87,7 +87,7 @@ impl Tasks {
         self.by_id.get(&id.0).copied()
     }
 
-    /// All places are below this one.
+    /// Return the upper bound of all indices.
     pub(super) fn places(&self) -> usize {
         self.places.len()
     }
@@ -96,7 +96,7 @@ impl Tasks {
         self.by_id.len()
     }
 
-    /// An ID that no live task has (decision 11).
+    /// Return an ID that no live task has (decision 11).
     pub(super) fn new_id(&mut self) -> TaskId {
         loop {
             let id = TaskId(self.next).next();
@@ -107,7 +107,7 @@ impl Tasks {
         }
     }
 
-    /// IDs go on behind this one.
+    /// Let IDs continue after this one.
     pub(super) const fn go_on_behind(&mut self, id: TaskId) {
         self.next = id.0;
     }
@@ -135,7 +135,7 @@ impl Tasks {
         self.by_id.remove(&task.id.0);
         self.free.push(place);
         if self.by_id.is_empty() && self.places.len() > 4_096 {
-            // After a flood is before the next drought.
+            // Shrink after a peak.
             let next = self.next;
             *self = Self { next, ..Self::default() };
         }

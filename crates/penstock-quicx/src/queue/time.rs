@@ -1,4 +1,4 @@
-//! What happens by itself: leases end, delays are over, rates allow more, heartbeats are due.
+//! Timers: the ends of leases and delays, rates, and heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::Frame;
 use crate::pulse::UNANSWERED;
 
 impl Queue {
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(due, _)| self.began + Duration::from_micros(*due))
     }
 
-    /// Time has passed.
+    /// Handle the passage of time.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.tick(now);
         while let Some((_, timer)) = self.timers.pop_first_due(now) {
@@ -49,7 +49,7 @@ impl Queue {
         }
     }
 
-    /// A lease ends, unless the worker has said since that it is at work.
+    /// End a lease, unless the worker has sent a heartbeat since.
     fn lease_is_over(&mut self, now: Tick, place: u32, index: u32, since: Tick) {
         let Some(task) = self.tasks.get_mut(place) else { return };
         let timeout = self.kinds.get(task.kind).and_then(|kind| kind.policy.task_timeout).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Queue {
         self.feed(now, index);
     }
 
-    /// HEARTBEAT: answered, and a worker's says that it is at work on what it holds.
+    /// Answer HEARTBEAT; a worker's extends the leases of its tasks.
     pub(super) fn heartbeat(&mut self, now: Tick, id: ConnectionId) {
         if let Some(worker) = self.connections.worker_mut(id.index) {
             worker.renewed = now;
@@ -74,7 +74,7 @@ impl Queue {
         self.answer(id, &Frame::Pong);
     }
 
-    /// PONG; one that nobody asked for is ignored.
+    /// Handle PONG; an unsolicited one is ignored.
     pub(super) fn pong(&mut self, id: ConnectionId) {
         if let Some(open) = self.connections.open_mut(id) {
             open.answer_heartbeats();
@@ -94,10 +94,10 @@ impl Queue {
         let Some(id) = self.connections.id(index) else { return };
         let Some(open) = self.connections.open_mut(id) else { return };
         let Some(Heartbeats { unanswered, .. }) = open.heartbeats.take() else { return };
-        // A worker is idle while it holds nothing, a producer while it says nothing.
+        // A worker is idle while it holds no task, a producer while it sends nothing.
         let (idle, silent) = match &mut open.role {
             Role::Unknown => return,
-            Role::Producer(producer) => (!std::mem::take(&mut producer.heard), &mut self.counters.silent_producers),
+            Role::Producer(producer) => (!std::mem::take(&mut producer.active), &mut self.counters.silent_producers),
             Role::Worker(worker) => (worker.holds.is_empty(), &mut self.counters.silent),
         };
         if idle && unanswered >= UNANSWERED {
@@ -112,7 +112,7 @@ impl Queue {
     }
 }
 
-/// Takes what is due.
+/// Takes timers that are due.
 trait Due {
     fn pop_first_due(&mut self, now: Tick) -> Option<(Tick, Timer)>;
 }

@@ -66,7 +66,7 @@ impl World {
     }
 
     fn pick(&self, at: usize) -> Option<u32> {
-        // What is not accepted yet nobody can touch.
+        // A task that is not accepted yet cannot be used.
         let ids: Vec<u32> = self.model.keys().copied().filter(|id| !self.open.contains(id)).collect();
         ids.get(at.checked_rem(ids.len())?).copied()
     }
@@ -257,7 +257,7 @@ fn a_queue_that_flows_is_never_copied_and_leaves_no_old_segments() {
 }
 
 #[test]
-fn a_task_that_stays_does_not_hold_its_segment_for_ever() {
+fn a_task_that_stays_does_not_hold_its_segment_indefinitely() {
     let mut world = World::new();
     world.submit(b"\x01astays");
     world.write();

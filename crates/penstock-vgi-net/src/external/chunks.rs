@@ -32,10 +32,11 @@ struct Parts {
 }
 
 impl Parts {
-    /// Return when a part counts as late; `None` if no more are to be repeated, or too few have completed to tell.
-    fn patience(&self) -> Option<Duration> {
-        let left = self.max_hedges == 0 || self.hedges < self.max_hedges;
-        if self.multiplier <= 0.0 || !left || self.times.len() < 2 {
+    /// Return after which time a part counts as late; `None` if no more are to be repeated, or too few have completed
+    /// to tell.
+    fn late_after(&self) -> Option<Duration> {
+        let may_hedge = self.max_hedges == 0 || self.hedges < self.max_hedges;
+        if self.multiplier <= 0.0 || !may_hedge || self.times.len() < 2 {
             return None;
         }
         let mut times = self.times.clone();
@@ -46,10 +47,10 @@ impl Parts {
 
     /// Return the oldest running part that was not requested twice, and when it is late.
     fn oldest(&self) -> Option<(usize, Instant)> {
-        let patience = self.patience()?;
+        let late_after = self.late_after()?;
         let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.bytes.is_none() && !part.hedged);
         let oldest = waiting.filter_map(|(index, part)| Some((index, part.begun?))).min_by_key(|(_, begun)| *begun)?;
-        Some((oldest.0, oldest.1.checked_add(patience)?))
+        Some((oldest.0, oldest.1.checked_add(late_after)?))
     }
 
     fn begin(&mut self, index: usize, again: bool) {
@@ -130,11 +131,14 @@ async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u
     let response = ok(url, sent(url, request).await?)?;
     let wrong = |why: String| Error::Location(format!("{}: {why}", shown(url)));
     if response.status() != StatusCode::PARTIAL_CONTENT {
-        return Err(wrong(format!("bytes {first} to {last} were asked for, and all of them came")));
+        return Err(wrong(format!("bytes {first} to {last} were requested, and the server sent the whole object")));
     }
     let bytes = body(url, response, size).await?;
     if bytes.len() as u64 != size {
-        return Err(wrong(format!("bytes {first} to {last} were asked for, and {} came", bytes.len())));
+        return Err(wrong(format!(
+            "bytes {first} to {last} were requested, and the server sent {} bytes",
+            bytes.len()
+        )));
     }
     Ok(bytes)
 }

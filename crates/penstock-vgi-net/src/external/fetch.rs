@@ -72,7 +72,7 @@ impl Fetcher {
             None | Some("" | "identity") => false,
             Some("zstd") => true,
             Some(other) => {
-                let message = format!("{}: it is coded as {other:?}; zstd is understood", shown(&url));
+                let message = format!("{}: its coding is {other:?}; only zstd is supported", shown(&url));
                 return Err(Error::Location(message));
             }
         };
@@ -97,9 +97,12 @@ impl Fetcher {
     /// Check that a URL may be requested.
     fn admitted(&self, url: &str) -> Result<Url> {
         let refused = Error::Location;
-        let parsed = Url::parse(url).map_err(|error| refused(format!("a location that is no URL: {error}")))?;
+        let parsed = Url::parse(url).map_err(|error| refused(format!("the location is not a URL: {error}")))?;
         if !matches!(parsed.scheme(), "https" | "http" | "file") {
-            return Err(refused(format!("a location of the scheme {:?}, which nobody fetches", parsed.scheme())));
+            return Err(refused(format!(
+                "the location has the scheme {:?}; only https, http and file are supported",
+                parsed.scheme()
+            )));
         }
         if !self.options.allow_private
             && let Err(why) = Refused::check(parsed.host_str().unwrap_or_default())
@@ -114,7 +117,7 @@ impl Fetcher {
         if let Some(Ok(client)) = kept.as_ref().map(PerProcess::get) {
             return Ok(client.clone());
         }
-        let config = public().map_err(|error| Error::io("nothing can be fetched", error))?;
+        let config = public().map_err(|error| Error::io("cannot make an HTTP client for fetches", error))?;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(config)
             .connect_timeout(CONNECT)
@@ -124,7 +127,7 @@ impl Fetcher {
             // A proxy would resolve names by itself.
             builder = builder.no_proxy().dns_resolver(Guard);
         }
-        let client = builder.build().map_err(|error| Error::io("nothing can be fetched", error))?;
+        let client = builder.build().map_err(|error| Error::io("cannot make an HTTP client for fetches", error))?;
         *kept = Some(PerProcess::new(client.clone()));
         Ok(client)
     }

@@ -16,7 +16,7 @@ pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>>
     let file = File::open(&path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::Location(format!("{url} is no file")));
+        return Err(Error::Location(format!("{url} is not a file")));
     }
     let mut bytes = Vec::new();
     if metadata.len() <= most {
@@ -41,8 +41,8 @@ pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> 
 /// Return the path of a URL, and refuse paths that leave the folder.
 fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
     let refused = |why: &str| Error::Location(format!("{url}: {why}"));
-    let root = root.ok_or_else(|| refused("no files are read: they are where the storage is a FileStorage"))?;
-    let path = url.to_file_path().map_err(|()| refused("it names no file of this machine"))?;
+    let root = root.ok_or_else(|| refused("file:// URLs are read only where the storage is a FileStorage"))?;
+    let path = url.to_file_path().map_err(|()| refused("it does not name a file on this machine"))?;
     let failed = |error: std::io::Error| Error::io(url.as_str(), error);
     let (root, path) = (root.canonicalize().map_err(failed)?, real(&path).map_err(failed)?);
     if !path.starts_with(&root) {

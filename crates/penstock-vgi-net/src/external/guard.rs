@@ -34,7 +34,7 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address } = self;
-        write!(f, "{host} leads to {address}, which is no public address; allow_private_addresses would allow it")
+        write!(f, "{host} leads to {address}, which is not a public address; allow_private_addresses allows it")
     }
 }
 

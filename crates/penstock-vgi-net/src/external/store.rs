@@ -12,7 +12,7 @@ use penstock_io::storage::{ObjectPrefix, StorageOptions, plain};
 use crate::{Check, Error, Result};
 
 /// The timeout for one batch, including retries.
-const PATIENCE: Duration = Duration::from_secs(300);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A bucket or a container.
 pub struct ObjectStorage {
@@ -67,7 +67,7 @@ impl ObjectStorage {
 
 fn waited<T>(future: impl Future<Output = Result<T>>, check: Check<'_>) -> Result<T> {
     let mut ask = || check().map_err(|_| Interrupted);
-    wait(future, Instant::now().checked_add(PATIENCE), &mut ask).unwrap_or_else(|error| {
+    wait(future, Instant::now().checked_add(REQUEST_TIMEOUT), &mut ask).unwrap_or_else(|error| {
         Err(match error {
             WaitError::Deadline => Error::deadline("the object store has not answered for 300 seconds".to_owned()),
             WaitError::Interrupted => Error::Interrupted,

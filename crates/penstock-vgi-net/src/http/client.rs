@@ -9,7 +9,7 @@ use arrow_buffer::Buffer;
 use penstock_io::DriverError as _;
 use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::sync::lock;
-use penstock_io::tls::{ClientTls, nobody};
+use penstock_io::tls::{ClientTls, plaintext};
 use penstock_vgi::http::{self as core, Headers, RequestKind, Response, ResponseContent, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Failure, Limits, Log, Metadata, external};
@@ -277,11 +277,11 @@ impl HttpClient {
             return Ok(answer);
         }
         let Some(token) = stream.token.take() else { return Ok(Answer::End) };
-        let (again, asked) = if input.is_none() { (true, RequestKind::Call) } else { (false, RequestKind::Input) };
+        let (again, kind) = if input.is_none() { (true, RequestKind::Call) } else { (false, RequestKind::Input) };
         let batch = input.unwrap_or_else(tick);
         let body = core::exchange_body(batch, &token, false)?;
         let ResponseContent { answers, token, .. } =
-            self.post(&stream.method, "/exchange", body, again, asked, check)?;
+            self.post(&stream.method, "/exchange", body, again, kind, check)?;
         stream.answers = answers;
         stream.token = token;
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
@@ -302,7 +302,7 @@ impl HttpClient {
         endpoint: &str,
         mut body: Output,
         again: bool,
-        asked: RequestKind,
+        kind: RequestKind,
         check: Check<'_>,
     ) -> Result<ResponseContent> {
         let path = format!("{}/{}{endpoint}", self.prefix(check)?, utf8_percent_encode(method, PLAIN));
@@ -324,7 +324,7 @@ impl HttpClient {
         if retried.is_some_and(|retry| retry.status_codes.contains(&response.status)) {
             return Ok(transient(&response));
         }
-        Ok(core::read_answer(&response, asked, &self.options.limits)?)
+        Ok(core::read_answer(&response, kind, &self.options.limits)?)
     }
 
     /// Return whether a body should be uploaded before the server has refused it.
@@ -338,10 +338,10 @@ impl HttpClient {
     /// Upload a body to a URL of the server, and return the body that points there.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
         let wrong = Error::Location;
-        let uploads = self.uploads.as_ref().ok_or_else(|| wrong("nothing is put elsewhere".to_owned()))?;
+        let uploads = self.uploads.as_ref().ok_or_else(|| wrong("uploads are not configured".to_owned()))?;
         let body = concat(pieces);
         if let Some(most) = self.state().large.upload.filter(|most| body.len() as u64 > *most) {
-            let message = format!("the request has {} bytes, and the server takes {most}", body.len());
+            let message = format!("the request has {} bytes, above the server's limit of {most}", body.len());
             return Err(Error::Size(message));
         }
         let answered = self.upload_urls(1, check)?;
@@ -351,7 +351,8 @@ impl HttpClient {
             Answer::Log(_) | Answer::End => None,
         });
         let url = url.transpose()?.and_then(|urls| urls.into_iter().next());
-        let UploadUrl { upload, download, .. } = url.ok_or_else(|| wrong("the server gave no URL".to_owned()))?;
+        let UploadUrl { upload, download, .. } =
+            url.ok_or_else(|| wrong("the server issued no upload URL".to_owned()))?;
         (uploads.allowed)(&upload)?;
         (uploads.allowed)(&download)?;
         uploads.fetcher.put(&upload, body, core::ARROW, check)?;
@@ -474,7 +475,7 @@ impl Retry {
         if tried >= self.max_retries {
             return None;
         }
-        let asked = match sent {
+        let requested = match sent {
             Ok(response) if self.status_codes.contains(&response.status) => {
                 let seconds = response.headers.get("Retry-After").and_then(|text| text.trim().parse().ok());
                 seconds.filter(|_| self.retry_after).map(Duration::from_secs)
@@ -483,7 +484,7 @@ impl Retry {
             Ok(_) | Err(_) => return None,
         };
         let wait = backoff.advance_by(fastrand::f64());
-        Some(asked.map_or(wait, |asked| asked.min(self.backoff_max)))
+        Some(requested.map_or(wait, |requested| requested.min(self.backoff_max)))
     }
 }
 
@@ -511,7 +512,7 @@ impl Wire {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Error::misuse(format!("{base_url} is neither http:// nor https://")));
         }
-        let config = tls.map_or_else(nobody, |tls| tls.config(b"http/1.1"))?;
+        let config = tls.map_or_else(plaintext, |tls| tls.config(b"http/1.1"))?;
         let mut builder = Client::builder()
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
@@ -551,7 +552,7 @@ impl HttpSender for Wire {
     ) -> Result<Response> {
         let client = self.client.get()?;
         let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| Error::misuse(format!("{method:?} is no method of HTTP")))?;
+            .map_err(|_| Error::misuse(format!("{method:?} is not an HTTP method")))?;
         let mut request = client.request(method, format!("{}{path}", self.base)).body(body);
         for (name, value) in headers.iter() {
             request = request.header(name, value);
@@ -568,7 +569,7 @@ impl HttpSender for Wire {
                 while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(error))? {
                     bytes.extend_from_slice(&chunk);
                     if bytes.len() as u64 > LONGEST {
-                        return Err(Error::Size(format!("{}: an answer of more than 2 GiB", self.base)));
+                        return Err(Error::Size(format!("{}: the response has more than 2 GiB", self.base)));
                     }
                 }
                 Ok(Response { status, headers, body: vec![bytes.into()] })

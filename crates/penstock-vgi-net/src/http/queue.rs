@@ -54,7 +54,7 @@ pub struct Waiting {
     /// Receives the verdict.
     verdict: oneshot::Sender<Verdict>,
     /// The body's memory permit.
-    room: Option<MemoryPermit>,
+    permit: Option<MemoryPermit>,
 }
 
 impl fmt::Debug for Waiting {
@@ -69,22 +69,22 @@ impl Waiting {
         progress: Progress,
         remote: String,
         query: String,
-        room: Option<MemoryPermit>,
+        permit: Option<MemoryPermit>,
     ) -> (Self, oneshot::Receiver<Verdict>) {
-        let (verdict, spoken) = oneshot::channel();
-        (Self { pending, progress, remote, query, verdict, room }, spoken)
+        let (verdict, receiver) = oneshot::channel();
+        (Self { pending, progress, remote, query, verdict, permit }, receiver)
     }
 
     /// Return the request, its progress, and a function for the verdict. The body's memory is returned with the
     /// verdict, or when the function is dropped; either way the request and what was made of it are dropped first.
     pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
-        let Self { pending, progress, verdict, room, .. } = self;
-        let judge = move |said| {
+        let Self { pending, progress, verdict, permit, .. } = self;
+        let respond = move |decision| {
             // The caller may have disconnected.
-            drop(verdict.send(said));
-            drop(room);
+            drop(verdict.send(decision));
+            drop(permit);
         };
-        (pending, progress, judge)
+        (pending, progress, respond)
     }
 }
 

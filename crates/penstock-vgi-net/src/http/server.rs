@@ -25,7 +25,7 @@ const SERVING: Serving = Serving {
     per_address: None,
     descriptors: 1,
     keep_alive: true,
-    patience: PATIENCE,
+    header_timeout: HEADER_TIMEOUT,
     stall: Duration::from_secs(120),
     unsent: None,
     grace: Duration::from_secs(30),
@@ -37,7 +37,7 @@ const BODIES: u64 = 4;
 /// Smaller bodies are read whatever memory others hold.
 const SMALL: usize = 64 << 10;
 /// How long a handshake and a head may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A listening server. Threads take calls from it.
 pub struct HttpListener {
@@ -124,9 +124,9 @@ async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Share
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers: Headers = parts.headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
     let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
-    let asked = core::Request { method: parts.method.as_str().to_owned(), path, headers, body: Vec::new() };
+    let request = core::Request { method: parts.method.as_str().to_owned(), path, headers, body: Vec::new() };
     let query = parts.uri.query().unwrap_or_default();
-    match shared.service.begin(asked) {
+    match shared.service.begin(request) {
         RequestStart::Done(response) => {
             shared.counters.answered(parts.method.as_str(), response.status);
             converted(response)
@@ -148,7 +148,7 @@ async fn call(
     shared: &Shared,
 ) -> std::result::Result<Response<Pieces>, Response<Pieces>> {
     let mut progress = Progress::Whole;
-    let mut room = None;
+    let mut permit = None;
     if !pending.wants_page() {
         if shared.authenticates {
             match shared.ask(pending, Progress::Head, peer, query, None).await? {
@@ -156,17 +156,17 @@ async fn call(
                 Verdict::Admitted(admitted, caller) => (pending, progress) = (admitted, Progress::Admitted(caller)),
             }
         }
-        let (bytes, taken) = match shared.read(&pending, body, peer).await {
+        let (bytes, body_permit) = match shared.read(&pending, body, peer).await {
             Ok(read) => read,
             Err(BodyError::TooLarge(_)) => return Err(converted(pending.too_large())),
             Err(BodyError::Busy) => return Err(unavailable()),
             Err(BodyError::Broken) => return Err(broken(peer, "the body broke off")),
             Err(BodyError::Late(why)) => return Err(broken(peer, &why)),
         };
-        room = Some(taken);
+        permit = Some(body_permit);
         pending = pending.receive(bytes).map_err(converted)?;
     }
-    match shared.ask(pending, progress, peer, query, room).await? {
+    match shared.ask(pending, progress, peer, query, permit).await? {
         Verdict::Answered(response) => Ok(converted(response)),
         Verdict::Admitted(..) => Err(plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was not answered")),
     }
@@ -181,9 +181,9 @@ impl Shared {
         progress: Progress,
         peer: SocketAddr,
         query: &str,
-        room: Option<MemoryPermit>,
+        permit: Option<MemoryPermit>,
     ) -> std::result::Result<Verdict, Response<Pieces>> {
-        let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned(), room);
+        let (waiting, verdict) = Waiting::new(pending, progress, peer.ip().to_string(), query.to_owned(), permit);
         if !self.queue.push(waiting) {
             return Err(unavailable());
         }
@@ -200,14 +200,14 @@ impl Shared {
         let stated = pending.request().headers.get("Content-Length").and_then(|length| length.parse().ok());
         // The stated length becomes the limit, so that no more memory is reserved than needed.
         let most = Limit { name: "body", value: stated.unwrap_or_else(|| self.service.max_body()) };
-        let mut room = self.bodies.room(peer.ip(), 0).await?;
-        Ok((read_body_within(body, most, &mut room).await?, room))
+        let mut permit = self.bodies.reserve(peer.ip(), 0).await?;
+        Ok((read_body_within(body, most, &mut permit).await?, permit))
     }
 }
 
 /// Return the response to a body that was incomplete: the start of the next request is unknown.
 fn broken(peer: SocketAddr, why: &str) -> Response<Pieces> {
-    tracing::debug!(%peer, why, "a body did not come");
+    tracing::debug!(%peer, why, "a request's body did not arrive");
     let mut response = plain(StatusCode::BAD_REQUEST, why);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

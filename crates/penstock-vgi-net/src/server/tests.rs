@@ -89,8 +89,8 @@ fn a_pointer_into_a_segment_that_was_named_without_its_size_or_not_at_all_fails_
     let name = (key::SHM_SEGMENT_NAME, "some-segment");
     for (segment, why) in [
         (named(&[]), "no segment of it"),
-        (named(&[name]), "without a number of bytes"),
-        (named(&[name, (key::SHM_SEGMENT_SIZE, "many")]), "without a number of bytes"),
+        (named(&[name]), "without its size"),
+        (named(&[name, (key::SHM_SEGMENT_SIZE, "many")]), "without its size"),
     ] {
         let (mut server, _, far) = served(LONG);
         let mut client = ClientConnection::new(Limits::default(), channel(far), None).expect("no segment");

@@ -170,7 +170,7 @@ pub enum Malformed {
     #[error("shared memory without a batch")]
     NoSharedBatch,
     /// A number of a pointer into shared memory.
-    #[error("{key} is no decimal number")]
+    #[error("{key} is not a decimal number")]
     PointerNumber {
         /// The key of the metadata.
         key: String,

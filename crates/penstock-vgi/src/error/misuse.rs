@@ -20,7 +20,7 @@ pub enum Misuse {
     #[error("an input is answered with one batch")]
     TwoBatches,
     /// A resolved batch that was not requested.
-    #[error("nothing was pointed at")]
+    #[error("no request waits for the batch behind a pointer")]
     NoPointer,
     /// A reply without a call.
     #[error("no call waits for a reply")]
@@ -35,7 +35,7 @@ pub enum Misuse {
     #[error("the call was answered")]
     Answered,
     /// URLs that were not requested.
-    #[error("nobody has asked for URLs")]
+    #[error("no URLs were requested")]
     NoUrlCall,
     /// A request whose body is to be stored elsewhere has no batch.
     #[error("a request without a batch")]
@@ -56,10 +56,10 @@ pub enum Misuse {
         reason: String,
     },
     /// A dialect that is not known.
-    #[error("no dialect is called {0:?}: \"spec\" and \"0.10\" are")]
+    #[error("unknown dialect {0:?}; the dialects are \"spec\" and \"0.10\"")]
     Dialect(String),
     /// Two methods of a protocol have one name.
-    #[error("two methods are called {0:?}")]
+    #[error("two methods have the name {0:?}")]
     MethodName(String),
     /// A batch that does not describe a protocol.
     #[error("a description has a column {0}")]

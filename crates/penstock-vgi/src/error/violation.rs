@@ -3,16 +3,16 @@
 #[non_exhaustive]
 pub enum Violation {
     /// Bytes of a client outside a request and a stream.
-    #[error("the client has sent what no request and no stream is")]
+    #[error("the client has sent bytes outside a request or a stream")]
     Request,
     /// A client that does not wait for its answers.
     #[error("the client has sent an input before the answer to the last one")]
     EarlyInput,
     /// A server's batch without an open call.
-    #[error("the server has sent a batch that nobody asked for")]
+    #[error("the server has sent a batch without an open call")]
     UnexpectedBatch,
     /// A server's end of a stream without an open call.
-    #[error("the server has ended a stream that nobody asked for")]
+    #[error("the server has ended a stream without an open call")]
     UnexpectedEnd,
     /// A server's second answer to an input.
     #[error("the server has sent two batches for one input")]
@@ -24,13 +24,13 @@ pub enum Violation {
     #[error("the header of a stream has no batch")]
     NoHeader,
     /// An answer over HTTP to a call with a header.
-    #[error("the answer to a stream with a header has none")]
+    #[error("the answer to a stream with a header lacks it")]
     NoHttpHeader,
     /// An answer over HTTP with a pointer into shared memory.
-    #[error("an answer over HTTP that lies in shared memory, of which there is none")]
+    #[error("an answer over HTTP points into shared memory, which HTTP does not have")]
     HttpPointer,
     /// An answer over HTTP in a coding that the request did not accept.
-    #[error("an answer that is coded as {0:?}, which was not asked for")]
+    #[error("the answer has the coding {0:?}, which the request did not accept")]
     Coding(String),
     /// An answer with upload URLs.
     #[error("an answer with upload URLs that has no such columns")]
@@ -47,7 +47,7 @@ pub enum Violation {
     #[error("a batch in shared memory whose schema is not that of its pointer")]
     SharedSchema,
     /// A pointer to an external batch.
-    #[error("the pointer to an external batch is no UTF-8")]
+    #[error("the pointer to an external batch is not UTF-8")]
     Location,
     /// The bytes behind a pointer are not those that were stored.
     #[error("the SHA-256 of an external batch is {actual}, and its pointer says {expected}")]
@@ -58,7 +58,7 @@ pub enum Violation {
         expected: String,
     },
     /// There is more than one stream behind a pointer.
-    #[error("an external batch is one IPC stream, and there are more")]
+    #[error("an external batch must be one IPC stream, and there are more")]
     ExternalStreams,
     /// There is more than one batch behind a pointer.
     #[error("there is more than one batch behind a pointer")]

@@ -51,7 +51,7 @@ struct Open {
     output: SchemaRef,
     input: SchemaRef,
     /// The batch of an exchange, which waits for the token that is sent with it.
-    held: Option<Batch>,
+    pending: Option<Batch>,
     /// The token, once it is known.
     token: Option<(&'static [u8], Vec<u8>)>,
     producer: bool,
@@ -60,7 +60,7 @@ struct Open {
 /// A call that waits for its answer.
 pub struct Call {
     service: Arc<Service>,
-    asked: Request,
+    http_request: Request,
     /// The endpoint of the call.
     pub kind: Kind,
     /// Its ID.
@@ -82,7 +82,7 @@ pub struct Call {
 impl Call {
     pub(super) fn new(
         service: Arc<Service>,
-        asked: Request,
+        http_request: Request,
         kind: Kind,
         request_id: String,
         identity: Identity,
@@ -95,7 +95,7 @@ impl Call {
         let (logs, out, fields) = (Vec::new(), Output::new(), Vec::new());
         Self {
             service,
-            asked,
+            http_request,
             kind,
             request_id,
             request,
@@ -149,7 +149,7 @@ impl Call {
         self.state = State::Done;
         let mut response = self.service.arrow(status, std::mem::take(&mut self.out));
         self.fields.drain(..).for_each(|(name, value)| response.headers.push(name, value));
-        self.service.dress(response, &self.asked, Some(self.request_id.clone()))
+        self.service.finish_response(response, &self.http_request, Some(self.request_id.clone()))
     }
 
     /// Answer a unary call.
@@ -206,12 +206,12 @@ impl Call {
 
     fn status(&self, params: bool, failure: &Failure) -> u16 {
         let kind = failure.error_type.as_str();
-        let theirs = match (self.service.config.dialect, self.kind) {
+        let is_client_error = match (self.service.config.dialect, self.kind) {
             (Dialect::Spec, _) => kind == "TypeError",
             (Dialect::V0_10, Kind::Unary | Kind::Init) => kind == "TypeError" || kind == "ArrowInvalid",
             (Dialect::V0_10, Kind::Exchange | Kind::UploadUrls) => false,
         };
-        if params || theirs { 400 } else { 500 }
+        if params || is_client_error { 400 } else { 500 }
     }
 
     /// Open the answer of a stream, and write its header. Batches of a `producer` are written immediately; those of an
@@ -232,7 +232,7 @@ impl Call {
         }
         let encoder = Encoder::new(output)?;
         let (output, input) = (Arc::clone(output), Arc::clone(input));
-        self.state = State::Open(Box::new(Open { encoder, output, input, held: None, token: None, producer }));
+        self.state = State::Open(Box::new(Open { encoder, output, input, pending: None, token: None, producer }));
         Ok(())
     }
 
@@ -240,10 +240,10 @@ impl Call {
     pub fn emit(&mut self, batch: Batch) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Err(Misuse::NoStream.into()) };
         if !open.producer {
-            if open.held.is_some() {
+            if open.pending.is_some() {
                 return Err(Misuse::TwoBatches.into());
             }
-            open.held = Some(batch);
+            open.pending = Some(batch);
             return Ok(());
         }
         for log in self.logs.drain(..) {
@@ -254,7 +254,7 @@ impl Call {
     }
 
     /// Return whether a producer may add more to this answer.
-    pub fn room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         let Config { dialect, fills, max_stream_response_bytes, .. } = &self.service.config;
         if *dialect == Dialect::V0_10 && !fills && max_stream_response_bytes.is_none() {
             return false;
@@ -275,8 +275,8 @@ impl Call {
         let State::Open(open) = &self.state else { return Err(Misuse::NoStream.into()) };
         let (name, value) = self.token(state, &open.output, &open.input, now)?;
         let State::Open(open) = &mut self.state else { return Ok(()) };
-        if let Some(held) = &mut open.held {
-            held.metadata.set(name, value.clone());
+        if let Some(pending) = &mut open.pending {
+            pending.metadata.set(name, value.clone());
         }
         open.token = Some((name, value));
         Ok(())
@@ -288,17 +288,17 @@ impl Call {
     }
 
     /// Return the batch of an exchange, which is sent with the end of the answer.
-    pub fn held(&self) -> Option<&Batch> {
+    pub fn pending(&self) -> Option<&Batch> {
         match &self.state {
-            State::Open(open) => open.held.as_ref(),
+            State::Open(open) => open.pending.as_ref(),
             State::Called | State::Done => None,
         }
     }
 
     /// Replace the batch of an exchange, which is stored elsewhere, by a pointer, which also carries the token.
-    pub fn replace_held(&mut self, pointer: Batch) {
+    pub fn replace_pending(&mut self, pointer: Batch) {
         if let State::Open(open) = &mut self.state {
-            open.held = Some(pointer);
+            open.pending = Some(pointer);
         }
     }
 
@@ -307,9 +307,9 @@ impl Call {
         let State::Open(open) = std::mem::replace(&mut self.state, State::Done) else {
             return Err(Misuse::NoStream.into());
         };
-        let Open { mut encoder, output, held, token, .. } = *open;
+        let Open { mut encoder, output, pending, token, .. } = *open;
         self.write_logs(&mut encoder, &output)?;
-        let last = match (held, token) {
+        let last = match (pending, token) {
             (Some(mut batch), Some((name, value))) => {
                 batch.metadata.set(name, value);
                 Some(batch)

@@ -83,14 +83,14 @@ impl ResponseContent {
         Self { answers: VecDeque::from([Answer::Failed(failure)]), ..Self::default() }
     }
 
-    fn push(&mut self, mut batch: Batch, asked: RequestKind) -> bool {
+    fn push(&mut self, mut batch: Batch, kind: RequestKind) -> bool {
         match batch.class() {
             Class::Log(log) => self.answers.push_back(Answer::Log(log)),
             Class::Error(failure) => {
                 self.answers.push_back(Answer::Failed(failure));
                 return false;
             }
-            Class::State if asked != RequestKind::Input => self.token = StreamToken::take(&mut batch.metadata),
+            Class::State if kind != RequestKind::Input => self.token = StreamToken::take(&mut batch.metadata),
             Class::State | Class::Data | Class::External | Class::Shared => {
                 self.token = StreamToken::take(&mut batch.metadata);
                 self.answers.push_back(Answer::Batch(batch));
@@ -101,7 +101,7 @@ impl ResponseContent {
 }
 
 /// Read a response.
-pub fn read_answer(response: &Response, asked: RequestKind, limits: &Limits) -> Result<ResponseContent> {
+pub fn read_answer(response: &Response, kind: RequestKind, limits: &Limits) -> Result<ResponseContent> {
     let status = response.status;
     if status == 401 {
         return Ok(ResponseContent::failed("AuthenticationError", String::from_utf8_lossy(&response.concat()).trim()));
@@ -114,7 +114,7 @@ pub fn read_answer(response: &Response, asked: RequestKind, limits: &Limits) -> 
         return Ok(ResponseContent::failed(if status == 413 { "RequestTooLarge" } else { "HttpError" }, &message));
     };
     let mut answered = ResponseContent::default();
-    let mut in_header = asked == RequestKind::Header;
+    let mut in_header = kind == RequestKind::Header;
     for item in items {
         match item {
             Item::Schema(_) => {}
@@ -126,13 +126,13 @@ pub fn read_answer(response: &Response, asked: RequestKind, limits: &Limits) -> 
                 return Err(Violation::HttpPointer.into());
             }
             Item::Batch(batch) => {
-                if !answered.push(batch, asked) {
+                if !answered.push(batch, kind) {
                     return Ok(answered);
                 }
             }
         }
     }
-    if asked == RequestKind::Header && answered.header.is_none() {
+    if kind == RequestKind::Header && answered.header.is_none() {
         return Err(Violation::NoHttpHeader.into());
     }
     Ok(answered)

@@ -31,8 +31,8 @@ fn source(config: &Config) -> String {
 
 /// `GET PREFIX/health`.
 pub(super) fn health(config: &Config, protocol: &str) -> Response {
-    let said = serde_json::json!({"status": "ok", "server_id": config.server_id, "protocol": protocol});
-    Response::text(200, "application/json", said.to_string())
+    let body = serde_json::json!({"status": "ok", "server_id": config.server_id, "protocol": protocol});
+    Response::text(200, "application/json", body.to_string())
 }
 
 /// `GET PREFIX`.

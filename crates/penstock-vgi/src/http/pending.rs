@@ -73,7 +73,7 @@ impl Service {
                 first: None,
             }));
         }
-        let refuse = |response| RequestStart::Done(self.dress(response, &request, request_id.clone()));
+        let refuse = |response| RequestStart::Done(self.finish_response(response, &request, request_id.clone()));
         let (method, kind) = match (self.route(&request.path), request.method.as_str()) {
             (Route::Nothing, "OPTIONS") if self.config.own_pages.contains(&request.path) => {
                 return refuse(Response { status: 200, ..Response::default() });
@@ -174,7 +174,7 @@ impl Pending {
     }
 
     fn done(self, response: Response) -> Response {
-        self.service.dress(response, &self.request, Some(self.request_id))
+        self.service.finish_response(response, &self.request, Some(self.request_id))
     }
 
     /// Decode the body for an authenticated caller. `now` is in seconds since the Unix epoch.
@@ -200,8 +200,8 @@ impl Pending {
                 let Self { service, mut request, kind, request_id, .. } = self;
                 request.body = Vec::new();
                 let metadata = Metadata::new();
-                let asked = request::Request { method: usize::MAX, values: Vec::new(), metadata, bytes: 0 };
-                let mut call = Call::new(service, request, kind, request_id, identity, (asked, None));
+                let parsed = request::Request { method: usize::MAX, values: Vec::new(), metadata, bytes: 0 };
+                let mut call = Call::new(service, request, kind, request_id, identity, (parsed, None));
                 call.urls = count;
                 Ok(Box::new(call))
             }

@@ -128,7 +128,12 @@ impl Service {
 
     /// Add what every response has: its ID, the server's capabilities, CORS headers, and zstd for clients that accept
     /// it.
-    pub(super) fn dress(&self, mut response: Response, request: &Request, request_id: Option<String>) -> Response {
+    pub(super) fn finish_response(
+        &self,
+        mut response: Response,
+        request: &Request,
+        request_id: Option<String>,
+    ) -> Response {
         self.compress(&mut response, &request.headers);
         let request_id = request_id.filter(|given| !given.is_empty()).unwrap_or_else(|| self.next_id());
         response.headers.push(REQUEST_ID, request_id);
@@ -151,12 +156,12 @@ impl Service {
         response
     }
 
-    fn compress(&self, response: &mut Response, asked: &Headers) {
+    fn compress(&self, response: &mut Response, accepted: &Headers) {
         let Some(level) = self.config.compression_level else { return };
-        let own = asked.lists("X-VGI-Accept-Encoding", "zstd");
+        let own = accepted.lists("X-VGI-Accept-Encoding", "zstd");
         if response.headers.get("Content-Type") != Some(ARROW)
             || response.len() < WORTH
-            || !(own || asked.lists("Accept-Encoding", "zstd"))
+            || !(own || accepted.lists("Accept-Encoding", "zstd"))
         {
             return;
         }

@@ -102,7 +102,7 @@ impl ColumnReader<'_> {
         self.array(&column.data_type, column).map_err(named)
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow's types: of most of them there is nothing to say")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]
     fn array(&mut self, data_type: &DataType, column: &Column) -> Result<ArrayRef> {
         let (length, nulls) = self.node()?;
         let builder = ArrayData::builder(data_type.clone()).len(length);

@@ -21,7 +21,7 @@ use crate::limits::Limits;
 const PREFIX: usize = 8;
 const CONTINUATION: [u8; 4] = [0xFF; 4];
 /// The buffer for heads and small bodies; a larger body is read into separate memory.
-const ROOM: usize = 64 << 10;
+const BUFFER: usize = 64 << 10;
 
 /// An item of a stream.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub enum Item {
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     start: usize,
     end: usize,
     state: State,
@@ -86,7 +86,7 @@ struct Stream {
 impl Decoder {
     /// Make a decoder before the first stream.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, room: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
+        Self { limits, buffer: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
     /// Return whether no stream has begun, or the last one has ended, and no bytes are buffered.
@@ -102,16 +102,16 @@ impl Decoder {
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && self.room.len() < self.end.saturating_add(wanted) {
-            self.room.copy_within(self.start..self.end, 0);
+        } else if self.start > 0 && self.buffer.len() < self.end.saturating_add(wanted) {
+            self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end.saturating_sub(self.start));
         }
         // The length was checked when it was read.
-        let needed = self.end.saturating_add(wanted).max(ROOM);
-        if self.room.len() < needed {
-            self.room.resize(needed, 0);
+        let needed = self.end.saturating_add(wanted).max(BUFFER);
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed, 0);
         }
-        self.room.get_mut(self.end..).unwrap_or_default()
+        self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
     /// Return how many bytes are missing until there is an item; at least 1. A caller that reads no more than this
@@ -132,7 +132,7 @@ impl Decoder {
         if let State::Body(message) = &mut self.state {
             message.filled = message.filled.saturating_add(count).min(message.body.len());
         } else {
-            self.end = self.end.saturating_add(count).min(self.room.len());
+            self.end = self.end.saturating_add(count).min(self.buffer.len());
         }
     }
 
@@ -178,7 +178,7 @@ impl Decoder {
                 State::Failed(error) => return Err(error.clone()),
                 State::Prefix => {
                     let Some(prefix) = self.take(PREFIX) else { return Ok(None) };
-                    let length = self.head_length(self.room.get(prefix).unwrap_or_default())?;
+                    let length = self.head_length(self.buffer.get(prefix).unwrap_or_default())?;
                     if length == 0 {
                         self.stream.take().ok_or(Malformed::UnexpectedEnd)?;
                         return Ok(Some(Item::End));
@@ -187,7 +187,7 @@ impl Decoder {
                 }
                 State::Head(length) => {
                     let Some(head) = self.take(*length) else { return Ok(None) };
-                    let head = self.room.get(head).unwrap_or_default().to_vec();
+                    let head = self.buffer.get(head).unwrap_or_default().to_vec();
                     let message = self.message(head)?;
                     self.state = State::Body(Box::new(message));
                 }
@@ -235,7 +235,7 @@ impl Decoder {
         let mut body = self.pool.take(length);
         let here = self.end.saturating_sub(self.start).min(length);
         let end = self.start.saturating_add(here);
-        if let (Some(to), Some(from)) = (body.rest(0).get_mut(..here), self.room.get(self.start..end)) {
+        if let (Some(to), Some(from)) = (body.rest(0).get_mut(..here), self.buffer.get(self.start..end)) {
             to.copy_from_slice(from);
         }
         self.start = end;

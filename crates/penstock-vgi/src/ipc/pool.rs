@@ -25,7 +25,7 @@ pub(super) struct Body {
     memory: Vec<u8>,
     start: usize,
     length: usize,
-    home: Weak<Mutex<Vec<Vec<u8>>>>,
+    pool: Weak<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Pool {
@@ -34,10 +34,10 @@ impl Pool {
         let needed = length.saturating_add(ALIGNMENT);
         let kept = if length < LEAST { None } else { take_fitting(&mut lock(&self.idle), needed) };
         let memory = kept.unwrap_or_else(|| vec![0; needed]);
-        let home = if length < LEAST { Weak::new() } else { Arc::downgrade(&self.idle) };
+        let pool = if length < LEAST { Weak::new() } else { Arc::downgrade(&self.idle) };
         // Neither sum can overflow: `length` bytes fit after any start below the alignment.
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Body { memory, start, length, home }
+        Body { memory, start, length, pool }
     }
 
     /// Return how many bytes are free.
@@ -73,8 +73,8 @@ impl AsRef<[u8]> for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let Some(home) = self.home.upgrade() else { return };
-        let mut idle = lock(&home);
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut idle = lock(&pool);
         idle.push(std::mem::take(&mut self.memory));
         // The oldest pieces are dropped first, so that sizes no longer in use do not stay.
         while idle.len() > PIECES || idle.iter().map(Vec::len).sum::<usize>() > KEPT {

@@ -157,7 +157,7 @@ fn an_exchange_goes_on_with_its_token_in_both_dialects() {
 }
 
 #[test]
-fn an_input_or_an_answer_that_is_a_pointer_which_nobody_resolved_is_an_error() {
+fn an_input_or_an_answer_that_is_an_unresolved_pointer_is_an_error() {
     let service = service(Dialect::Spec);
     for (place, why) in [(key::LOCATION, "behind a URL"), (key::SHM_OFFSET, "in shared memory")] {
         let mut call = called(&service, post("/vgi/scale/init", begin("scale")));
@@ -185,7 +185,7 @@ fn a_producer_fills_its_answer_or_gives_one_batch_as_its_dialect_says() {
         let mut call = called(&service, post("/vgi/count/init", begin("count")));
         call.open(&values(), &Arc::new(Schema::empty()), None, true).expect("a call");
         call.emit(batch(&[1.0])).expect("open");
-        assert_eq!(call.room(), room);
+        assert_eq!(call.has_capacity(), room);
         call.emit(batch(&vec![3.0; 10_000])).expect("open");
         let response = call.finish(Some(b"left".to_vec()), NOW).expect("an answer");
         assert_eq!(response.headers.get("content-encoding"), Some("zstd"));
@@ -212,7 +212,7 @@ fn a_producer_that_fails_keeps_what_it_has_put_out() {
 }
 
 #[test]
-fn pages_wait_for_who_asks_where_they_are_guarded_or_made_elsewhere() {
+fn guarded_pages_and_the_applications_own_wait_for_authentication() {
     let service = configured(Dialect::Spec, |config| {
         config.guarded_pages = true;
         config.own_pages = vec!["/.well-known/x".into()];

@@ -317,7 +317,7 @@ fn requests_that_break_a_rule_are_answered_with_the_error_of_section_13() {
 }
 
 #[test]
-fn an_input_that_is_a_pointer_which_nobody_resolved_fails_its_stream_alone() {
+fn an_input_that_is_an_unresolved_pointer_fails_only_its_stream() {
     let mut pair = Pair::new();
     for (place, why) in [(key::LOCATION, "behind a URL"), (key::SHM_OFFSET, "in shared memory")] {
         pair.open("count");
@@ -334,7 +334,7 @@ fn an_input_that_is_a_pointer_which_nobody_resolved_fails_its_stream_alone() {
 }
 
 #[test]
-fn a_request_whose_values_are_elsewhere_is_told_that_nobody_fetches_them() {
+fn a_request_with_external_values_fails_on_a_server_that_fetches_none() {
     let mut pair = Pair::new();
     let params = batch(vec![("a", floats(&[])), ("b", floats(&[]))]);
     let pointer = [(key::LOCATION, "https://host/object")].into_iter().collect();

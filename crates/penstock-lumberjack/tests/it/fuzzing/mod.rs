@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_keeps_its_account_whatever_comes(input in input()) {
+    fn a_reader_counts_correctly_for_any_input(input in input()) {
         lumberjack_server(Instant::now(), &input);
     }
 

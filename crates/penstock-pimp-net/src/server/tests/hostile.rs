@@ -42,7 +42,7 @@ fn heads_and_bodies_that_take_too_long_are_given_up() {
 }
 
 #[test]
-fn a_thousand_slow_callers_keep_nobody_else_from_an_answer() {
+fn a_thousand_slow_callers_do_not_delay_other_answers() {
     let server = Server::memory();
     server.create(id(1));
     let slow: Vec<TcpStream> = (0..1_000)

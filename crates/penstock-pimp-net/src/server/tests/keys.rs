@@ -14,7 +14,7 @@ use super::{DiskStore, JSON, MemoryStore, Server, Service, ServiceConfig, Store,
 use crate::clock::now;
 
 #[test]
-fn who_guesses_keys_has_to_wait() {
+fn an_address_that_guesses_keys_has_to_wait() {
     let server = Server::memory();
     let (id, job) = (id(1), format!("/pimp/{}", id(1)));
     server.create(id);
@@ -30,7 +30,7 @@ fn who_guesses_keys_has_to_wait() {
 }
 
 #[test]
-fn who_guesses_keys_by_making_the_job_again_has_to_wait_as_well() {
+fn an_address_that_guesses_keys_by_creating_the_job_again_has_to_wait_as_well() {
     let server = Server::memory();
     let job = format!("/pimp/{}", id(1));
     server.create(id(1));

@@ -259,7 +259,7 @@ fn a_redis_without_memory_fails_until_it_has_some() {
 }
 
 #[test]
-fn the_password_of_a_url_is_told_to_nobody() {
+fn the_password_of_a_url_is_not_revealed() {
     let error = RedisStore::open("redis://user:hunter2@127.0.0.1:1/").expect_err("nobody listens there");
     assert!(!error.to_string().contains("hunter2") && error.to_string().contains("127.0.0.1:1"), "{error}");
     assert!(RedisStore::open("http://hunter2@127.0.0.1/").is_err_and(|error| !error.to_string().contains("hunter2")));

@@ -46,7 +46,7 @@ fn is_free(server: &Server, all: u64) {
 }
 
 #[test]
-fn answers_that_nobody_reads_hold_a_piece_each_and_others_are_answered() {
+fn unread_answers_hold_a_piece_each_and_other_requests_are_answered() {
     for server in Server::both() {
         let chunks = large(&server, id(1), 64);
         let all = server.service.chunks.memory.free();
@@ -104,8 +104,8 @@ fn a_range_at_the_end_needs_room_for_one_piece_only() {
     while server.service.chunks.memory.free() > piece {
         let wanted = server.service.chunks.memory.free() - piece;
         let service = Arc::clone(&server.service);
-        let room = async move { service.chunks.memory.room([127, 0, 0, 1].into(), wanted).await };
-        held.push(block_on(room).expect("runs").expect("it is free"));
+        let permit = async move { service.chunks.memory.reserve([127, 0, 0, 1].into(), wanted).await };
+        held.push(block_on(permit).expect("runs").expect("it is free"));
     }
     let last = server.get(&raw, &["Range: bytes=-10"]);
     assert_eq!((last.status, last.body.len()), (206, 10));
@@ -114,7 +114,7 @@ fn a_range_at_the_end_needs_room_for_one_piece_only() {
 }
 
 #[test]
-fn a_poll_of_many_pieces_is_packed_for_who_takes_it() {
+fn a_poll_of_many_pieces_is_compressed_for_clients_that_accept_it() {
     for server in Server::both() {
         large(&server, id(1), 8);
         let job = format!("/pimp/{}", id(1));

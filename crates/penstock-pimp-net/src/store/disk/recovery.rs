@@ -75,7 +75,7 @@ impl Recovery {
     /// Return the state in the log; `now` is in milliseconds since the Unix epoch.
     pub(super) fn end(self, now: u64) -> State {
         let Self { mut state, mut lost } = self;
-        state.forget_strangers();
+        state.remove_unowned_chunks();
         for (id, entry) in &mut state.jobs {
             let was_named = lost.remove(id);
             let Some(job) = entry.job.as_mut().filter(|job| !job.is_deleted()) else { continue };
@@ -84,11 +84,11 @@ impl Recovery {
             }
             job.set_lost();
             if now < job.expires_at() {
-                tracing::error!(job = %id, "the job has lost chunks, or its newest state: it is refused with 410");
+                tracing::error!(job = %id, "the job has lost chunks, or its newest state; requests for it get 410");
             }
         }
         for id in lost {
-            tracing::error!(job = %id, "a job is lost, and not known any more");
+            tracing::error!(job = %id, "a lost job is forgotten");
         }
         state
     }

@@ -65,7 +65,7 @@ pub(super) struct State {
 impl State {
     /// Remove chunks that their jobs do not have. A job that was deleted and created again may have such chunks, if the
     /// record of its deletion is missing.
-    pub(super) fn forget_strangers(&mut self) {
+    pub(super) fn remove_unowned_chunks(&mut self) {
         let Self { jobs, segments, .. } = self;
         for entry in jobs.values_mut() {
             let Entry { job, chunks, .. } = entry;

@@ -90,11 +90,11 @@ impl Shared {
     }
 
     /// Record that a write of so many bytes has succeeded.
-    fn taken(&self, bytes: usize) {
+    fn succeeded(&self, bytes: usize) {
         let mut failing = lock(&self.failing);
         if failing.as_ref().is_some_and(|failing| bytes >= failing.bytes.min(TRIED)) {
             *failing = None;
-            tracing::info!(folder = %self.folder.display(), "the store can be written to again");
+            tracing::info!(folder = %self.folder.display(), "the store accepts writes again");
         }
     }
 }
@@ -153,7 +153,7 @@ impl Writer {
         }
         let bytes = records.iter().map(EncodedChange::length).sum();
         let appended = self.log.append(&records).map_err(|error| self.shared.failed(bytes, error))?;
-        self.shared.taken(bytes);
+        self.shared.succeeded(bytes);
         let mut state = self.shared.state();
         state.add_segment(appended.segment, &appended.file);
         for (record, offset) in records.into_iter().zip(appended.offsets) {
@@ -177,8 +177,8 @@ impl Writer {
         });
         let _ = self.disk.remove(&path);
         match written {
-            Ok(()) => self.shared.taken(bytes),
-            Err(error) => tracing::debug!(%error, %folder, "the store still cannot be written to"),
+            Ok(()) => self.shared.succeeded(bytes),
+            Err(error) => tracing::debug!(%error, %folder, "the store still rejects writes"),
         }
     }
 

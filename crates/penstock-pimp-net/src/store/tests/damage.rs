@@ -71,7 +71,7 @@ fn a_header_that_is_damaged_costs_no_chunk() {
 }
 
 #[test]
-fn a_segment_that_is_given_up_is_refused_to_those_who_may_have_lost_something_in_it() {
+fn a_discarded_segment_makes_the_jobs_lost_that_may_have_had_something_in_it() {
     let folder = TempDir::new().expect("a folder");
     let (mut open, mut ended, mut gone, mut later) = (alive(), alive(), alive(), alive());
     let store = DiskStore::open(folder.path()).expect("fresh");

@@ -86,7 +86,7 @@ fn a_job_that_another_writer_has_ended_is_a_conflict_and_nothing_is_written() {
 }
 
 #[test]
-fn who_fails_the_job_does_so_behind_what_is_there() {
+fn a_failure_is_written_after_the_existing_chunks() {
     let mut pair = Pair::text().begun();
     pair.sender.fail("no more").expect("open");
     assert_eq!(pair.request()[0].0, 1);

@@ -90,7 +90,7 @@ fn a_full_disk_refuses_submits_and_loses_nothing_else() {
 }
 
 #[test]
-fn a_task_that_is_not_on_the_disk_is_nobodys_to_observe_and_a_unique_one_is_waited_for() {
+fn a_task_that_is_not_durable_cannot_be_observed_and_a_unique_one_is_waited_for() {
     let mut d = journaled();
     d.config.default = Policy { unique: true, ..Policy::default() };
     let mut d = d.restart();
@@ -187,7 +187,7 @@ fn a_disk_that_stays_full_gets_one_file_and_a_line_each_minute() {
 }
 
 #[test]
-fn whoever_was_not_read_while_the_disk_was_behind_is_read_again_and_workers_are_read_meanwhile() {
+fn connections_paused_by_a_slow_disk_are_read_again_and_workers_are_read_meanwhile() {
     let mut d = journaled();
     let (bulk, other, worker) = (d.connect(), d.connect(), d.worker(1));
     d.send(other, &[submit("a", b"x")]);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::queue::support::{Dialogue, done, failed, observe, submit, subscribe};
 
 #[test]
-fn whoever_does_not_read_is_not_read_from_and_gets_no_more_tasks() {
+fn a_connection_that_does_not_read_is_not_read_from_and_gets_no_more_tasks() {
     let mut d = Dialogue::new();
     let (monitor, producer) = (d.connect(), d.connect());
     let flood: Vec<u8> = [1, 0x0B, 0, 0, 0, 0].repeat(50_000);
@@ -84,7 +84,7 @@ fn an_observer_that_does_not_read_is_cut_off() {
 }
 
 #[test]
-fn what_only_a_daemon_sends_goes_the_other_way_whatever_its_length() {
+fn frames_that_only_a_daemon_sends_are_refused_at_any_length() {
     let mut d = Dialogue::new();
     let peer = d.connect();
     for (opcode, name) in

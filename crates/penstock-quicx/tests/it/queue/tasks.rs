@@ -24,7 +24,7 @@ fn a_task_goes_from_its_producer_to_a_worker_and_its_block_is_free_when_it_is_do
 }
 
 #[test]
-fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
+fn a_sequential_producer_is_distinguished_from_all_others() {
     let mut d = Dialogue::new();
     let (producer, worker) = (d.connect(), d.worker(1));
     assert!(!d.queue.is_in_turn(producer));
@@ -36,7 +36,7 @@ fn a_producer_that_asks_one_after_the_other_is_told_from_all_others() {
     }
     d.send(worker, &[done(1)]);
     assert!(!d.queue.is_in_turn(worker));
-    // Whoever waits for the disk is in no hurry.
+    // A connection that waits for the disk gets no fast path: the task does not stay awake for it.
     let mut d = Dialogue::with_journal(QueueConfig::default());
     let producer = d.connect();
     d.send(producer, &[submit("a", b"x")]);
@@ -81,7 +81,7 @@ fn types_that_are_not_allowed_are_refused_and_so_are_too_many() {
 }
 
 #[test]
-fn an_outcome_goes_to_those_who_observe_and_a_failure_to_the_submitter_once() {
+fn an_outcome_goes_to_observers_and_a_failure_to_the_submitter_once() {
     let mut d = Dialogue::new();
     let (submitter, observer, worker) = (d.connect(), d.connect(), d.worker(9));
     d.send(submitter, &[submit("a", b""), submit("a", b""), submit("a", b"")]);
@@ -145,7 +145,7 @@ fn the_last_workers_reason_reaches_producers_verbatim_and_max_attempts_is_for_th
 }
 
 #[test]
-fn whoever_asks_late_hears_a_whole_reason_and_of_many_the_oldest_are_forgotten() {
+fn a_late_observer_gets_a_whole_reason_and_of_many_the_oldest_are_forgotten() {
     let mut d = Dialogue::new();
     let (producer, worker, observer) = (d.connect(), d.worker(1), d.connect());
     let reason = vec![b'r'; 64 << 10];
@@ -285,7 +285,7 @@ fn the_oldest_keys_of_tasks_that_are_over_are_forgotten() {
 }
 
 #[test]
-fn the_dead_list_is_complete_however_long_it_is_and_whatever_leaves_it_meanwhile() {
+fn the_dead_list_is_complete_at_any_length_even_if_tasks_leave_it_meanwhile() {
     let policy = Policy { retry_failed: true, attempts: 1, ..Policy::default() };
     let mut d = Dialogue::with(config(policy));
     let (producer, worker, monitor) = (d.connect(), d.worker(9), d.connect());

@@ -25,7 +25,7 @@ fn a_worker_that_waits_is_pushed_to_and_one_that_polls_is_answered_each_time() {
 }
 
 #[test]
-fn who_has_been_idle_longest_is_first_and_those_who_hold_something_are_last() {
+fn the_worker_that_was_idle_longest_is_first_and_workers_with_tasks_are_last() {
     let mut d = Dialogue::new();
     let producer = d.connect();
     let (first, second, third) = (d.worker(2), d.worker(1), d.worker(1));
@@ -118,7 +118,7 @@ fn frames_of_another_role_and_tasks_of_others_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn idle_workers_are_asked_and_those_who_do_not_answer_three_times_are_cut_off() {
+fn idle_workers_get_heartbeats_and_are_cut_off_after_three_without_an_answer() {
     let heartbeat_interval = Some(Duration::from_secs(5));
     let mut d = Dialogue::with(QueueConfig { heartbeat_interval, ..QueueConfig::default() });
     let (alive, gone) = (d.worker(1), d.worker(1));
@@ -133,7 +133,7 @@ fn idle_workers_are_asked_and_those_who_do_not_answer_three_times_are_cut_off() 
 }
 
 #[test]
-fn idle_producers_are_asked_too_and_those_who_are_at_work_are_not() {
+fn idle_producers_get_heartbeats_too_and_active_ones_do_not() {
     let heartbeat_interval = Some(Duration::from_secs(5));
     let mut d = Dialogue::with(QueueConfig { heartbeat_interval, ..QueueConfig::default() });
     let (alive, busy, gone, monitor) = (d.connect(), d.connect(), d.connect(), d.connect());

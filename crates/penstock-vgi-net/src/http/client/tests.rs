@@ -61,15 +61,15 @@ fn a_redirect_is_an_error_and_nothing_goes_where_it_leads() {
         let there = format!("http://{}/add", elsewhere.local_addr().expect("an address"));
         let (base, serving) = serve(vec![answer(status, &format!("Location: {there}?signature=secret\r\n"))]);
         let error = call(&client(&base, Some(""), None)).expect_err("a redirect");
-        let Error::Location(said) = error else { panic!("{error}") };
-        assert!(said.contains(&format!("(HTTP {status}) to {there:?}")) && !said.contains("secret"), "{said}");
+        let Error::Location(message) = error else { panic!("{error}") };
+        assert!(message.contains(&format!("(HTTP {status}) to {there:?}")) && !message.contains("secret"), "{message}");
         assert!(elsewhere.accept().is_err(), "somebody was sent there");
         assert_eq!(serving.join().expect("served"), ["POST /add HTTP/1.1"]);
     }
 }
 
 #[test]
-fn a_server_that_sends_on_who_asks_for_the_prefix_has_its_methods_at_the_root() {
+fn a_server_that_redirects_the_request_for_the_prefix_has_its_methods_at_the_root() {
     let (base, serving) = serve(vec![answer(302, "Location: /login\r\n"), answer(401, "")]);
     let answered = call(&client(&base, None, None)).expect("an answer");
     assert!(

@@ -25,7 +25,7 @@ fn connect(listener: &HttpListener) -> TcpStream {
 }
 
 #[test]
-fn a_call_beyond_1024_that_wait_is_told_to_come_again() {
+fn a_call_beyond_1024_waiting_ones_is_told_to_retry() {
     // With guarded pages, its pages are calls too.
     let (service, peer) = (service(|config| config.guarded_pages = true), SocketAddr::from(([192, 0, 2, 1], 9)));
     let (bodies, counters) = (MemoryBudget::new(1 << 10, 1 << 10), Arc::default());
@@ -65,13 +65,13 @@ fn a_body_whose_client_has_left_keeps_its_room_until_its_call_is_answered() {
     drop(client);
     // Wait until the connection has ended, with all that it held.
     listener.close().expect("closed");
-    let (pending, _, judge) = waiting.into_parts();
+    let (pending, _, respond) = waiting.into_parts();
     assert_eq!(pending.request().body.len(), length);
     assert!(
         listener.shared.bodies.free() <= all - length as u64,
-        "the body is still there, and its room was given back"
+        "the body is still there, and its memory was returned"
     );
-    judge(Verdict::Answered(pending.error(500, "nobody waits for it")));
+    respond(Verdict::Answered(pending.error(500, "nobody waits for it")));
     assert_eq!(listener.shared.bodies.free(), all);
 }
 
