@@ -273,7 +273,7 @@ def test_a_policy_of_the_session_is_that_of_its_documents_and_in_their_receipts(
         options: dict[str, Any] = {"fingerprint": server.fingerprint, "policy": policy}
         with Session.connect(server.address, **options) as session:
             result = DocumentSender(session).send("in/a.zip", BROKEN).wait(30)
-            with pytest.raises(ValueError, match="pad_children goes with the policy strict only"):
+            with pytest.raises(ValueError, match="pad_children needs the policy strict"):
                 DocumentSender(session, privacy=Privacy(pad_children=10))
     receipts.write(result, sink.receipts)
     assert (result.status, result.outcome, sink.receipt()["policy"]) == ("COMPLETE", "PARTIAL", "quorum:0.5")

@@ -446,7 +446,7 @@ def test_https_is_the_default_and_trust_is_checked(tmp_path: Path) -> None:
         Buffer("0.0.0.0:0", behind_proxy=True)
     with pytest.raises(PimpError, match="jwt_secret is empty"):
         Buffer(behind_proxy=True, jwt_secret=b"")
-    with pytest.raises(PimpError, match="no store"):
+    with pytest.raises(PimpError, match="is not a store"):
         Buffer(store="ftp://127.0.0.1/")
 
 

@@ -273,7 +273,7 @@ LOOP = stream_of((result("x").slice(0, 0), {LOCATION_KEY: b"https://host/again"}
         (lambda data: data[:-20] + b"\0" * 20, None, "SHA-256"),
         (lambda _: zstandard.compress(bytes(10_000_000)), None, "inflates to more than 100000"),
         (None, redirected, "redirect"),
-        (None, gone, "tries: 3.*410"),
+        (None, gone, "attempts: 3.*410"),
         (None, liar, "more than the 100000"),
         (None, greedy, "more than the 100000"),
         (None, strange, "br"),
@@ -311,7 +311,7 @@ def test_what_is_wrong_with_a_store_is_said_and_the_connection_goes_on(
             stream_of((result("x").slice(0, 0), {b"vgi_rpc.log_level": b"INFO", b"vgi_rpc.log_message": b"m"})),
             "no batch",
         ),
-        (b"no Arrow at all", "tries: 3"),
+        (b"no Arrow at all", "attempts: 3"),
     ],
 )
 def test_a_pointer_without_a_sum_leads_to_one_batch_of_its_schema(stored: bytes, why: str) -> None:

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
     let dir = tempfile::tempdir().unwrap();
     let Some(small) = SmallFileSystem::mount(dir.path()) else {
