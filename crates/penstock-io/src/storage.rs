@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (uri, given, expected) in [
-            ("hdfs://host/sink", vec![], "hdfs://host/sink: a sink is a folder, or a URI of s3"),
+            ("hdfs://host/sink", vec![], "hdfs://host/sink: a sink is a folder or a URI of s3"),
             ("s3://", vec![], "names no bucket"),
             ("s3://bucket/x", vec![("endpiont", "x")], "no storage option endpiont"),
             ("gs://bucket/x", vec![("region", "x")], "no storage option region"),

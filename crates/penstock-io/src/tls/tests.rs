@@ -35,7 +35,7 @@ fn certificates_are_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     write_certificates(dir.path()).unwrap();
     let error = write_certificates(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("ca.pem is there already"), "{error}");
+    assert!(error.contains("ca.pem already exists"), "{error}");
 }
 
 #[test]

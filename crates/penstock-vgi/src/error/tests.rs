@@ -89,7 +89,7 @@ fn every_malformed_batch_has_its_message_and_its_kind() {
             (Malformed::NoStructure.into(), "not a structure"),
             (Malformed::Array { reason: text() }.into(), "x"),
             (Malformed::NoSharedBatch.into(), "shared memory without a batch"),
-            (Malformed::PointerNumber { key: text() }.into(), "x is no decimal number"),
+            (Malformed::PointerNumber { key: text() }.into(), "x is not a decimal number"),
         ],
     );
 }
@@ -178,8 +178,8 @@ fn every_misuse_has_its_message_and_its_kind() {
             (Misuse::NoSchema.into(), "a stream without a schema"),
             (Misuse::BatchSchema { reason: text() }.into(), "a batch that does not fit its schema: x"),
             (Misuse::Batch { reason: text() }.into(), "a batch that cannot be written: x"),
-            (Misuse::Dialect(text()).into(), "no dialect is called \"x\": \"spec\" and \"0.10\" are"),
-            (Misuse::MethodName(text()).into(), "two methods are called \"x\""),
+            (Misuse::Dialect(text()).into(), "unknown dialect \"x\"; the dialects are \"spec\" and \"0.10\""),
+            (Misuse::MethodName(text()).into(), "two methods have the name \"x\""),
             (Misuse::NoColumn(text()).into(), "a description has a column x"),
             (Misuse::ColumnTypes.into(), "the columns of a description have other types"),
             (Misuse::Prefix(text()).into(), "the prefix \"x\" begins with a slash and does not end with one"),
