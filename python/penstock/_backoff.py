@@ -13,11 +13,11 @@ def pauses(first: float = 0.1, longest: float = 10.0) -> Iterator[float]:
         first = min(first * 2, longest)
 
 
-def attempts(seconds: float, longest: float = 2.0) -> Iterator[None]:
-    """Give turns for so many seconds, with pauses up to the longest between them; the last is when they are over."""
+def attempts(seconds: float) -> Iterator[None]:
+    """Give turns for so many seconds, with pauses of at most 2 s between them; the last is when they are over."""
     until = time.monotonic() + seconds
     yield
-    for pause in pauses(longest=longest):
+    for pause in pauses(longest=2.0):
         left = until - time.monotonic()
         if left <= 0:
             return

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock._addresses import check_address, fingerprint_digits
+from penstock._backoff import pauses
 from penstock.errors import PipeStreamError, QuicxError
 from penstock.pipestream._codes import Status
 from penstock.pipestream._keys import misuse
@@ -122,17 +123,16 @@ class HandOver:
         self._thread.join()
 
     def _run(self) -> None:
-        delay = _LOOK
+        delays = pauses(_LOOK, _LONGEST)
         while not self._stopped.is_set():
             try:
                 with self._queue.connect() as producer:
-                    delay = _LOOK
+                    delays = pauses(_LOOK, _LONGEST)
                     self._serve(producer)
             except (QuicxError, PipeStreamError, OSError) as error:
                 if not self._stopped.is_set():
                     _LOG.warning("claim checks cannot be handed over to %s: %s", self._queue.address, error)
-            self._stopped.wait(delay)
-            delay = min(2 * delay, _LONGEST)
+            self._stopped.wait(next(delays))
 
     def _serve(self, producer: "Producer") -> None:
         """Hand over what is open, and what comes, as long as the connection lives."""
