@@ -3,17 +3,20 @@
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from benches import suites
-from benches.runner import Bench, against, scaling_page
+from benches.runner import Bench, Record, against, scaling_page
 from benches.runner.builds import Builds
 from benches.runner.machine import REPOSITORY, commit, machine
 from benches.runner.page import read_all, render
@@ -27,35 +30,13 @@ def names() -> list[str]:
     return [module.name for module in iter_modules(suites.__path__) if not module.name.startswith("_")]
 
 
-def run_suite(name: str, *, quick: bool, results: Path, console: Console, builds: Builds) -> None:
-    """Run one suite and write its file."""
+def measure(module: ModuleType, name: str, run: Callable[[], list[Record]], *, quick: bool, results: Path) -> None:
+    """Write the file of what was measured; its title is the first line of the module."""
     where, what, before = machine(), commit(), time.monotonic()
-    suite = import_module(f"benches.suites.{name}")
-    bench = Bench(name, quick=quick, console=console, builds=builds)
-    suite.run(bench)
+    records = run()
     SuiteResults(
         suite=name,
-        title=(suite.__doc__ or name).splitlines()[0].rstrip("."),
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        commit=what,
-        quick=quick,
-        seconds=round(time.monotonic() - before, 1),
-        machine=where,
-        results=bench.records,
-    ).write(results)
-
-
-def run_against(earlier: Path, suites: list[str], *, rounds: int, quick: bool, results: Path, console: Console) -> None:
-    """Run suites in another checkout and here, and write ``against.json``."""
-    where, what, before = machine(), commit(), time.monotonic()
-    records = [
-        record
-        for name in suites
-        for record in against.speeds(earlier.resolve(), name, rounds=rounds, quick=quick, console=console)
-    ]
-    SuiteResults(
-        suite=against.NAME,
-        title=against.TITLE,
+        title=(module.__doc__ or name).splitlines()[0].rstrip("."),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         commit=what,
         quick=quick,
@@ -63,6 +44,28 @@ def run_against(earlier: Path, suites: list[str], *, rounds: int, quick: bool, r
         machine=where,
         results=records,
     ).write(results)
+
+
+def run_suite(name: str, *, quick: bool, results: Path, console: Console, builds: Builds) -> None:
+    """Run one suite and write its file."""
+    suite = import_module(f"benches.suites.{name}")
+    bench = Bench(name, quick=quick, console=console, builds=builds)
+
+    def run() -> list[Record]:
+        suite.run(bench)
+        return bench.records
+
+    measure(suite, name, run, quick=quick, results=results)
+
+
+def run_against(earlier: Path, suites: list[str], *, rounds: int, quick: bool, results: Path, console: Console) -> None:
+    """Run suites in another checkout and here, and write ``against.json``."""
+
+    def run() -> list[Record]:
+        speeds = partial(against.speeds, earlier.resolve(), rounds=rounds, quick=quick, console=console)
+        return [record for name in suites for record in speeds(name)]
+
+    measure(against, against.NAME, run, quick=quick, results=results)
 
 
 def pages() -> dict[Path, str]:

@@ -18,12 +18,8 @@ from benches.runner.machine import REPOSITORY, commit
 from benches.runner.results import Ratio, Record, SuiteResults, Values, at_least
 
 NAME = "against"
-TITLE = "Before and after the crates: the same suites in both builds"
 FLOOR = at_least(0.97)
 """A change may cost 3 %, which is what one run differs from the next by on a quiet machine."""
-
-REASONS: dict[str, str] = {}
-"""Why a line is slower than before: profile, arithmetic, what was tried."""
 
 Key = tuple[str, str]
 
@@ -66,9 +62,10 @@ def compare(suite: str, after: Sequence[Record], before: Sequence[Record], peer:
     ratio_of: Ratio = "ours/peer" if unit.endswith("/s") else "peer/ours"
     sides = zip(now, then, strict=True) if ratio_of == "ours/peer" else zip(then, now, strict=True)
     ratio = float(f"{median(_quotient(above, below) for above, below in sides):.4g}")
-    met, line = FLOOR.is_met(ratio), f"{suite}: {name}"
-    note = None if met else REASONS.get(line)
-    return Record(NAME, line, unit, Values.of(now), Values.of(then, peer), ratio, ratio_of, FLOOR, met, note)
+    met = FLOOR.is_met(ratio)
+    return Record(
+        NAME, f"{suite}: {name}", unit, Values.of(now), Values.of(then, peer), ratio, ratio_of, FLOOR, met, None
+    )
 
 
 def _quotient(above: float, below: float) -> float:
