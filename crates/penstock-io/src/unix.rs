@@ -50,7 +50,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// daemon left behind is replaced; a socket with a live listener and any other file are not.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let context = |error: io::Error| Error::file("cannot listen on", path, error);
-    let _lock = FolderLock::take(path);
+    let _lock = ListenLock::take(path);
     clear(path)?;
     let (socket, file) = bind(path).map_err(context)?;
     socket.listen(BACKLOG).map_err(context)?;
@@ -96,15 +96,15 @@ fn clear(path: &Path) -> Result<()> {
 
 /// Keeps other daemons from looking at this socket before it listens, because they would take it for one that was left
 /// behind. In a folder that cannot be locked, daemons have to be started one after the other.
-struct FolderLock(Option<File>);
+struct ListenLock(Option<File>);
 
-impl FolderLock {
+impl ListenLock {
     fn take(path: &Path) -> Self {
         Self(File::open(penstock_log::parent(path)).and_then(|folder| folder.lock().map(|()| folder)).ok())
     }
 }
 
-impl Drop for FolderLock {
+impl Drop for ListenLock {
     fn drop(&mut self) {
         // Closing the folder is not enough: a child process that was forked meanwhile has it open too.
         if let Some(folder) = &self.0 {
