@@ -51,12 +51,12 @@ impl Default for Overdraft {
 impl Overdraft {
     /// Take the right if it is free.
     pub fn try_take(&self) -> Option<OverdraftPermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok().map(|leave| OverdraftPermit { _permit: leave })
+        Arc::clone(&self.0).try_acquire_owned().ok().map(|permit| OverdraftPermit { _permit: permit })
     }
 
     /// Take the right as soon as it is free.
     async fn take(&self) -> Result<OverdraftPermit, Busy> {
-        acquired(&self.0, 1).await.map(|leave| OverdraftPermit { _permit: leave })
+        acquired(&self.0, 1).await.map(|permit| OverdraftPermit { _permit: permit })
     }
 }
 

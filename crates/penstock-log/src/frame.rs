@@ -60,7 +60,7 @@ pub trait Framing {
     fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool;
 
     /// Return the head that these bytes begin with but for one wrong bit.
-    fn mend(&self, _bytes: &[u8]) -> Option<Head> {
+    fn repair(&self, _bytes: &[u8]) -> Option<Head> {
         None
     }
 
@@ -135,7 +135,7 @@ impl Framing for Frame {
         if body.is_empty() { tail.is_empty() } else { hash([body]).to_be_bytes() == *tail }
     }
 
-    fn mend(&self, bytes: &[u8]) -> Option<Head> {
+    fn repair(&self, bytes: &[u8]) -> Option<Head> {
         crate::header::repair_bit::<HEAD, _>(bytes, |bytes| self.head(bytes))
     }
 }
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_with_one_wrong_bit_is_mended_and_one_with_two_is_none() {
+    fn a_head_with_one_wrong_bit_is_repaired_and_one_with_two_is_none() {
         let bytes = FRAME.encode(&HEADS[0]);
         for bit in 0..HEAD * 8 {
             let mut broken = bytes;
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!((FRAME.head(&broken), FRAME.mend(&broken)), (None, Some(HEADS[0])), "bit {bit}");
+            assert_eq!((FRAME.head(&broken), FRAME.repair(&broken)), (None, Some(HEADS[0])), "bit {bit}");
             broken[(bit / 8 + 1) % HEAD] ^= 1;
-            assert_eq!(FRAME.mend(&broken), None, "bit {bit}");
+            assert_eq!(FRAME.repair(&broken), None, "bit {bit}");
         }
     }
 

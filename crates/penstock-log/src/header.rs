@@ -46,7 +46,7 @@ impl Header {
     }
 
     /// Return the header that these bytes begin with but for one wrong bit.
-    pub(crate) fn mend(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn repair(bytes: &[u8]) -> Option<Self> {
         repair_bit::<HEADER, _>(bytes, Self::read)
     }
 }
@@ -79,7 +79,7 @@ mod tests {
         for bit in 0..HEADER * 8 {
             let mut broken = bytes;
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!((Header::read(&broken), Header::mend(&broken)), (None, Some(header)), "bit {bit}");
+            assert_eq!((Header::read(&broken), Header::repair(&broken)), (None, Some(header)), "bit {bit}");
         }
     }
 

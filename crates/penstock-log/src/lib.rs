@@ -32,7 +32,7 @@
 //!    later record says that they were synced. It is logged as WARN.
 //! 3. **Damage in front of something that was synced loses the records that it hit, and no other.** The file is kept aside under a
 //!    second name, `NAME.damaged`; where that name has other damage, under `NAME.2.damaged`, and so on. The engine gets a [`Hole`], which names the place for its readers; ERROR is logged, and
-//!    [`Log::damaged`] counts. The next record is found by its head. A head with one wrong bit is mended.
+//!    [`Log::damaged`] counts. The next record is found by its head. A head with one wrong bit is repaired.
 //! 4. **A failed write or fsync fails its waiters.** Nothing is ever written to the same segment again: the file is cut back to what
 //!    was synced, the next append begins a new segment, and the header of that one says where this one ended. What failed does not
 //!    come back, once a later append has succeeded.

@@ -88,7 +88,7 @@ struct Part {
 enum Start {
     Whole(Header),
     /// With one wrong bit.
-    Mended(Header),
+    Repaired(Header),
     Earlier(Earlier),
     Unknown,
 }
@@ -96,14 +96,14 @@ enum Start {
 impl Start {
     fn header(&self) -> Option<&Header> {
         match self {
-            Self::Whole(header) | Self::Mended(header) => Some(header),
+            Self::Whole(header) | Self::Repaired(header) => Some(header),
             Self::Earlier(_) | Self::Unknown => None,
         }
     }
 
     fn before(&self) -> Option<u64> {
         let before = match self {
-            Self::Whole(header) | Self::Mended(header) => Some(header.before),
+            Self::Whole(header) | Self::Repaired(header) => Some(header.before),
             Self::Earlier(earlier) => earlier.before,
             Self::Unknown => None,
         };
@@ -114,7 +114,7 @@ impl Start {
         match self {
             Self::Whole(_) => false,
             Self::Earlier(earlier) => earlier.before.is_none(),
-            Self::Mended(_) | Self::Unknown => true,
+            Self::Repaired(_) | Self::Unknown => true,
         }
     }
 }
@@ -269,16 +269,17 @@ impl Recovery<'_> {
             (Some(header), _) => Start::Whole(header),
             (None, Some(earlier)) if earlier.number != number => return Err(other(earlier.number)),
             (None, Some(earlier)) => Start::Earlier(earlier),
-            (None, None) => match Header::mend(&bytes).filter(|header| self.is_ours(header) && header.number == number)
-            {
-                Some(header) => Start::Mended(header),
-                None => Start::Unknown,
-            },
+            (None, None) => {
+                match Header::repair(&bytes).filter(|header| self.is_ours(header) && header.number == number) {
+                    Some(header) => Start::Repaired(header),
+                    None => Start::Unknown,
+                }
+            }
         };
         let is_header = match start {
             Start::Whole(_) => true,
             Start::Unknown => is_begun(&bytes) || self.replay.is_begun(&bytes),
-            Start::Mended(_) | Start::Earlier(_) => false,
+            Start::Repaired(_) | Start::Earlier(_) => false,
         };
         let is_empty = is_header && length <= HEADER as u64;
         Ok(Part { number, path, start, length, is_empty })
@@ -313,7 +314,7 @@ impl Recovery<'_> {
         let is_damaged = start.is_damaged();
         let frame = match start {
             Start::Earlier(earlier) => Err(earlier),
-            Start::Whole(header) | Start::Mended(header) => Ok(Frame::of(header.log, number)),
+            Start::Whole(header) | Start::Repaired(header) => Ok(Frame::of(header.log, number)),
             Start::Unknown => match self.unknown(number, &path, &bytes) {
                 Ok(frame) => Ok(frame),
                 Err(error) => Err(self.headless(number, &bytes).ok_or(error)?),

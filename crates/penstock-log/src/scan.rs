@@ -70,10 +70,10 @@ pub(crate) struct Scan<'a> {
 
 /// The content at a place.
 enum Place<'a> {
-    /// A head; `mended` if one bit of it was wrong.
+    /// A head; `repaired` if one bit of it was wrong.
     Head {
         head: Head,
-        mended: bool,
+        repaired: bool,
         end: usize,
         body: Option<&'a [u8]>,
     },
@@ -103,16 +103,16 @@ impl<'a> Scan<'a> {
         each: &mut dyn FnMut(Item<'a>) -> Result<()>,
     ) -> Result<ControlFlow<(), usize>> {
         match self.place(at) {
-            Place::Head { head: Head { length: Length::Seal, .. }, mended: false, end: next, body: Some(_) } => {
+            Place::Head { head: Head { length: Length::Seal, .. }, repaired: false, end: next, body: Some(_) } => {
                 end.is_unsealed = false;
                 Ok(ControlFlow::Continue(next))
             }
-            Place::Head { head, mended, end: next, body: Some(body) } if head.length != Length::Seal => {
+            Place::Head { head, repaired, end: next, body: Some(body) } if head.length != Length::Seal => {
                 let (before, _) = self.framing.around(head.length);
                 let offset = (at + before) as u64;
                 let (segment, earlier) = (self.number, self.earlier);
                 each(Item::Entry(Entry { segment, offset, label: head.label, body, earlier }))?;
-                if mended {
+                if repaired {
                     each(Item::Hole(Hole { loses: false, ..self.hole(at, at + before) }))?;
                 }
                 end.is_unsealed = true;
@@ -150,7 +150,7 @@ impl<'a> Scan<'a> {
     fn place(&self, at: usize) -> Place<'a> {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let whole = self.framing.head(rest).map(|head| (head, false));
-        let Some((head, mended)) = whole.or_else(|| self.framing.mend(rest).map(|head| (head, true))) else {
+        let Some((head, repaired)) = whole.or_else(|| self.framing.repair(rest).map(|head| (head, true))) else {
             return Place::Nothing;
         };
         let (before, behind) = self.framing.around(head.length);
@@ -162,7 +162,12 @@ impl<'a> Scan<'a> {
             let (body, rest) = rest.split_at_checked(length)?;
             self.framing.is_whole(body, rest.get(..behind)?).then_some(body)
         });
-        Place::Head { head, mended, end: at.saturating_add(before).saturating_add(length).saturating_add(behind), body }
+        Place::Head {
+            head,
+            repaired,
+            end: at.saturating_add(before).saturating_add(length).saturating_add(behind),
+            body,
+        }
     }
 
     /// Return where the next head begins, or the segment ends.

@@ -60,7 +60,7 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
     let (disk, all, segments) = written();
     let (_, whole) = open(&disk.copy()).unwrap();
     let last = *segments.last().unwrap();
-    let (lost, mended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (lost, repaired) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for segment in [segments[0], last] {
         let bytes = bytes(&disk, segment);
         let check = |bit: usize| {
@@ -89,13 +89,13 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
                 assert_eq!(again, heard, "it is told again");
                 log.append(&[Numbered::new(10_000)]).unwrap();
             }
-            let count = if hit.is_some() { &lost } else { &mended };
+            let count = if hit.is_some() { &lost } else { &repaired };
             count.fetch_add(1, Ordering::Relaxed);
         };
         divide(bytes.len() * 8, |bits| bits.for_each(check));
     }
-    let (lost, mended) = (lost.into_inner(), mended.into_inner());
-    assert!(lost > 10_000 && mended > 2_000, "{lost} lost, {mended} not");
+    let (lost, repaired) = (lost.into_inner(), repaired.into_inner());
+    assert!(lost > 10_000 && repaired > 2_000, "{lost} lost, {repaired} not");
 }
 
 #[test]
