@@ -20,8 +20,11 @@ ALLOWED: dict[str, set[str]] = {
     "io": {"wire", "log"},
     **{f"{core}-net": {"wire", "io", "log", core} for core in CORES},
     "pipestream-sink": {"wire", "io", "log", "pipestream", "pipestream-net"},
+    "lumberjack-spool": {"wire", "io", "log", "lumberjack-net"},
     "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net"},
-    "py": {"wire", "io", "documents", "ingest", "pipestream-sink"} | CORES | {f"{core}-net" for core in CORES},
+    "py": {"wire", "io", "documents", "ingest", "pipestream-sink", "lumberjack-spool"}
+    | CORES
+    | {f"{core}-net" for core in CORES},
 }
 TEST_ONLY = {"testkit"}
 # What only the tests of a crate may use in addition.

@@ -1,7 +1,7 @@
 //! Lumberjack: the receiver and the sender, drivers of `penstock-lumberjack`'s two machines.
 //!
 //! ```text
-//!  socket ─ TLS ─ Server ─ events ─► Builder (columns) ─ RecordBatch ─► Destination: the application, or the spool
+//!  socket ─ TLS ─ Server ─ events ─► Builder (columns) ─ RecordBatch ─► Destination: the application, or a spool
 //!     ▲                                                                      │ safe
 //!     └──────────────────────── A ◄── acknowledge, in order ◄────────────────┘
 //! ```
@@ -14,7 +14,6 @@ mod delivery;
 mod error;
 mod receiver;
 mod sender;
-pub mod spool;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
 pub use self::delivery::{ConnectionEnd, Delivery, Destination, Origin, Safe};

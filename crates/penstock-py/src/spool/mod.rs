@@ -4,7 +4,7 @@ pub(crate) mod reader;
 pub(crate) mod writer;
 
 use penstock_lumberjack_net::columns::Layout;
-use penstock_lumberjack_net::spool::{Plan, PlanLimits, Position, Store};
+use penstock_lumberjack_spool::{Plan, PlanLimits, Position, Store};
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
@@ -32,7 +32,7 @@ fn divide(
     limits: PlanLimits,
 ) -> PyResult<(Vec<PieceTuple>, PositionTuple)> {
     let Plan { pieces, end } =
-        detached(py, || penstock_lumberjack_net::spool::plan(store, position(start), until.map(position), limits))?;
+        detached(py, || penstock_lumberjack_spool::plan(store, position(start), until.map(position), limits))?;
     let tuples =
         pieces.into_iter().map(|piece| (piece.segment, piece.header, piece.start, piece.end, piece.skip, piece.rows));
     Ok((tuples.collect(), (end.segment, end.row)))

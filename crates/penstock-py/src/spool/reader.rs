@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_io::tls::ClientTls;
-use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
 use penstock_lumberjack_net::{Error, Result};
+use penstock_lumberjack_spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use penstock_io::sync::lock;
 use penstock_io::tls::{Identity, ServerTls};
 use penstock_io::{DriverError as _, ReadKey};
-use penstock_lumberjack_net::spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
 use penstock_lumberjack_net::{Error, Result};
+use penstock_lumberjack_spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
 use pyo3::prelude::*;
 
 use super::{PieceTuple, PositionTuple, detached, divide, position};

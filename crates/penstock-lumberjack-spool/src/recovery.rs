@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use penstock_io::DriverError as _;
 use penstock_log::{Disk, is_full, read, read_range, replace};
 
-use crate::spool::copies::{UNCHANGED, keep_copy};
-use crate::spool::earlier::convert;
-use crate::spool::format::{Entry, HeadSeed, MAX_HEADER, SpoolId, footer, read_first_header, read_header};
-use crate::spool::index::Segment;
-use crate::spool::names::path_of;
-use crate::spool::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
+use crate::copies::{UNCHANGED, keep_copy};
+use crate::earlier::convert;
+use crate::format::{Entry, HeadSeed, MAX_HEADER, SpoolId, footer, read_first_header, read_header};
+use crate::index::Segment;
+use crate::names::path_of;
+use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
 use crate::{Error, Result};
 
 /// Puts an empty segment in the place of one that a crash has left without a header, so that its number stays taken.

@@ -10,8 +10,8 @@ use penstock_io::tls::ClientTls;
 use reqwest::{Client, Method, StatusCode};
 use serde::Deserialize;
 
-use crate::spool::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
-use crate::spool::store::{Position, SegmentInfo, Store};
+use crate::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
+use crate::store::{Position, SegmentInfo, Store};
 use crate::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_io::hex;
 
-use crate::spool::format::SpoolId;
+use crate::format::SpoolId;
 
 /// The spool's ID, in hex.
 pub(super) const ID: &str = "spool";

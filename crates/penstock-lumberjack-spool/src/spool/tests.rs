@@ -10,12 +10,13 @@ use penstock_io::ReadKey;
 use penstock_io::runtime::{block_on, wait};
 use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_lumberjack_net::Origin;
+use penstock_lumberjack_net::columns::Builder;
 use penstock_testkit::disk::{Fault, MemoryDisk};
 use twox_hash::XxHash3_64;
 
 use super::*;
-use crate::Origin;
-use crate::columns::Builder;
+use crate::{Ack, FolderStore, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, plan};
 
 /// In memory, where there is such a place: thousands of crash images are opened.
 fn quick_folder() -> tempfile::TempDir {

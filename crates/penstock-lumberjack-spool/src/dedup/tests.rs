@@ -200,7 +200,7 @@ fn senders_are_apart_and_memory_is_bounded() {
 
 #[test]
 fn a_restart_forgets_what_had_ended_and_takes_the_rest_for_broken() {
-    let entry = super::super::format::Entry { bytes: 0, rows: 1, lost: false };
+    let entry = crate::format::Entry { bytes: 0, rows: 1, lost: false };
     let sent = |connection, hashes: &[u64]| Sent {
         sender: "a".into(),
         connection,

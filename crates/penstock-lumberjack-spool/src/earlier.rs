@@ -18,12 +18,12 @@ use penstock_io::DriverError as _;
 use penstock_log::{Disk, DiskFile, read, replace};
 use penstock_wire::Reader;
 
-use crate::spool::copies::keep_copy;
-use crate::spool::format::{
+use crate::copies::keep_copy;
+use crate::format::{
     Entry, HeadSeed, Header, MAX_RECORD, Sent, footer, header_with, record_with, u32_le, u64_le, verify,
 };
-use crate::spool::index::Segment;
-use crate::spool::scan::by_footer;
+use crate::index::Segment;
+use crate::scan::by_footer;
 use crate::{Error, Result};
 
 const RECORD: &[u8; 4] = b"RECD";

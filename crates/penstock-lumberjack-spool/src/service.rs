@@ -22,7 +22,7 @@ use penstock_io::tls::{Acceptor, Fingerprint, Offer, ServerTls};
 use penstock_io::{DriverError as _, ReadKey};
 use tokio::task::spawn_blocking;
 
-use crate::spool::store::{Position, Store};
+use crate::store::{Position, Store};
 use crate::{Error, Result};
 
 /// Bytes of an answer.

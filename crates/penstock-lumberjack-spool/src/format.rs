@@ -27,10 +27,10 @@ use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::ArrowError;
 use penstock_io::DriverError as _;
 use penstock_log::repair_bit;
+use penstock_lumberjack_net::columns::Layout;
 use penstock_wire::Reader;
 use twox_hash::XxHash3_64;
 
-use crate::columns::Layout;
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"PSPOOL2\n";

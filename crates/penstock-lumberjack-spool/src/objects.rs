@@ -12,18 +12,16 @@ use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, hex};
 
-use crate::spool::claim::Claim;
-use crate::spool::dedup::Recent;
-use crate::spool::format::{
-    FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header,
-};
-use crate::spool::index::{Backing, Index, Segment, next_number, read_readers};
-use crate::spool::names::{ID, READERS, parse_id, segment_name, segment_number};
-use crate::spool::options::Ack;
-use crate::spool::requests::{failed, get, list, put, remove};
-use crate::spool::shared::{Counters, Shared};
-use crate::spool::store::{Position, SegmentInfo, Store};
-use crate::spool::target::{Durable, Target, TargetState};
+use crate::claim::Claim;
+use crate::dedup::Recent;
+use crate::format::{FOOTER_TAIL, MAX_HEADER, SpoolId, footer_length, read_first_header, read_footer, read_header};
+use crate::index::{Backing, Index, Segment, next_number, read_readers};
+use crate::names::{ID, READERS, parse_id, segment_name, segment_number};
+use crate::options::Ack;
+use crate::requests::{failed, get, list, put, remove};
+use crate::shared::{Counters, Shared};
+use crate::store::{Position, SegmentInfo, Store};
+use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Result};
 
 /// Requests that are on their way at once.

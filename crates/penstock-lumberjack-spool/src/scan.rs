@@ -6,7 +6,7 @@ use std::path::Path;
 use penstock_io::DriverError as _;
 use penstock_log::{DiskFile, read, read_range};
 
-use crate::spool::format::{
+use crate::format::{
     Encoder, Entry, FOOTER_TAIL, HeadSeed, Header, RECORD_HEAD, SpoolId, begins_as_footer, footer, footer_length,
     read_first_header, read_footer, read_head, repair_head, verify,
 };

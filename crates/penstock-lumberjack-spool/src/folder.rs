@@ -10,16 +10,16 @@ use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, hex};
 use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
-use crate::spool::dedup::Recent;
-use crate::spool::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
-use crate::spool::index::{Backing, Index, Segment, next_number, read_readers};
-use crate::spool::names::{ID, READERS, parse_id, path_of, segment_number};
-use crate::spool::options::Ack;
-use crate::spool::recovery::recover;
-use crate::spool::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
-use crate::spool::shared::{Counters, Shared};
-use crate::spool::store::{Position, SegmentInfo, Store};
-use crate::spool::target::{Durable, Target, TargetState};
+use crate::dedup::Recent;
+use crate::format::{HeadSeed, MAX_HEADER, SpoolId, read_header};
+use crate::index::{Backing, Index, Segment, next_number, read_readers};
+use crate::names::{ID, READERS, parse_id, path_of, segment_number};
+use crate::options::Ack;
+use crate::recovery::recover;
+use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
+use crate::shared::{Counters, Shared};
+use crate::store::{Position, SegmentInfo, Store};
+use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";

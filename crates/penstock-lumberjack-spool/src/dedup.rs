@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Result;
-use crate::spool::format::{Record, Sent, read_record, verify};
-use crate::spool::store::{Position, Store};
+use crate::format::{Record, Sent, read_record, verify};
+use crate::store::{Position, Store};
 
 /// Events that may be remembered of a connection: two of the largest windows, as no writer has more under way.
 const OF_CONNECTION: usize = 2 * 65_536;

@@ -1,37 +1,4 @@
-//! The spool: what a receiver has acknowledged, durable, until everybody has read it.
-//!
-//! ```text
-//!  receiver ── take ──► writer (one thread): record ─► append, fdatasync ─► safe     a group of batches at a time
-//!                                               │
-//!                    a folder of segments ◄─────┘          or a prefix in an object store
-//!                        │
-//!  Store ── plan ──► Pieces ── read ──► RecordBatches       Service ══ HTTPS, a key ══ RemoteStore
-//! ```
-//!
-//! A segment is a file of records (see [`format`]), a record is a batch of the raw layout. Segments are numbered from 1
-//! on, rows from 0 in each; a [`Position`] names the next row, and what lies between two positions never changes. A
-//! segment is removed when every named reader has committed a position behind it; without readers none is.
-
-mod claim;
-mod copies;
-mod dedup;
-mod earlier;
-mod folder;
-mod format;
-mod index;
-mod names;
-mod objects;
-mod options;
-mod reading;
-mod recovery;
-mod remote;
-mod requests;
-mod scan;
-mod service;
-mod shared;
-mod store;
-mod target;
-mod writer;
+//! A spool that is written: the destination of a receiver.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,23 +8,17 @@ use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
 use penstock_io::sync::lock;
 use penstock_log::{GroupCommit, SystemDisk};
+use penstock_lumberjack_net::columns::Layout;
+use penstock_lumberjack_net::{ConnectionEnd, Delivery, Destination, Safe};
 use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
 
-pub use self::folder::FolderStore;
-pub use self::objects::ObjectStore;
-pub use self::options::{Ack, Keep, SpoolOptions};
-pub use self::reading::{Plan, PlanLimits, Reader, RowRange, plan};
-pub use self::remote::RemoteStore;
-pub use self::service::Service;
-use self::shared::Shared;
-pub use self::shared::SpoolCounters;
-pub use self::store::{Position, Store};
-use self::target::TargetState;
-use self::writer::{Message, Writer};
-use crate::columns::Layout;
-use crate::delivery::{ConnectionEnd, Delivery, Destination, Safe};
-use crate::{Error, Result};
+use crate::options::{Keep, SpoolOptions};
+use crate::shared::{Shared, SpoolCounters};
+use crate::store::{Position, Store};
+use crate::target::TargetState;
+use crate::writer::{Message, Writer};
+use crate::{Error, Result, folder, objects};
 
 /// A spool that is written.
 pub struct Spool {

@@ -8,9 +8,9 @@ use penstock_io::sync::lock;
 use tokio::sync::oneshot;
 
 use crate::Result;
-use crate::spool::index::Index;
-use crate::spool::options::Ack;
-use crate::spool::store::Position;
+use crate::index::Index;
+use crate::options::Ack;
+use crate::store::Position;
 
 /// What a spool has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::sync::{Condvar, Mutex};
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 
-use crate::spool::format::{Entry, SpoolId};
-use crate::spool::store::Position;
+use crate::format::{Entry, SpoolId};
+use crate::store::Position;
 use crate::{Error, Result};
 
 /// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.

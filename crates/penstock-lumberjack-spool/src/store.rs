@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::spool::format::Entry;
+use crate::format::Entry;
 
 /// A place between two rows: the next row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +56,7 @@ impl SegmentInfo {
 mod pairs {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    use crate::spool::format::Entry;
+    use crate::format::Entry;
 
     pub(super) fn serialize<S: Serializer>(entries: &[Entry], serializer: S) -> Result<S::Ok, S::Error> {
         entries.iter().map(|entry| entry.pair()).collect::<Vec<_>>().serialize(serializer)

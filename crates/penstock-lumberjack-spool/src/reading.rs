@@ -6,11 +6,11 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_select::concat::concat_batches;
 use penstock_io::DriverError as _;
+use penstock_lumberjack_net::columns::{Layout, reshape};
 
-use crate::columns::{Layout, reshape};
-use crate::spool::format::{Decoder, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
-use crate::spool::names::segment_name;
-use crate::spool::store::{Position, SegmentInfo, Store};
+use crate::format::{Decoder, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
+use crate::names::segment_name;
+use crate::store::{Position, SegmentInfo, Store};
 use crate::{Error, Result};
 
 /// Segments that are asked for at a time.

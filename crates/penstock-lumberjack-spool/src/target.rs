@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::spool::dedup::Recent;
-use crate::spool::shared::Shared;
-use crate::spool::store::Store;
+use crate::dedup::Recent;
+use crate::shared::Shared;
+use crate::store::Store;
 
 /// Where bytes become durable.
 pub(super) trait Target: fmt::Debug + Send {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use penstock_io::DriverError as _;
 use penstock_io::storage::ObjectPrefix;
 
-use crate::spool::requests::{create, get, list, remove};
+use crate::requests::{create, get, list, remove};
 use crate::{Error, Result};
 
 const PREFIX: &str = "writer-";

@@ -1,8 +1,8 @@
 //! Spools of the first format.
 
-use super::super::format::{MAX_HEADER, read_header, read_record};
 use super::recovery::{Image, NAME, readable};
 use super::*;
+use crate::format::{MAX_HEADER, read_header, read_record};
 
 fn seal(bytes: &mut Vec<u8>, start: usize) {
     let hash = XxHash3_64::oneshot(&bytes[start..]);

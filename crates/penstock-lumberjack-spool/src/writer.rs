@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_log::GROUP;
+use penstock_lumberjack_net::{ConnectionEnd, Delivery};
 use tokio::sync::oneshot;
 
-use crate::delivery::{ConnectionEnd, Delivery};
-use crate::spool::dedup::Recent;
-use crate::spool::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
-use crate::spool::options::{Ack, SpoolOptions};
-use crate::spool::shared::{Counters, Shared};
-use crate::spool::store::Position;
-use crate::spool::target::{Durable, Target, TargetState};
+use crate::dedup::Recent;
+use crate::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
+use crate::options::{Ack, SpoolOptions};
+use crate::shared::{Counters, Shared};
+use crate::store::Position;
+use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Result};
 
 /// Messages of a group: what comes behind them is in the next one.

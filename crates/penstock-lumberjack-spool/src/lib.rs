@@ -1,0 +1,46 @@
+//! The spool: what a receiver has acknowledged, durable, until everybody has read it.
+//!
+//! ```text
+//!  receiver ── take ──► writer (one thread): record ─► append, fdatasync ─► safe     a group of batches at a time
+//!                                               │
+//!                    a folder of segments ◄─────┘          or a prefix in an object store
+//!                        │
+//!  Store ── plan ──► Pieces ── read ──► RecordBatches       Service ══ HTTPS, a key ══ RemoteStore
+//! ```
+//!
+//! A segment is a file of records (see [`format`]), a record is a batch of the raw layout. Segments are numbered from 1
+//! on, rows from 0 in each; a [`Position`] names the next row, and what lies between two positions never changes. A
+//! segment is removed when every named reader has committed a position behind it; without readers none is.
+
+mod claim;
+mod copies;
+mod dedup;
+mod earlier;
+mod folder;
+mod format;
+mod index;
+mod names;
+mod objects;
+mod options;
+mod reading;
+mod recovery;
+mod remote;
+mod requests;
+mod scan;
+mod service;
+mod shared;
+mod spool;
+mod store;
+mod target;
+mod writer;
+
+pub use self::folder::FolderStore;
+pub use self::objects::ObjectStore;
+pub use self::options::{Ack, Keep, SpoolOptions};
+pub use self::reading::{Plan, PlanLimits, Reader, RowRange, plan};
+pub use self::remote::RemoteStore;
+pub use self::service::Service;
+pub use self::shared::SpoolCounters;
+pub use self::spool::Spool;
+pub use self::store::{Position, Store};
+pub use penstock_lumberjack_net::{Error, Result};
