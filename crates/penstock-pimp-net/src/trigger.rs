@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::DriverError as _;
-use penstock_io::http::{BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving, read_body};
+use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
+use penstock_io::memory::MemoryPermit;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
@@ -30,6 +31,8 @@ const SERVING: Serving = Serving {
 };
 /// Requests that may wait for a thread; further ones are told to retry.
 const WAITING: usize = 256;
+/// Bodies of up to so many bytes need no room.
+const SMALL: usize = 64 << 10;
 
 /// A request that waits for its answer. If it is dropped, the answer is 500.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct PendingReply {
     /// The caller's key.
     pub authorization: String,
     reply: oneshot::Sender<Reply>,
+    /// The room of the body, until the request is answered.
+    _room: MemoryPermit,
 }
 
 #[derive(Debug)]
@@ -69,6 +74,7 @@ pub struct TriggerServer {
 
 struct Front {
     requests: mpsc::Sender<PendingReply>,
+    bodies: BodyBudget,
     most: Limit,
 }
 
@@ -79,7 +85,8 @@ impl TriggerServer {
             return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
         }
         let (requests, receiver) = mpsc::channel(WAITING);
-        let front = Arc::new(Front { requests, most: Limit::new("the length of the body", most) });
+        let (bodies, most) = (BodyBudget::new(most, SMALL), Limit::new("the length of the body", most));
+        let front = Arc::new(Front { requests, bodies, most });
         let acceptor = Acceptor::optional(tls, HTTPS)?;
         let server = HttpServer::bind(front, address, acceptor, SERVING, Arc::default())?;
         Ok(Self { server, requests: Mutex::new(receiver) })
@@ -109,18 +116,13 @@ impl TriggerServer {
 impl Handler for Front {
     type Body = Full<Bytes>;
 
-    async fn answer(self: Arc<Self>, request: Request<RequestBody>, _peer: SocketAddr) -> Response<Full<Bytes>> {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let text = |headers: &HeaderMap, name: &HeaderName| {
             headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
-        let stated = text(&parts.headers, &CONTENT_LENGTH).parse().unwrap_or(0);
-        let body = match self.most.check(stated) {
-            Ok(()) => read_body(body, self.most).await,
-            Err(exceeded) => Err(BodyError::TooLarge(exceeded)),
-        };
-        let body = match body {
-            Ok(body) => body,
+        let (body, room) = match self.bodies.read(body, self.most, peer.ip()).await {
+            Ok(read) => read,
             Err(error) => return refusal(error),
         };
         let (reply, answered) = oneshot::channel();
@@ -130,11 +132,10 @@ impl Handler for Front {
             content_type: text(&parts.headers, &CONTENT_TYPE),
             authorization: text(&parts.headers, &AUTHORIZATION),
             reply,
+            _room: room,
         };
         if self.requests.try_send(request).is_err() {
-            let refusal = Refusal { error: "too many requests wait".into(), code: "UNAVAILABLE", state: None };
-            let later = [("Retry-After".to_owned(), "1".to_owned())];
-            return response(503, &later, serde_json::to_vec(&refusal).unwrap_or_default());
+            return unavailable();
         }
         match answered.await {
             Ok(Reply { status, headers, body }) => response(status, &headers, body),
@@ -152,10 +153,16 @@ fn refusal(error: BodyError) -> Response<Full<Bytes>> {
         BodyError::TooLarge(exceeded) => (413, Code::TooLarge, exceeded.to_string()),
         BodyError::Broken => (400, Code::Malformed, Malformed::BodyEnd.to_string()),
         BodyError::Late(message) => (400, Code::Malformed, message),
-        BodyError::Busy => (400, Code::Malformed, "there is no room for the body".to_owned()),
+        BodyError::Busy => return unavailable(),
     };
     let refusal = Refusal { error: error.into(), code: code.name(), state: None };
     response(status, &[], serde_json::to_vec(&refusal).unwrap_or_default())
+}
+
+fn unavailable() -> Response<Full<Bytes>> {
+    let refusal = Refusal { error: "too many requests wait".into(), code: "UNAVAILABLE", state: None };
+    let later = [("Retry-After".to_owned(), "1".to_owned())];
+    response(503, &later, serde_json::to_vec(&refusal).unwrap_or_default())
 }
 
 fn response(status: u16, headers: &[(String, String)], body: Vec<u8>) -> Response<Full<Bytes>> {
@@ -168,3 +175,6 @@ fn response(status: u16, headers: &[(String, String)], body: Vec<u8>) -> Respons
     }
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Bodies of requests: limited in length, with a minimum rate and a total time, in memory that grows with what has
-//! arrived.
+//! arrived and that all bodies of a server share.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,15 @@ use hyper::body::Body;
 use penstock_wire::{Limit, LimitExceeded};
 use tokio::time::{Instant, timeout};
 
-use crate::memory::{Busy, MemoryPermit};
+use crate::memory::{Busy, MemoryBudget, MemoryPermit};
 
 /// How long a body may take, and each part of a larger one: the minimum rate is 51 KiB a second.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 const PART: u64 = 512 << 10;
 /// How long a body may take in total, whatever its rate.
 const TOTAL: Duration = Duration::from_secs(900);
+/// How many of the largest bodies a server's memory for bodies has room for.
+const BODIES: u64 = 4;
 
 /// Why a body was not read to its end.
 #[derive(Debug)]
@@ -82,41 +85,58 @@ impl<B: Body<Data = Bytes> + Unpin> IncomingBody<B> {
     }
 }
 
-/// Read a body within its limit and its time.
-pub async fn read_body<B>(body: B, most: Limit) -> Result<Vec<u8>, BodyError>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let (mut arrival, mut bytes) = (IncomingBody::new(body, most), Vec::new());
-    while let Some(more) = arrival.next().await? {
-        bytes.extend_from_slice(&more);
-    }
-    Ok(bytes)
+/// The memory that the bodies of a server's requests may use together.
+#[derive(Debug)]
+pub struct BodyBudget {
+    memory: MemoryBudget,
 }
 
-/// Read a body as [`read_body`] does, in memory that grows with what has arrived: a client that announces a length and
-/// does not send it keeps no other request waiting.
-pub async fn read_body_within<B>(body: B, most: Limit, room: &mut MemoryPermit) -> Result<Vec<u8>, BodyError>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let (mut arrival, mut bytes) = (IncomingBody::new(body, most), Vec::new());
-    while let Some(more) = arrival.next().await? {
-        let length = bytes.len().saturating_add(more.len());
-        if length > bytes.capacity() {
-            let most = usize::try_from(most.value).unwrap_or(usize::MAX);
-            let capacity = bytes.capacity().saturating_mul(2).min(most).max(length);
-            room.grow(capacity).await?;
-            bytes.reserve_exact(capacity.saturating_sub(bytes.len()));
-        }
-        bytes.extend_from_slice(&more);
+impl BodyBudget {
+    /// Make the budget of a server whose largest body has `most` bytes: the memory of [`BODIES`] such bodies.
+    ///
+    /// Bodies of up to `free` bytes do not count: a server limits its connections, and so the memory of these.
+    pub fn new(most: u64, free: usize) -> Self {
+        Self { memory: MemoryBudget::new(most.saturating_mul(BODIES), most).with_free(free) }
     }
-    Ok(bytes)
+
+    /// Read a body of up to `most` bytes. The permit stands for its memory: hold it as long as the body, or what was
+    /// made of it, is in memory.
+    ///
+    /// A longer body is refused before any of it is read, if the request states its length. The memory grows with what
+    /// has arrived: a client that states a length and does not send the body keeps no other request waiting.
+    pub async fn read<B>(&self, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit), BodyError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let stated = body.size_hint().exact();
+        most.check(stated.unwrap_or(0)).map_err(BodyError::TooLarge)?;
+        // No more memory is taken than the stated length needs.
+        let most = Limit { value: stated.unwrap_or(most.value), ..most };
+        let largest = usize::try_from(most.value).unwrap_or(usize::MAX);
+        let mut permit = self.memory.reserve(peer, 0).await?;
+        let (mut arrival, mut bytes) = (IncomingBody::new(body, most), Vec::new());
+        while let Some(more) = arrival.next().await? {
+            let length = bytes.len().saturating_add(more.len());
+            if length > bytes.capacity() {
+                let capacity = bytes.capacity().saturating_mul(2).min(largest).max(length);
+                permit.grow(capacity).await?;
+                bytes.reserve_exact(capacity.saturating_sub(bytes.len()));
+            }
+            bytes.extend_from_slice(&more);
+        }
+        Ok((bytes, permit))
+    }
+
+    /// Return how many bytes are free.
+    pub fn free(&self) -> u64 {
+        self.memory.free()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Arc;
 
     use futures_util::stream;
     use http_body_util::StreamBody;
@@ -174,5 +194,52 @@ mod tests {
         assert!(why.contains("longer than 900 s") && length > 64 << 10, "{why} after {length}");
         // Without the total time only the length limits the body.
         assert!(ended(512 << 10, part_timeout, TOTAL).0.contains("TooLarge"));
+    }
+
+    /// Return a body of so many bytes, in pieces.
+    fn whole(bytes: u64) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+        let pieces = (0..bytes.div_ceil(64 << 10)).map(|_| Ok(Frame::data(Bytes::from(vec![7; 64 << 10]))));
+        StreamBody::new(stream::iter(pieces))
+    }
+
+    #[test]
+    fn bodies_that_come_at_once_wait_for_memory_until_earlier_ones_are_answered() {
+        const BODY: u64 = 2 << 20;
+        let budget = Arc::new(BodyBudget::new(BODY, 0));
+        let (all, limit) = (budget.free(), Limit::new("body", BODY));
+        let (sender, mut read) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..32 {
+            let (budget, sender) = (Arc::clone(&budget), sender.clone());
+            let reading = async move {
+                let read = budget.read(whole(BODY), limit, [127, 0, 0, 1].into()).await;
+                sender.send(read.expect("there is room in time")).expect("awaited");
+            };
+            drop(spawn(reading).expect("runs"));
+        }
+        drop(sender);
+        let answering = async {
+            let mut answered = 0;
+            let mut held = Vec::new();
+            loop {
+                match timeout(Duration::from_millis(50), read.recv()).await {
+                    Ok(Some(body)) => held.push(body),
+                    Ok(None) => return answered + held.len(),
+                    // Nothing more finds room: answer one.
+                    Err(_) => answered += usize::from(held.pop().is_some()),
+                }
+                // Four, and the one that may exceed the limit.
+                assert!(held.len() <= 5, "{} bodies are in memory", held.len());
+            }
+        };
+        assert_eq!(block_on(answering).expect("runs"), 32);
+        assert_eq!(budget.free(), all);
+    }
+
+    #[test]
+    fn a_body_that_states_a_length_beyond_its_limit_is_not_read() {
+        let budget = BodyBudget::new(1 << 10, 0);
+        let body = http_body_util::Full::new(Bytes::from(vec![7; 1_025]));
+        let read = block_on(budget.read(body, Limit::new("body", 1 << 10), [127, 0, 0, 1].into())).expect("runs");
+        assert!(matches!(read, Err(BodyError::TooLarge(LimitExceeded { limit: 1_024, actual: 1_025, .. }))));
     }
 }

@@ -9,5 +9,5 @@ mod pace;
 mod tests;
 
 pub use body::RequestBody;
-pub use incoming::{BodyError, read_body, read_body_within};
+pub use incoming::{BodyBudget, BodyError};
 pub use listen::{HTTPS, Handler, HttpServer, Serving, ShutdownSignal};

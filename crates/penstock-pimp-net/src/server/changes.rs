@@ -4,11 +4,9 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use penstock_io::http::read_body_within;
-use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Malformed, Settings};
 use penstock_wire::Limit;
@@ -29,25 +27,12 @@ type Result<T> = std::result::Result<T, Refused>;
 type Answered = Result<Response<ResponseBody>>;
 
 impl Service {
-    /// Read a body and return it with its memory permit. A Content-Length is checked first.
-    async fn body<B>(&self, parts: &Parts, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit)>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let told = header(&parts.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
-        most.check(told.unwrap_or(0)).map_err(Error::from)?;
-        // The stated length becomes the limit, so that no more memory is reserved than needed.
-        let most = Limit { value: told.unwrap_or(most.value), ..most };
-        let mut permit = self.bodies.reserve(peer, 0).await?;
-        Ok((read_body_within(body, most, &mut permit).await?, permit))
-    }
-
     pub(super) async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let writer = key.ok_or(Error::Unauthorized)?;
-        let (body, permit) = self.body(parts, body, SETTINGS, peer).await?;
+        let (body, permit) = self.bodies.read(body, SETTINGS, peer).await?;
         // Many requests may have started before the first guess was counted, so check again.
         self.check_guesses(peer)?;
         if !body.is_empty() {
@@ -102,7 +87,7 @@ impl Service {
         }
         Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         // Parsed and stored chunks need the same amount again, until they are stored.
-        let (body, permit) = self.body(parts, body, self.jobs.limits().body(), peer).await?;
+        let (body, permit) = self.bodies.read(body, self.jobs.limits().body(), peer).await?;
         let body = Bytes::from(body);
         let batch = self.decode(id, &body).await?;
         let answer = self

@@ -13,7 +13,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use penstock_io::DriverError as _;
 use penstock_io::admission;
-use penstock_io::memory::MemoryBudget;
+use penstock_io::http::BodyBudget;
 use penstock_io::metrics::{Page, Source};
 use penstock_io::sync::lock;
 use penstock_pimp::{Digest, Error, JobId, Limits, Malformed, Query, bearer, poll_body};
@@ -37,8 +37,6 @@ const GUESSES: (u32, f64) = (50, 5.0);
 const REQUESTS: (u32, f64) = (2_000, 1_000.0);
 /// How often expired jobs are deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
-/// The memory for bodies, as a multiple of the largest body.
-const BODIES: u64 = 4;
 /// The memory for responses in bytes; responses and bodies of up to 16 KiB are not counted.
 const ANSWERS: u64 = 256 << 20;
 const SMALL: usize = 16 << 10;
@@ -103,7 +101,7 @@ pub struct Service {
     guesses: Mutex<Rates<IpAddr>>,
     requests: Mutex<Rates<Digest>>,
     /// The memory of bodies.
-    pub(super) bodies: MemoryBudget,
+    pub(super) bodies: BodyBudget,
     /// The buffer was told to stop.
     stopping: AtomicBool,
 }
@@ -120,7 +118,7 @@ impl Service {
     /// Make a buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
-        let bodies = MemoryBudget::new(limits.body.saturating_mul(BODIES), limits.body).with_free(SMALL);
+        let bodies = BodyBudget::new(limits.body, SMALL);
         let jobs = Jobs::new(store, limits, jwt_secret);
         let chunks = ChunkSource::new(Arc::clone(&jobs), ANSWERS);
         Arc::new(Self {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::Result;
-use penstock_io::http::{BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving, read_body_within};
-use penstock_io::memory::{MemoryBudget, MemoryPermit};
+use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
+use penstock_io::memory::MemoryPermit;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_vgi::http::{self as core, Headers, Pending, RequestStart, Service};
 use penstock_wire::Limit;
@@ -32,8 +32,6 @@ const SERVING: Serving = Serving {
 };
 /// The most calls that wait for a thread; further ones are told to retry.
 const CALLS: usize = 1_024;
-/// The memory for bodies whose calls do not run yet, as a multiple of the largest body.
-const BODIES: u64 = 4;
 /// Smaller bodies are read whatever memory others hold.
 const SMALL: usize = 64 << 10;
 /// How long a handshake and a head may take.
@@ -54,7 +52,7 @@ impl fmt::Debug for HttpListener {
 struct Shared {
     service: Arc<Service>,
     queue: Queue,
-    bodies: MemoryBudget,
+    bodies: BodyBudget,
     counters: Arc<Counters>,
     /// Whether callers are authenticated before their bodies are read.
     authenticates: bool,
@@ -75,7 +73,7 @@ impl HttpListener {
         let shared = Arc::new(Shared {
             service,
             queue: Queue::new(CALLS),
-            bodies: MemoryBudget::new(most.saturating_mul(BODIES), most).with_free(SMALL),
+            bodies: BodyBudget::new(most, SMALL),
             counters,
             authenticates,
         });
@@ -156,7 +154,8 @@ async fn call(
                 Verdict::Admitted(admitted, caller) => (pending, progress) = (admitted, Progress::Admitted(caller)),
             }
         }
-        let (bytes, body_permit) = match shared.read(&pending, body, peer).await {
+        let most = Limit::new("the length of the body", shared.service.max_body());
+        let (bytes, body_permit) = match shared.bodies.read(body, most, peer.ip()).await {
             Ok(read) => read,
             Err(BodyError::TooLarge(_)) => return Err(converted(pending.too_large())),
             Err(BodyError::Busy) => return Err(unavailable()),
@@ -188,20 +187,6 @@ impl Shared {
             return Err(unavailable());
         }
         verdict.await.map_err(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the call was dropped"))
-    }
-
-    /// Read a body, and return it with its memory permit.
-    async fn read(
-        &self,
-        pending: &Pending,
-        body: RequestBody,
-        peer: SocketAddr,
-    ) -> std::result::Result<(Vec<u8>, MemoryPermit), BodyError> {
-        let stated = pending.request().headers.get("Content-Length").and_then(|length| length.parse().ok());
-        // The stated length becomes the limit, so that no more memory is reserved than needed.
-        let most = Limit { name: "body", value: stated.unwrap_or_else(|| self.service.max_body()) };
-        let mut permit = self.bodies.reserve(peer.ip(), 0).await?;
-        Ok((read_body_within(body, most, &mut permit).await?, permit))
     }
 }
 

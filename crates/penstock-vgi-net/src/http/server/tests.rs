@@ -28,7 +28,7 @@ fn connect(listener: &HttpListener) -> TcpStream {
 fn a_call_beyond_1024_waiting_ones_is_told_to_retry() {
     // With guarded pages, its pages are calls too.
     let (service, peer) = (service(|config| config.guarded_pages = true), SocketAddr::from(([192, 0, 2, 1], 9)));
-    let (bodies, counters) = (MemoryBudget::new(1 << 10, 1 << 10), Arc::default());
+    let (bodies, counters) = (BodyBudget::new(1 << 10, 0), Arc::default());
     let queue = Queue::new(CALLS);
     let shared = Shared { service: Arc::clone(&service), queue, bodies, counters, authenticates: false };
     let pending = || {
