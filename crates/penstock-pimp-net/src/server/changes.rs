@@ -1,32 +1,51 @@
 //! Requests that change a job: create, take over, write, cancel, delete.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
+use penstock_io::http::BodyBudget;
 use penstock_io::runtime::spawn_blocking;
 use penstock_pimp::{Answer, Batch, Code, Creation, Envelope, Error, Job, JobId, Malformed, Settings};
 use penstock_wire::Limit;
 
 use super::answer;
 use super::body::ResponseBody;
+use super::callers::Callers;
+use super::jobs::Jobs;
+use super::metrics::Counters;
 use super::refused::{Refused, ended};
 use super::request::header;
-use super::service::Service;
 use crate::clock::now;
 
 /// The body of a PUT.
 const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
+/// Bodies of up to so many bytes need no room.
+const SMALL: usize = 16 << 10;
 /// Larger bodies are parsed on a thread of the pool.
 const HERE: usize = 256 << 10;
 
 type Result<T> = std::result::Result<T, Refused>;
 type Answered = Result<Response<ResponseBody>>;
 
-impl Service {
+/// Requests that change jobs: their jobs, the memory of their bodies, and what is counted of them.
+pub(super) struct Changes {
+    jobs: Arc<Jobs>,
+    pub(super) bodies: BodyBudget,
+    callers: Arc<Callers>,
+    counters: Arc<Counters>,
+}
+
+impl Changes {
+    pub(super) fn new(jobs: Arc<Jobs>, callers: Arc<Callers>, counters: Arc<Counters>) -> Self {
+        let bodies = BodyBudget::new(jobs.limits().body, SMALL);
+        Self { jobs, bodies, callers, counters }
+    }
+
     pub(super) async fn create<B>(&self, id: JobId, key: Option<&str>, parts: &Parts, body: B, peer: IpAddr) -> Answered
     where
         B: Body<Data = Bytes> + Unpin,
@@ -34,7 +53,7 @@ impl Service {
         let writer = key.ok_or(Error::Unauthorized)?;
         let (body, permit) = self.bodies.read(body, SETTINGS, peer).await?;
         // Many requests may have started before the first guess was counted, so check again.
-        self.check_guesses(peer)?;
+        self.callers.check_guesses(peer)?;
         if !body.is_empty() {
             Batch::check_content_type(header(&parts.headers, &CONTENT_TYPE))?;
         }

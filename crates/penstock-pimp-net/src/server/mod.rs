@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod callers;
 mod changes;
 mod chunk_stream;
 mod compression;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,31 +13,26 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use penstock_io::DriverError as _;
 use penstock_io::admission;
-use penstock_io::http::BodyBudget;
 use penstock_io::metrics::{Page, Source};
-use penstock_io::sync::lock;
-use penstock_pimp::{Digest, Error, JobId, Limits, Malformed, Query, bearer, poll_body};
+use penstock_pimp::{Error, JobId, Limits, Malformed, Query, bearer, poll_body};
 use tokio::time::{sleep, timeout};
 
 use super::body::ResponseBody;
+use super::callers::Callers;
+use super::changes::Changes;
 use super::chunk_stream::{ChunkSource, Chunks, PollPieces};
 use super::jobs::Jobs;
 use super::metrics::Counters;
 use super::payload::Payloads;
-use super::rates::Rates;
 use super::refused::Refused;
 use super::request::{ServerStop, caller, header};
 use super::{answer, chunk_stream, compression, events, page, raw};
 use crate::Store;
 use crate::clock::now;
 
-/// Wrong keys that an address may try in a burst, and how many more per second.
-const GUESSES: (u32, f64) = (50, 5.0);
-/// Requests with a key in a burst, and how many more per second.
-const REQUESTS: (u32, f64) = (2_000, 1_000.0);
 /// How often expired jobs are deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
-/// The memory for responses in bytes; responses and bodies of up to 16 KiB are not counted.
+/// The memory for responses in bytes; those of up to 16 KiB are not counted.
 const ANSWERS: u64 = 256 << 20;
 const SMALL: usize = 16 << 10;
 
@@ -94,14 +89,12 @@ pub struct Service {
     pub(super) jobs: Arc<Jobs>,
     pub(super) chunks: Arc<ChunkSource>,
     payloads: Payloads,
+    pub(super) changes: Changes,
+    callers: Arc<Callers>,
     allow_origin: Option<HeaderValue>,
-    pub(super) counters: Counters,
+    counters: Arc<Counters>,
     /// Counters of connections.
     pub(super) admission: Arc<admission::Counters>,
-    guesses: Mutex<Rates<IpAddr>>,
-    requests: Mutex<Rates<Digest>>,
-    /// The memory of bodies.
-    pub(super) bodies: BodyBudget,
     /// The buffer was told to stop.
     stopping: AtomicBool,
 }
@@ -118,19 +111,18 @@ impl Service {
     /// Make a buffer over a store.
     pub fn new(config: ServiceConfig) -> Arc<Self> {
         let ServiceConfig { store, limits, jwt_secret, allow_origin } = config;
-        let bodies = BodyBudget::new(limits.body, SMALL);
         let jobs = Jobs::new(store, limits, jwt_secret);
         let chunks = ChunkSource::new(Arc::clone(&jobs), ANSWERS);
+        let (callers, counters) = (Arc::<Callers>::default(), Arc::<Counters>::default());
         Arc::new(Self {
-            jobs,
             payloads: Payloads::new(Arc::clone(&chunks)),
             chunks,
+            changes: Changes::new(Arc::clone(&jobs), Arc::clone(&callers), Arc::clone(&counters)),
+            jobs,
+            callers,
             allow_origin,
-            counters: Counters::default(),
+            counters,
             admission: Arc::default(),
-            guesses: Mutex::new(Rates::new(GUESSES.0, GUESSES.1)),
-            requests: Mutex::new(Rates::new(REQUESTS.0, REQUESTS.1)),
-            bodies,
             stopping: AtomicBool::new(false),
         })
     }
@@ -168,7 +160,7 @@ impl Service {
         } else {
             let result = self.answer(&parts, body, peer).await;
             if result.as_ref().is_err_and(Refused::is_guess) {
-                lock(&self.guesses).take(Instant::now(), peer);
+                self.callers.count_guess(peer);
             }
             let response = result.unwrap_or_else(|refused| refused.response());
             compression::packed(&parts.headers, response).await
@@ -194,39 +186,25 @@ impl Service {
             return Err(Refused::NoPath);
         }
         let key = bearer(header(&parts.headers, &AUTHORIZATION));
-        self.check_rates(key, peer)?;
+        self.callers.check(key, peer)?;
         let id = JobId::parse(id).ok_or_else(|| Error::from(Malformed::JobId))?;
         let reads = parts.method == Method::GET || parts.method == Method::HEAD;
         match what {
-            None if parts.method == Method::PUT => self.create(id, key, parts, body, peer).await,
-            None if parts.method == Method::DELETE => self.delete(id, key).await,
+            None if parts.method == Method::PUT => self.changes.create(id, key, parts, body, peer).await,
+            None if parts.method == Method::DELETE => self.changes.delete(id, key).await,
             None if reads && events::wanted(&parts.headers) => {
                 events::respond(&self.chunks, id, key, parts, peer).await
             }
             None if reads => self.poll(id, key, parts, peer).await,
             None => Err(Refused::Method("GET, HEAD, PUT, DELETE")),
-            Some("chunks") if parts.method == Method::POST => self.write(id, key, parts, body, peer).await,
-            Some("cancel") if parts.method == Method::POST => self.cancel(id, key).await,
+            Some("chunks") if parts.method == Method::POST => self.changes.write(id, key, parts, body, peer).await,
+            Some("cancel") if parts.method == Method::POST => self.changes.cancel(id, key).await,
             Some("chunks" | "cancel") => Err(Refused::Method("POST")),
             Some("status") if reads => self.status(id, key).await,
             Some("raw") if reads => raw::respond(&self.jobs, &self.payloads, id, key, parts, peer).await,
             Some("status" | "raw") => Err(Refused::Method("GET, HEAD")),
             Some(_) => Err(Refused::NoPath),
         }
-    }
-
-    /// Limit callers that guess keys, and callers that send too many requests.
-    fn check_rates(&self, key: Option<&str>, peer: IpAddr) -> std::result::Result<(), Refused> {
-        self.check_guesses(peer)?;
-        let Some(key) = key.map(|key| Digest::of(key.as_bytes())) else { return Ok(()) };
-        let (now, mut requests) = (Instant::now(), lock(&self.requests));
-        requests.check(now, &key).map_err(too_often)?;
-        requests.take(now, key);
-        Ok(())
-    }
-
-    pub(super) fn check_guesses(&self, peer: IpAddr) -> std::result::Result<(), Refused> {
-        lock(&self.guesses).check(Instant::now(), &peer).map_err(too_often)
     }
 
     async fn poll(self: &Arc<Self>, id: JobId, key: Option<&str>, parts: &Parts, peer: IpAddr) -> Answered {
@@ -298,10 +276,6 @@ async fn found_chunks(mut chunks: Chunks, next_index: u64, asked: &HeaderMap) ->
     let mut response = answer::bytes(StatusCode::OK, Vec::new());
     *response.body_mut() = ResponseBody::Whole(if small { Bytes::from(body) } else { permit.holds(body) });
     Ok(response)
-}
-
-fn too_often(wait: Duration) -> Refused {
-    Refused::TooOften(wait.as_secs() + 1)
 }
 
 /// Allow the pages of an origin to send requests with keys, and to read the headers that they need.

@@ -80,7 +80,7 @@ fn a_write_whose_client_goes_is_stored_before_the_next_change_is_decided() {
     let job = format!("/pimp/{}", id(1));
     let chunks = json!({"chunks": [metadata(id(1), "\"identity\""), chunk(id(1), 1, &"x".repeat(100_000), false)]});
     let changing = async move {
-        let all = service.bodies.free();
+        let all = service.changes.bodies.free();
         assert_eq!(service.respond(request("PUT", &job, ""), LOCAL).await.status(), 201);
         let mut write =
             Box::pin(service.respond(request("POST", &format!("{job}/chunks"), &chunks.to_string()), LOCAL));
@@ -94,11 +94,11 @@ fn a_write_whose_client_goes_is_stored_before_the_next_change_is_decided() {
         drop(write);
         let (other, path) = (Arc::clone(&service), format!("{job}/cancel"));
         let cancel = spawn(async move { other.respond(request("POST", &path, ""), LOCAL).await.status() })?;
-        let held = service.bodies.free() < all;
+        let held = service.changes.bodies.free() < all;
         store.gate.add_permits(2);
         let status = cancel.await.expect("answered");
         let stored = store.load(id(1)).await?.expect("made");
-        Ok::<_, crate::Error>((held, status, stored.indices().count(), service.bodies.free() == all))
+        Ok::<_, crate::Error>((held, status, stored.indices().count(), service.changes.bodies.free() == all))
     };
     let (held, status, chunks, free) = block_on(changing).expect("runs").expect("stored");
     assert!(held, "what is on its way to the store is counted");
