@@ -45,7 +45,7 @@ impl RemoteStore {
             .read_timeout(SILENCE)
             .no_proxy()
             .build()
-            .map_err(|error| Error::tls(error.to_string()))?;
+            .map_err(|error| Error::tls_from(error.to_string(), error))?;
         let host = if server_name.contains(':') { format!("[{server_name}]") } else { server_name.to_owned() };
         let base = format!("https://{host}:{}", address.port());
         Ok(Self { client: PerProcess::new(client), base, key: key.to_owned() })
@@ -75,9 +75,9 @@ impl RemoteStore {
             match status {
                 StatusCode::UNAUTHORIZED => Err(Error::misuse(format!("{}: the read key is wrong", self.base))),
                 status if status.is_success() => Ok(bytes),
-                status => {
+                _ => {
                     let said = String::from_utf8_lossy(&bytes).trim().to_owned();
-                    Err(if status.is_client_error() { Error::misuse(said) } else { Error::task(&said) })
+                    Err(Error::io(format!("{} refused the request", self.base), said))
                 }
             }
         })?

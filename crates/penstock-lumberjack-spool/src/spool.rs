@@ -122,11 +122,11 @@ impl Destination for Spool {
         let (safe, answer) = oneshot::channel();
         let sent = self.inner.get().map_err(Error::from).and_then(|inner| {
             let pushed = inner.commit.push(Message::Batch { delivery, safe });
-            pushed.map_err(|_| Error::misuse("the spool is closed".into()))
+            pushed.map_err(|_| Error::stopped("the spool"))
         });
         Box::pin(async move {
             sent?;
-            answer.await.unwrap_or_else(|_| Err(Error::task(&"the spool was closed")))
+            answer.await.unwrap_or_else(|_| Err(Error::stopped("the spool")))
         })
     }
 

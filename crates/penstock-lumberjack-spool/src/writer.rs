@@ -199,7 +199,7 @@ impl Writer {
             return Err(Error::misuse(format!("{wanted} bytes at a time; the spool keeps {}", self.options.max_bytes)));
         }
         if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
-            return Err(Error::misuse("the spool was closed".into()));
+            return Err(Error::stopped("the spool"));
         }
         self.shared.index.extend(Position { segment: self.segment, row });
         if let Err(error) = self.target.write(self.segment, self.length, bytes, durable) {

@@ -371,11 +371,11 @@ fn request(
         request = request.header(CONTENT_TYPE, "application/json").body(body);
     }
     Ok(async move {
-        let mut response = request.send().await.map_err(|error| failed(&url, &error))?;
+        let mut response = request.send().await.map_err(|error| failed(&url, error))?;
         let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         let status = response.status().as_u16();
         let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| failed(&url, &error))? {
+        while let Some(piece) = response.chunk().await.map_err(|error| failed(&url, error))? {
             if body.len() + piece.len() > LONGEST {
                 return Err(PimpError::AnswerLength { url, limit: LONGEST }.into());
             }
@@ -420,9 +420,9 @@ fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
     builder.build().map_err(|error| Error::io(url.to_string(), error))
 }
 
-fn failed(url: &str, error: &reqwest::Error) -> Error {
+fn failed(url: &str, error: reqwest::Error) -> Error {
     // The innermost error is the specific one.
-    let mut inner: &dyn std::error::Error = error;
+    let mut inner: &dyn std::error::Error = &error;
     let mut mistrust = false;
     loop {
         mistrust |= is_mistrust(inner);
@@ -431,7 +431,8 @@ fn failed(url: &str, error: &reqwest::Error) -> Error {
     }
     // The query of a poll does not help people.
     let url = url.split('?').next().unwrap_or_default();
-    if mistrust { Error::tls(format!("{url}: {inner}")) } else { Error::io(url.to_owned(), inner.to_string()) }
+    let message = inner.to_string();
+    if mistrust { Error::tls_from(format!("{url}: {message}"), error) } else { Error::io(url.to_owned(), message) }
 }
 
 /// Return whether the error is one of trust. Waiting does not change it, so the request is not retried.

@@ -44,7 +44,8 @@ impl fmt::Debug for Client {
 impl Client {
     /// Read the trust and the client's certificate.
     pub fn new(tls: &ClientTls) -> Result<Self> {
-        let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
+        let crypto =
+            QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls_from(error.to_string(), error))?;
         Ok(Self(Arc::new(PerProcess::new(Inner {
             crypto: Arc::new(crypto),
             counters: Arc::default(),
@@ -74,7 +75,7 @@ impl Client {
         let server_name = server_name.to_owned();
         // On the IO thread, because the session's tasks live there.
         let connecting = penstock_io::runtime::spawn(connect(inner, address, server_name, options))?;
-        connecting.await.unwrap_or_else(|error| Err(Error::task(&error)))
+        connecting.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
 }
 
@@ -145,7 +146,7 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Cli
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))
     });
-    let ((state, session), config) = opened.await.map_err(|error| Error::task(&error))??;
+    let ((state, session), config) = opened.await.map_err(|error| Error::task(error))??;
     options.session = config;
     Ok(match session {
         Some((session, journal)) => ClientJournal::Resumed(Box::new(session), Box::new(journal)),

@@ -59,18 +59,18 @@ impl Dialer {
             .connect_with(self.config.clone(), address, &self.server_name)
             .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
         let connection = match timeout(self.handshake_timeout, connecting).await {
-            Ok(connected) => connected.map_err(|error| handshake_error(address, &error))?,
+            Ok(connected) => connected.map_err(|error| handshake_error(address, error))?,
             Err(_) => return Err(self.timeout_error()),
         };
         Counters::add(&self.counters.connections_total, 1);
         // Stream 0 is the first stream that a client opens, and it is opened immediately (section 5.1).
-        let control = connection.open_bi().await.map_err(|error| handshake_error(address, &error))?;
+        let control = connection.open_bi().await.map_err(|error| handshake_error(address, error))?;
         Ok((connection, control))
     }
 }
 
 /// Return the error of a failed handshake, with the peer's address.
-fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
+fn handshake_error(address: SocketAddr, error: ConnectionError) -> Error {
     match error {
         ConnectionError::TimedOut => Error::deadline(format!("{address} did not respond")),
         ConnectionError::VersionMismatch
@@ -79,6 +79,8 @@ fn handshake_error(address: SocketAddr, error: &ConnectionError) -> Error {
         | ConnectionError::ApplicationClosed(_)
         | ConnectionError::Reset
         | ConnectionError::LocallyClosed
-        | ConnectionError::CidsExhausted => Error::tls(format!("the handshake with {address} failed: {error}")),
+        | ConnectionError::CidsExhausted => {
+            Error::tls_from(format!("the handshake with {address} failed: {error}"), error)
+        }
     }
 }

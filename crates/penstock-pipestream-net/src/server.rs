@@ -247,7 +247,7 @@ impl Server {
         let Some(sink) = inner.consumer.sink().filter(|sink| sink.keeps_settled()) else { return Ok(()) };
         let sink = Arc::clone(sink);
         let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
-        let noted = noted.map_err(|error| Error::task(&error))?;
+        let noted = noted.map_err(|error| Error::task(error))?;
         noted.map_err(|error| Error::io("the sink cannot store a settled claim check", error))
     }
 
@@ -256,7 +256,7 @@ impl Server {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
-        down.await.map_err(|error| Error::task(&error))
+        down.await.map_err(|error| Error::task(error))
     }
 }
 
@@ -426,7 +426,7 @@ fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<
     if let Some(service) = service {
         Arc::make_mut(&mut tls).alpn_protocols.push(service.alpn().to_vec());
     }
-    let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls(error.to_string()))?;
+    let crypto = QuicServerConfig::try_from(tls).map_err(|error| Error::tls_from(error.to_string(), error))?;
     Ok(Arc::new(crypto))
 }
 
@@ -492,13 +492,14 @@ async fn accept_connections(inner: &Arc<Inner>) {
 /// Handle one connection from its handshake to its end.
 async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     let peer = incoming.remote_address();
-    let connecting =
-        incoming.accept_with(inner.config(peer)?).map_err(|error| Error::tls(format!("handshake: {error}")))?;
+    let connecting = incoming
+        .accept_with(inner.config(peer)?)
+        .map_err(|error| Error::tls_from(format!("handshake: {error}"), error))?;
     match timeout(inner.session.handshake_timeout, connecting).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => {
             Counters::add(&inner.counters.handshakes_failed, 1);
-            Err(Error::tls(format!("handshake: {error}")))
+            Err(Error::tls_from(format!("handshake: {error}"), error))
         }
         Err(_) => {
             Counters::add(&inner.counters.handshakes_late, 1);

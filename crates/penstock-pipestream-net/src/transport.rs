@@ -333,7 +333,9 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
 pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
     let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
     let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));
-    alert.then(|| Error::tls(format!("the handshake with {peer} failed: {close}")))
+    alert.then(|| {
+        Error::tls_from(format!("the handshake with {peer} failed: {close}"), ConnectionError::ConnectionClosed(close))
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod python {
 
 /// Return the result of a task; an error if the task panicked.
 pub(crate) async fn joined<T, E: DriverError>(task: JoinHandle<Result<T, E>>) -> Result<T, E> {
-    task.await.unwrap_or_else(|died| Err(E::task(&died)))
+    task.await.unwrap_or_else(|died| Err(E::task(died)))
 }
 
 /// Converts an error of a core for Python.
@@ -64,11 +64,13 @@ impl IntoPyErr for penstock_io::Error {
         let code = match &self {
             Error::Deadline(_) => ErrorCode::IdleTimeout,
             Error::Io { .. }
-            | Error::Tls(_)
+            | Error::Tls { .. }
             | Error::Misuse(_)
             | Error::Busy(_)
             | Error::Content(_)
             | Error::Task(_)
+            | Error::Stopped(_)
+            | Error::Internal { .. }
             | Error::Forked => ErrorCode::InternalError,
         };
         pipestream_error(self.to_string(), code, self.kind())

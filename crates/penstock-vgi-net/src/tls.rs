@@ -60,7 +60,7 @@ impl Tls {
 
     /// Return a channel over a connected socket. The first read or write performs the handshake.
     pub fn channel(&self, socket: OwnedFd) -> Result<Channel> {
-        let broken = |error: rustls::Error| Error::Tls(error.to_string());
+        let broken = |error: rustls::Error| Error::tls_from(error.to_string(), error);
         let connection: Connection = match self {
             Self::Server(acceptor) => ServerConnection::new(acceptor.config()).map_err(broken)?.into(),
             Self::Client(config, name) => {

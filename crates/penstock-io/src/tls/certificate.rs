@@ -51,7 +51,7 @@ impl CertifiedKey {
     }
 
     pub(super) fn fingerprint(&self) -> Result<Fingerprint> {
-        let leaf = self.chain.first().ok_or_else(|| Error::Tls(format!("no certificate in {}", self.describe())))?;
+        let leaf = self.chain.first().ok_or_else(|| Error::tls(format!("no certificate in {}", self.describe())))?;
         Ok(Fingerprint::of(leaf))
     }
 
@@ -66,9 +66,9 @@ pub(super) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
     let file = open(path, "certificate file")?;
     let certificates = CertificateDer::pem_reader_iter(file)
         .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(|error| Error::Tls(format!("certificate file {}: {error}", path.display())))?;
+        .map_err(|error| Error::tls_from(format!("certificate file {}: {error}", path.display()), error))?;
     if certificates.is_empty() {
-        return Err(Error::Tls(format!("certificate file {}: no PEM certificate in it", path.display())));
+        return Err(Error::tls(format!("certificate file {}: no PEM certificate in it", path.display())));
     }
     Ok(certificates)
 }
@@ -77,7 +77,7 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_reader(open(path, "key file")?).map_err(|error| {
         let nothing = matches!(error, pem::Error::NoItemsFound);
         let why = if nothing { "no PEM private key in it".to_owned() } else { error.to_string() };
-        Error::Tls(format!("key file {}: {why}", path.display()))
+        Error::tls_from(format!("key file {}: {why}", path.display()), error)
     })
 }
 
@@ -85,14 +85,14 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 /// `cert.pem` and `key.pem` into a folder; existing files are never overwritten. The CA's key is discarded, so that
 /// trusting `ca.pem` means trusting this one certificate. Returns the certificate's fingerprint.
 pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
-    let made =
-        DevelopmentCertificate::new().map_err(|error| Error::Tls(format!("cannot make a certificate: {error}")))?;
+    let made = DevelopmentCertificate::new()
+        .map_err(|error| Error::tls_from(format!("cannot make a certificate: {error}"), error))?;
     fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
     let files = [("ca.pem", &made.ca, 0o644), ("key.pem", &made.key, 0o600), ("cert.pem", &made.cert, 0o644)];
     for (name, _, _) in &files {
         let path = dir.join(name);
         if path.exists() {
-            return Err(Error::Tls(format!("{} already exists", path.display())));
+            return Err(Error::tls(format!("{} already exists", path.display())));
         }
     }
     for (name, text, mode) in files {

@@ -22,7 +22,7 @@ pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;
 use self::fingerprint::PinnedCertificate;
-use crate::{Error, Result};
+use crate::{DriverError as _, Error, Result};
 
 /// Which certificate a server shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl ServerTls {
             if offer.tls12 { &[&rustls::version::TLS13, &rustls::version::TLS12] } else { &[&rustls::version::TLS13] };
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
-            .map_err(|error| Error::Tls(error.to_string()))?;
+            .map_err(|error| Error::tls_from(error.to_string(), error))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
@@ -129,8 +129,9 @@ impl ServerTls {
                     ClientCertificates::Required => verifier,
                     ClientCertificates::Optional => verifier.allow_unauthenticated(),
                 };
-                let verifier =
-                    verifier.build().map_err(|error| Error::Tls(format!("client CA {}: {error}", path.display())))?;
+                let verifier = verifier
+                    .build()
+                    .map_err(|error| Error::tls_from(format!("client CA {}: {error}", path.display()), error))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -138,7 +139,7 @@ impl ServerTls {
         let from = certified.describe();
         let mut config = builder
             .with_single_cert(certified.chain, certified.key)
-            .map_err(|error| Error::Tls(format!("{from}: {error}")))?;
+            .map_err(|error| Error::tls_from(format!("{from}: {error}"), error))?;
         config.alpn_protocols = offer.alpn.iter().map(|name| name.to_vec()).collect();
         // Connections are long: resumption would save little, and would keep an old client certificate alive.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -152,7 +153,7 @@ impl ClientTls {
     pub fn config(&self, alpn: &[u8]) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| Error::Tls(error.to_string()))?;
+            .map_err(|error| Error::tls_from(error.to_string(), error))?;
         let builder = match &self.trust {
             Trust::Ca(path) => builder.with_root_certificates(roots_from(path)?),
             Trust::System => builder.with_root_certificates(system_roots()?),
@@ -168,7 +169,7 @@ impl ClientTls {
                 let from = certified.describe();
                 builder
                     .with_client_auth_cert(certified.chain, certified.key)
-                    .map_err(|error| Error::Tls(format!("{from}: {error}")))?
+                    .map_err(|error| Error::tls_from(format!("{from}: {error}"), error))?
             }
         };
         config.alpn_protocols = vec![alpn.to_vec()];
@@ -181,7 +182,7 @@ impl ClientTls {
 pub fn plaintext() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| Error::Tls(error.to_string()))?;
+        .map_err(|error| Error::tls_from(error.to_string(), error))?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
@@ -190,7 +191,7 @@ pub fn plaintext() -> Result<ClientConfig> {
 pub fn public() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| Error::Tls(error.to_string()))?;
+        .map_err(|error| Error::tls_from(error.to_string(), error))?;
     let roots = system_roots().unwrap_or_else(|error| {
         tracing::warn!(%error, "no CA of the system is trusted; fetches over https:// will fail");
         RootCertStore::empty()
@@ -206,14 +207,16 @@ fn provider() -> Arc<CryptoProvider> {
 /// Return random bytes that cannot be guessed.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    provider().secure_random.fill(&mut bytes).map_err(|_| Error::Tls("the system has no random numbers".to_owned()))?;
+    provider().secure_random.fill(&mut bytes).map_err(|_| Error::tls("the system has no random numbers".to_owned()))?;
     Ok(bytes)
 }
 
 fn roots_from(path: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in load_certificates(path)? {
-        roots.add(certificate).map_err(|error| Error::Tls(format!("CA file {}: {error}", path.display())))?;
+        roots
+            .add(certificate)
+            .map_err(|error| Error::tls_from(format!("CA file {}: {error}", path.display()), error))?;
     }
     Ok(roots)
 }
@@ -224,8 +227,11 @@ fn system_roots() -> Result<RootCertStore> {
     // Stores contain certificates that cannot be parsed; one of them must not make this fail.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        let why = found.errors.first().map_or_else(|| "it is empty".to_owned(), ToString::to_string);
-        return Err(Error::Tls(format!("the system's certificate store cannot be used: {why}")));
+        let message = |why: &str| format!("the system's certificate store cannot be used: {why}");
+        return Err(match found.errors.into_iter().next() {
+            Some(error) => Error::tls_from(message(&error.to_string()), error),
+            None => Error::tls(message("it is empty")),
+        });
     }
     Ok(roots)
 }

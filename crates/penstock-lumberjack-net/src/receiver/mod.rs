@@ -102,7 +102,7 @@ impl Receiver {
         let shared = Arc::clone(self.0.get()?);
         penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?
             .await
-            .map_err(|died| Error::task(&died))
+            .map_err(|died| Error::task(died))
     }
 }
 
@@ -213,7 +213,7 @@ async fn admit(
     let stream = permit.handshake(acceptor.config(), stream).await.map_err(|error| {
         add(&shared.counters.handshakes_failed, 1);
         match error {
-            HandshakeError::Failed(error) => Error::tls(format!("handshake: {error}")),
+            HandshakeError::Failed(error) => Error::tls_from(format!("handshake: {error}"), error),
             HandshakeError::Late => Error::deadline(HandshakeError::Late.to_string()),
         }
     })?;

@@ -66,7 +66,7 @@ impl<'a> Host<'a> {
     }
 
     /// Return the error of a failed TLS handshake.
-    pub(super) fn handshake_error(&self, error: &io::Error) -> Error {
+    pub(super) fn handshake_error(&self, error: io::Error) -> Error {
         let what = format!("{}: the handshake failed: {error}", self.name);
         let plain = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::InvalidMessage(_)) => true,
@@ -74,7 +74,7 @@ impl<'a> Host<'a> {
             None => matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
         };
         let hint = if plain { "; if it does not speak TLS, leave fingerprint, ca and system_ca out" } else { "" };
-        Error::tls(format!("{what}{hint}"))
+        Error::tls_from(format!("{what}{hint}"), error)
     }
 
     /// Return the error of a receiver that broke a rule or a time limit of the protocol.

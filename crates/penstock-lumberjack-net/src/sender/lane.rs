@@ -123,7 +123,7 @@ impl Lane {
         let connector = TlsConnector::from(Arc::clone(tls));
         let handshake = connector.connect(context.server_name(name)?, stream);
         let stream = timeout_at(due, handshake).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|error| host.handshake_error(&error))?;
+        let stream = stream.map_err(|error| host.handshake_error(error))?;
         self.serve(context, host, stream).await
     }
 
@@ -167,7 +167,7 @@ impl Lane {
                     }
                 }
                 Some(compressed) = compressing.next(), if !compressing.is_empty() => {
-                    output.push_back(compressed.map_err(|died| Error::task(&died))??);
+                    output.push_back(compressed.map_err(|died| Error::task(died))??);
                 }
                 () = self.work.notified() => {}
                 () = context.abandoned() => return Err(Error::deadline("the sender was closed".into())),

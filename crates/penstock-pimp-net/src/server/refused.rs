@@ -4,6 +4,7 @@ use penstock_io::DriverError as _;
 use penstock_io::http::BodyError;
 use penstock_io::memory::Busy;
 use penstock_pimp::{Code, Error, Malformed};
+use tokio::task::JoinError;
 
 /// Why a request was refused.
 #[derive(Debug)]
@@ -73,6 +74,6 @@ impl From<Busy> for Refused {
 }
 
 /// Return the error of work whose task did not end.
-pub(super) fn ended<T>(_: T) -> crate::Error {
-    crate::Error::task(&"the process ends")
+pub(super) fn ended(error: JoinError) -> crate::Error {
+    crate::Error::task(error)
 }

@@ -269,7 +269,7 @@ impl EntityReceiver {
         let session = self.link.layer2()?;
         // It runs to its end, even if the caller has stopped waiting: a claim check that is issued must have an owner.
         let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
-        deferring.await.unwrap_or_else(|error| Err(Error::task(&error)))
+        deferring.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
 
     /// Return the state of the processing for a claim check; the session adds the state of children and checkpoints.

@@ -190,7 +190,7 @@ impl Claims {
         }
         let this = Arc::clone(self);
         let opened = spawn_blocking(move || this.open_now())?.await;
-        opened.unwrap_or_else(|died| Err(Error::task(&died)))
+        opened.unwrap_or_else(|died| Err(Error::task(died)))
     }
 
     /// Read what other servers of the sink have written, where there may be others. A claim check that has its final

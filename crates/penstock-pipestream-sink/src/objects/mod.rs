@@ -103,7 +103,7 @@ impl ObjectSink {
                 Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
             }
             Ok(Err(error)) => Err(Error::io(format!("cannot use the sink {}", shared.place.uri()), plain(&error))),
-            Err(error) => Err(Error::task(&error)),
+            Err(error) => Err(Error::task(error)),
         }
     }
 
@@ -133,7 +133,7 @@ async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let list = List::new(shared.place.clone(), Arc::clone(&id));
     let entries = Entries::new(Arc::clone(&control), Arc::clone(&shared.counters), defer, certificate);
     let session = Session::new(Arc::clone(&shared), id, entries, list, Arc::clone(&batch_slots), done);
-    let opened = shared.runtime.spawn(session.open()).await.map_err(|error| Error::task(&error))?;
+    let opened = shared.runtime.spawn(session.open()).await.map_err(|error| Error::task(error))?;
     let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), error))?;
     let name = Arc::clone(session.name());
     shared.runtime.spawn(session.run(messages));

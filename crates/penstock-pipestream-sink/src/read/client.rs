@@ -49,7 +49,8 @@ impl RemoteSink {
     /// Connect, and present the read key. `server_name` is the name for which the server's certificate must be valid,
     /// unless it is pinned.
     pub async fn connect(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
-        let crypto = QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls(error.to_string()))?;
+        let crypto =
+            QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls_from(error.to_string(), error))?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(transport::reader_config(address));
         let (server_name, key) = (server_name.to_owned(), key.to_owned());
@@ -67,7 +68,7 @@ impl RemoteSink {
             let Welcome { version: _ } = sink.call(&Request::Hello { key }).await?;
             Ok(sink)
         })?;
-        connecting.await.unwrap_or_else(|error| Err(Error::task(&error)))
+        connecting.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
 
     /// Return closed sessions from a position of the journal; no more than `max`, and possibly fewer than there are.
@@ -250,10 +251,11 @@ fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
             if wrong_key { Error::misuse(format!("{context}: {message}")) } else { Error::io(context, message) }
         }
         ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_PROTOCOL => {
-            Error::tls(format!("the server at {address} does not serve its sink: it was started without a read key"))
+            let why = "it was started without a read key";
+            Error::tls_from(format!("the server at {address} does not serve its sink: {why}"), error.clone())
         }
         ConnectionError::ConnectionClosed(_) | ConnectionError::TransportError(_) => {
-            Error::tls(format!("the connection with {address} failed: {error}"))
+            Error::tls_from(format!("the connection with {address} failed: {error}"), error.clone())
         }
         ConnectionError::VersionMismatch
         | ConnectionError::Reset

@@ -300,7 +300,7 @@ fn groups(ranges: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::task(&error)))
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::task(error)))
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {

@@ -35,7 +35,7 @@ fn connections_beyond_the_limit_are_refused_and_come_free_again() {
     let (first, _second) = (pair.connect(), pair.connect());
     let address = pair.server.local_addr().unwrap();
     let refused = block(pair.client.connect(address, "localhost", SessionOptions::default()));
-    assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls { .. }))), "{refused:?}");
     assert_eq!(pair.server.counters().unwrap().refused, 1);
     block(first.close()).unwrap();
     eventually("a place is free", || pair.server.counters().unwrap().connections_open == 1);

@@ -28,7 +28,7 @@ fn a_ca_is_trusted_for_the_names_it_has_signed() {
     for name in ["localhost", "127.0.0.1", "::1"] {
         assert!(try_connect(&pair, name, &ca(&file)).is_ok(), "{name}");
     }
-    assert!(matches!(try_connect(&pair, "example.org", &ca(&file)), Err(Error::Local(penstock_io::Error::Tls(_)))));
+    assert!(matches!(try_connect(&pair, "example.org", &ca(&file)), Err(Error::Local(penstock_io::Error::Tls { .. }))));
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn a_ca_that_has_not_signed_is_not_trusted() {
     write_certificates(other.path()).unwrap();
     assert!(matches!(
         try_connect(&pair, "localhost", &ca(&other.path().join("ca.pem"))),
-        Err(Error::Local(penstock_io::Error::Tls(_)))
+        Err(Error::Local(penstock_io::Error::Tls { .. }))
     ));
     let system = ClientTls { trust: Trust::System, identity: None };
-    assert!(matches!(try_connect(&pair, "localhost", &system), Err(Error::Local(penstock_io::Error::Tls(_)))));
+    assert!(matches!(try_connect(&pair, "localhost", &system), Err(Error::Local(penstock_io::Error::Tls { .. }))));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn only_the_pinned_certificate_is_trusted() {
     let pinned = |fingerprint| ClientTls { trust: Trust::Fingerprint(fingerprint), identity: None };
     assert!(try_connect(&pair, "whatever", &pinned(pair.server.fingerprint().unwrap())).is_ok());
     let refused = try_connect(&pair, "localhost", &pinned(Fingerprint::of(b"another")));
-    assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls { .. }))), "{refused:?}");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_client_without_the_required_certificate_is_refused() {
     };
     for tls in [with(None), with(Some(others.path()))] {
         let refused = try_connect(&pair, "localhost", &tls);
-        assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls(_)))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Tls { .. }))), "{refused:?}");
     }
     assert!(try_connect(&pair, "localhost", &with(Some(clients.path()))).is_ok());
 }

@@ -430,7 +430,7 @@ impl Prepared {
     async fn get(self) -> PyResult<Payload> {
         match self {
             Self::Ready(payload) => payload,
-            Self::Coming(task) => task.await.unwrap_or_else(|died| Err(Error::task(&died).into_py_err())),
+            Self::Coming(task) => task.await.unwrap_or_else(|died| Err(Error::task(died).into_py_err())),
         }
     }
 }

@@ -160,7 +160,7 @@ pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key
 }
 
 pub(crate) fn one(answers: Vec<Submitted>) -> Result<u32> {
-    let missing = || Error::task(&"a submit has no answer");
+    let missing = || Error::internal("the answers to one submit", "there is none");
     answers.into_iter().next().ok_or_else(missing)?.map(|id| id.0).map_err(Error::Refused)
 }
 

@@ -75,7 +75,7 @@ impl HttpSender for PythonSender {
             let (status, fields, body) = answer.extract::<(u16, Vec<(String, String)>, Vec<u8>)>(py)?;
             Ok(Response { status, headers: fields.into_iter().collect(), body: vec![body.into()] })
         })
-        .map_err(|error: PyErr| Error::task(&error))
+        .map_err(|error: PyErr| Error::io("the request was not sent", error))
     }
 }
 

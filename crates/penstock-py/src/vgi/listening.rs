@@ -87,9 +87,13 @@ impl VgiListener {
             Error::Busy(message) | Error::Content(message) | Error::Misuse(message) => {
                 PyFileExistsError::new_err(message)
             }
-            error @ (Error::Io { .. } | Error::Tls(_) | Error::Task(_) | Error::Deadline(_) | Error::Forked) => {
-                cannot_listen(&error)
-            }
+            error @ (Error::Io { .. }
+            | Error::Tls { .. }
+            | Error::Task(_)
+            | Error::Stopped(_)
+            | Error::Internal { .. }
+            | Error::Deadline(_)
+            | Error::Forked) => cannot_listen(&error),
         })?;
         Ok(Self { listening, port: 0 })
     }

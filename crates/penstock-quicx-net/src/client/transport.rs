@@ -75,7 +75,7 @@ impl Peer {
     /// Return the error of a broken connection.
     pub(super) fn broken(&self, error: io::Error) -> Error {
         if alert(&error) == Some(AlertDescription::CertificateRequired) {
-            return self.wants_certificate();
+            return self.wants_certificate(error);
         }
         let mut context = format!("the connection to {} broke", self.name);
         if self.protection == Protection::Tls && error.kind() != io::ErrorKind::TimedOut {
@@ -107,19 +107,21 @@ impl Peer {
         Error::Peer { name: self.name.clone(), source: error }
     }
 
-    fn handshake(&self, error: &io::Error) -> Error {
+    fn handshake(&self, error: io::Error) -> Error {
         let name = &self.name;
-        match (alert(error), rustls_of(error)) {
-            (Some(AlertDescription::CertificateRequired), _) => self.wants_certificate(),
-            (_, Some(rustls::Error::InvalidMessage(_))) => Error::tls(format!(
-                "{name} does not speak TLS there: name its TLS port, or leave out fingerprint, ca and system_ca"
-            )),
-            _ => Error::tls(format!("the handshake with {name} failed: {error}")),
+        match (alert(&error), rustls_of(&error)) {
+            (Some(AlertDescription::CertificateRequired), _) => self.wants_certificate(error),
+            (_, Some(rustls::Error::InvalidMessage(_))) => {
+                let hint = "name its TLS port, or leave out fingerprint, ca and system_ca";
+                Error::tls_from(format!("{name} does not speak TLS there: {hint}"), error)
+            }
+            _ => Error::tls_from(format!("the handshake with {name} failed: {error}"), error),
         }
     }
 
-    fn wants_certificate(&self) -> Error {
-        Error::tls(format!("{} requires a client certificate signed by its CA: give cert and key", self.name))
+    fn wants_certificate(&self, error: io::Error) -> Error {
+        let message = format!("{} requires a client certificate signed by its CA: give cert and key", self.name);
+        Error::tls_from(message, error)
     }
 }
 
@@ -156,14 +158,14 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
     let Some(tls) = options.tls.clone() else { return Ok(Box::new(stream)) };
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
-    let mut config = config.map_err(|died| Error::task(&died))??;
+    let mut config = config.map_err(|died| Error::task(died))??;
     config.alpn_protocols.clear();
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let host = options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
     let wrong = |_| Error::misuse(format!("{host:?} is no name that a certificate could have"));
     let host = ServerName::try_from(host.to_owned()).map_err(wrong)?;
     let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await;
-    Ok(Box::new(stream.map_err(|error| peer.handshake(&error))?))
+    Ok(Box::new(stream.map_err(|error| peer.handshake(error))?))
 }
 
 /// Write some of the bytes; without any, never return.

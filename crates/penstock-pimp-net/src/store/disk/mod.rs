@@ -77,9 +77,9 @@ impl DiskStore {
         answer: oneshot::Receiver<Result<T>>,
     ) -> BoxFuture<'_, Result<T>> {
         if self.commit.push(pending).is_err() {
-            return Box::pin(ready(Err(Error::task(&"the store's thread has ended"))));
+            return Box::pin(ready(Err(Error::stopped("the store"))));
         }
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::task(&"the process ends"))) })
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Error::stopped("the store"))) })
     }
 }
 
