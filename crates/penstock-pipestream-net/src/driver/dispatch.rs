@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::driver::opening::SinkState;
 use crate::driver::stage::{Life, Stage};
 use crate::driver::streams::names;
+use crate::entity_link::HandleSource;
 use crate::events::LogEvent;
 use crate::incoming::{AdmittedEntity, Body, QueuedEntity};
 use crate::port::{NewSession, OpenSession, SinkEvent};
@@ -141,6 +142,7 @@ impl Driver {
             control: DriverControl::shared(self.link.commands.clone(), Arc::clone(&shared.counters)),
             defer: types.filter(|types| layer == 2 && !types.is_empty()),
             certificate: certificate(&self.link.connection),
+            handle: Some(HandleSource { link: Arc::clone(&self.link.entity), place: Arc::clone(&opening.place) }),
         };
         let OpenSession { sink, done } = opening.open(session).await?;
         self.sink_state = SinkState::Open(done);

@@ -59,6 +59,7 @@ impl Waiting {
                 control: DriverControl::shared(commands, Arc::clone(counters)),
                 defer: None,
                 certificate: self.owner.certificate,
+                handle: None,
             };
             let OpenSession { sink, done } = self.found.open(session).await?;
             if let Some(behind) = sink.observe(events) {

@@ -27,6 +27,7 @@ pub use self::sink::{
 pub use crate::claim_checks::{Details, PADDING};
 pub use crate::conceal::{PROOF, TOKEN, TOKEN_LENGTHS, conceal};
 pub use crate::draft::CLAIM;
+pub use crate::entity_link::HandleSource;
 pub use crate::events::LogEvent;
 pub use crate::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
 pub use crate::transport::Intake;

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::Result;
 use crate::claim_checks::{ClaimRow, DeferTypes, Details};
-use crate::entity_link::EntityLink;
+use crate::entity_link::{EntityLink, HandleSource};
 use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::transport::Intake;
 use crate::types::Attempt;
@@ -105,6 +105,8 @@ pub struct NewSession {
     pub defer: Option<Arc<DeferTypes>>,
     /// The SHA-256 of the client's certificate, if it has shown one.
     pub certificate: Option<[u8; 32]>,
+    /// Source of its handle; `None` where no client can come back to it.
+    pub handle: Option<HandleSource>,
 }
 
 /// An open session in a sink.

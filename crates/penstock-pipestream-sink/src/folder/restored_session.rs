@@ -280,6 +280,7 @@ mod tests {
             control: Arc::new(RecordingControl::default()),
             defer: None,
             certificate: None,
+            handle: None,
         };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));

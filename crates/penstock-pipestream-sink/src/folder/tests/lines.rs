@@ -27,7 +27,7 @@ impl SingleSession {
         let sink = FolderSink::with_faults(dir.path(), None, References::keep(), Faults::new(fault)).unwrap();
         let recorded = Arc::<RecordingControl>::default();
         let control: Arc<dyn SessionControl> = Arc::<RecordingControl>::clone(&recorded);
-        let session = NewSession { id: ID.into(), control, defer: None, certificate: None };
+        let session = NewSession { id: ID.into(), control, defer: None, certificate: None, handle: None };
         let (session, ended) = open(sink.shared.get().unwrap(), session, None).unwrap();
         Self { dir, session, recorded, ended, _sink: sink }
     }
