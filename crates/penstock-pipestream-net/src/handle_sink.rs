@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::runtime::PerProcess;
-use penstock_pipestream::{ErrorCode, Reason};
+use penstock_pipestream::{Attempt, ErrorCode, Reason};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::Result;
@@ -17,7 +17,6 @@ use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::port::{EntityBatch, EntitySink, NewSession, OpenSession, SinkEvent, SinkSession};
 use crate::shared::Phase;
 use crate::transport::Intake;
-use crate::types::Attempt;
 
 /// The server's end of [`channel`].
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::{fmt, io, vec};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::metrics::Page;
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{Attempt, EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::Result;
@@ -13,7 +13,6 @@ use crate::claim_checks::{ClaimRow, DeferTypes, Details};
 use crate::entity_link::{EntityLink, HandleSource};
 use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::transport::Intake;
-use crate::types::Attempt;
 
 /// Destination of the entities of a server's sessions.
 pub trait EntitySink: fmt::Debug + Send + Sync {
@@ -180,8 +179,6 @@ pub enum SinkEvent {
     Admitted {
         /// The attempt.
         attempt: Attempt,
-        /// How often the entity has failed before.
-        failures: u32,
         /// Its header.
         header: Arc<EntityHeader>,
         /// Whether it has children.
