@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use penstock_documents::{Limits, Part, PdfLimits, PdfPages, Source, Spool, Workspace};
 use penstock_io::runtime::{Interrupted, wait};
 use penstock_io::tls::{ClientTls, Identity as TlsIdentity, ServerTls, Trust};
+use penstock_pipestream_net::port::EntitySink;
 use penstock_pipestream_net::{
-    Client, Consumer, EntityKey, ErrorCode, Payload, Reason, Resolution, ScopeKey, SentEntity, Server, ServerOptions,
+    Client, EntityKey, ErrorCode, Payload, Reason, Resolution, ScopeKey, SentEntity, Server, ServerOptions,
     SessionHandle, SessionOptions, Status,
 };
 use penstock_pipestream_sink::{Claims, FolderSink};
@@ -142,11 +143,11 @@ pub(crate) struct Pair {
 impl Pair {
     /// Make both ends with layers up to this one.
     pub(crate) fn new(layer: u8) -> Self {
-        Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap().into())
+        Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap())
     }
 
-    /// Make both ends with another consumer of entities.
-    pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Consumer) -> Self {
+    /// Make both ends with another sink.
+    pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Arc<dyn EntitySink>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = dir.path().join("sink");
         let identity = TlsIdentity::Development { dir: dir.path().join("tls") };

@@ -11,11 +11,12 @@ use quinn::VarInt;
 use quinn::crypto::rustls::QuicClientConfig;
 
 use crate::command::{Urgent, closed};
-use crate::connection::{ClientJournal, RunningSession, Start};
+use crate::connection::{ClientJournal, Destination, RunningSession, Start};
 use crate::counters::{CounterSnapshot, Counters};
 use crate::dial::Dialer;
 use crate::driver::Reconnect;
 use crate::handle::SessionHandle;
+use crate::handle_sink::HandleQueue;
 use crate::journal::ClientState;
 use crate::options::SessionOptions;
 use crate::port::{ClaimChecks, no_claim_checks};
@@ -112,23 +113,25 @@ async fn connect(
         names: Arc::default(),
         client_journal,
     };
-    let RunningSession { shared, handle, commands } = start.run(None).inspect_err(|_| {
+    let (queue, entities) = HandleQueue::new();
+    let running = start.run(Destination::Open(Arc::new(queue))).inspect_err(|_| {
         lost.close(VarInt::from_u32(1), b"the client could not start the session");
     })?;
+    let RunningSession { shared, commands, entity } = running;
+    let handle = SessionHandle::new(entity, entities);
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
-    match (shared.closed(), handle) {
+    match shared.closed() {
         // A server that refuses the client's certificate reports it only now, after the client's handshake has
         // completed.
-        (Some(reason), _) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
-        (None, Some(_)) if needs_layer2 && shared.layer2().is_none() => {
+        Some(reason) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
+        None if needs_layer2 && shared.layer2().is_none() => {
             let message = "the requested options need layer 2".to_owned();
             commands.send_urgent(Urgent::Abort(Reason { code: ErrorCode::LayerUnsupported, message }));
             let message = format!("policies and resumable sessions need layer 2, which {address} does not support");
             Err(Error::misuse(message))
         }
-        (None, Some(handle)) => Ok(handle),
-        (None, None) => Err(dialer.timeout_error()),
+        None => Ok(handle),
     }
 }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{
-    self as core, Accepted, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey, ErrorCode,
-    Reason,
+    self as core, Accepted, Attempt, Checkpoint, ChunkProgress, ClaimAsk, ClaimResponse, EntityHeader, EntityKey,
+    ErrorCode, Reason,
 };
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -18,7 +18,7 @@ use crate::claim_checks::Details;
 use crate::draft::{Delivery, EntityDraft};
 use crate::incoming::Assembly;
 use crate::ticket_reply::TicketReply;
-use crate::types::{Attempt, IssuedClaim, Resumed};
+use crate::types::{IssuedClaim, Resumed};
 use crate::{Error, Result};
 
 /// Maximum number of commands that wait for the driver; beyond it senders wait.
@@ -159,8 +159,6 @@ pub(crate) enum Verdict {
     /// Receive it.
     Accepted {
         accepted: Accepted,
-        /// Number of attempts that were void: failed, or lost with their connection.
-        number: u32,
         header: Arc<EntityHeader>,
         /// Fires when the session wants the stream stopped.
         stop: oneshot::Receiver<ErrorCode>,

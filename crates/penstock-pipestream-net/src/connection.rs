@@ -7,20 +7,17 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::Result;
-use crate::batch_channel::batch_channel;
 use crate::claim_checks::DeferTypes;
 use crate::clock::now;
 use crate::command::{Commands, inbox};
-use crate::consumer::{Consumer, HandleQueue};
 use crate::counters::Counters;
 use crate::driver::{Driver, Durable, Names, Reconnect, SinkOpening};
-use crate::entity_link::EntityLink;
-use crate::handle::SessionHandle;
+use crate::entity_link::{EntityLink, Place};
 use crate::journal::{ClientState, Journal};
 use crate::limits::{CREDIT, PARKED};
 use crate::link::{Gate, Link};
 use crate::options::SessionOptions;
-use crate::port::{ClaimChecks, SinkSession};
+use crate::port::{ClaimChecks, EntitySink, SinkSession};
 use crate::shared::Shared;
 use crate::transport::{Intake, session_id};
 
@@ -53,17 +50,25 @@ pub(crate) enum ClientJournal {
     Resumed(Box<Session>, Box<Journal>),
 }
 
+/// Destination of a session's entities.
+pub(crate) enum Destination {
+    /// A server's sink, which opens the session once that has its ID.
+    Sink(Arc<dyn EntitySink>, Arc<Place>),
+    /// A client's, which is open from the start.
+    Open(Arc<dyn SinkSession>),
+}
+
 /// A session whose tasks are running.
 pub(crate) struct RunningSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
-    /// For the caller, unless a sink takes the session's entities.
-    pub(crate) handle: Option<SessionHandle>,
+    /// The connection of its entities, and of a handle, to it.
+    pub(crate) entity: Arc<EntityLink>,
 }
 
 impl Start {
-    /// Create the session and spawn its tasks. `consumer` takes its entities; without one, a handle does.
-    pub(crate) fn run(mut self, consumer: Option<&Consumer>) -> Result<RunningSession> {
+    /// Create the session and spawn its tasks.
+    pub(crate) fn run(mut self, destination: Destination) -> Result<RunningSession> {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
         let client_journal = self.client_journal.take();
@@ -81,7 +86,18 @@ impl Start {
         let peer = self.connection.remote_address();
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), begun);
         let (commands, inbox) = inbox();
-        let intake = consumer.map_or(Intake::Sequential, Consumer::intake);
+        let sink_cell = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
+        let (intake, sink) = match destination {
+            Destination::Sink(sink, place) => {
+                let intake = sink.intake();
+                (intake, Some(SinkOpening { sink, defer_types: self.defer_types, place, found: None }))
+            }
+            Destination::Open(opened) => {
+                // It was empty, so this cannot fail.
+                let _ = sink_cell.set(opened);
+                (Intake::Sequential, None)
+            }
+        };
         let stream_permits = Arc::new(Semaphore::new(usize::try_from(intake.streams()).unwrap_or(usize::MAX)));
         let entity = Arc::new(EntityLink {
             process: std::process::id(),
@@ -93,19 +109,11 @@ impl Start {
             // A sink takes entities immediately, so nothing has to wait.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
-        let sink_cell = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
-        let sink = consumer.and_then(Consumer::sink).cloned();
-        let handle = sink.is_none().then(|| {
-            let (sender, receiver) = batch_channel();
-            // It was empty, so this cannot fail.
-            let _ = sink_cell.set(Arc::new(HandleQueue(sender)));
-            SessionHandle::new(Arc::clone(&entity), receiver)
-        });
         let link = Arc::new(Link {
             shared: Arc::clone(&shared),
             connection: self.connection.clone(),
             number: 0,
-            entity,
+            entity: Arc::clone(&entity),
             commands: commands.clone(),
             sink: sink_cell,
             intake,
@@ -116,7 +124,6 @@ impl Start {
             gate: Gate::default(),
             max_header: self.options.session.max_header,
         });
-        let sink = sink.map(|sink| SinkOpening { sink, defer_types: Arc::clone(&self.defer_types), found: None });
         let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.reconnect);
         driver.name_in(self.names);
         match durable {
@@ -124,6 +131,6 @@ impl Start {
             durable => driver.store_in(durable),
         }
         tokio::spawn(driver.run());
-        Ok(RunningSession { shared, commands, handle })
+        Ok(RunningSession { shared, commands, entity })
     }
 }

@@ -47,7 +47,7 @@ impl Dialer {
     }
 
     /// Return the error for a server that has not responded in time.
-    pub(crate) fn timeout_error(&self) -> Error {
+    fn timeout_error(&self) -> Error {
         Error::deadline(format!("{} did not respond within {} s", self.address, self.handshake_timeout.as_secs_f64()))
     }
 

@@ -1,12 +1,15 @@
 //! The connection from an entity back to its session.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use penstock_io::DriverError as _;
+use penstock_io::admission::Permit;
 use penstock_pipestream::{ErrorCode, Reason, SessionId, Ticket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::command::{Commands, Urgent, closed};
+use crate::counters::Counters;
 use crate::events::EventLog;
 use crate::limits::PARKED_PAYLOAD;
 use crate::port::ClaimChecks;
@@ -71,6 +74,32 @@ impl EntityLink {
         let message = "the sender was stopped before it received the ticket".to_owned();
         let reason = Reason { code: ErrorCode::InternalError, message };
         self.commands.send_urgent(Urgent::GiveUp { key: ticket.key, reason });
+    }
+}
+
+/// Source of a session's handle, for a sink that hands its sessions to a caller.
+#[derive(Debug)]
+pub struct HandleSource {
+    pub(crate) link: Arc<EntityLink>,
+    pub(crate) place: Arc<Place>,
+}
+
+/// A connection's place among those of a server. It is free when the last holder drops it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    counters: Arc<Counters>,
+    _permit: Permit,
+}
+
+impl Place {
+    pub(crate) fn new(permit: Permit, counters: &Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self { counters: Arc::clone(counters), _permit: permit })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -8,6 +8,8 @@ use std::task::Poll;
 
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 
+use penstock_pipestream::Attempt;
+
 use crate::command::Commands;
 use crate::entity_link::EntityLink;
 use crate::events::EventLog;
@@ -16,7 +18,6 @@ use crate::limits::CREDIT;
 use crate::port::{EntityBatch, SinkSession};
 use crate::shared::Shared;
 use crate::transport::Intake;
-use crate::types::Attempt;
 
 /// Bits of a stream's ID.
 const STREAM_BITS: u32 = 48;

@@ -71,7 +71,7 @@ pub(crate) struct Report<'a> {
     pub(crate) claim_counters: &'a ClaimCounters,
     pub(crate) transport: Transport,
     pub(crate) totals: OpenTotals,
-    pub(crate) sink: Option<&'a dyn EntitySink>,
+    pub(crate) sink: &'a dyn EntitySink,
     pub(crate) log: Option<&'a LogCounters>,
     /// Set where sessions are on disk.
     pub(crate) journal: Option<&'a JournalCounters>,
@@ -100,9 +100,7 @@ impl Report<'_> {
             read(&self.claim_counters.damaged),
         )?;
         page.gauge("penstock_pipestream_waiting_events", "Events that wait to be taken.", self.totals.events)?;
-        if let Some(sink) = self.sink {
-            sink.write_metrics(page)?;
-        }
+        self.sink.write_metrics(page)?;
         if let Some(journal) = self.journal {
             write_journal(page, journal)?;
         }
@@ -210,7 +208,7 @@ impl Report<'_> {
     }
 
     fn limits(&self, page: &mut Page<'_>) -> fmt::Result {
-        let sink = self.sink.map(|sink| sink.limits_exceeded()).unwrap_or_default();
+        let sink = self.sink.limits_exceeded();
         let own = self.counters.limits().chain(self.claim_counters.limits());
         let limits = own.chain([("sink_headers", sink.headers), ("sink_lines", sink.lines)]);
         page.counters("penstock_pipestream_limit_exceeded", "Times that a limit was exceeded.", "limit", limits)?;

@@ -20,15 +20,15 @@ use tokio::time::{sleep, timeout};
 use crate::claim_checks::{ClaimRow, DeferTypes};
 use crate::command::{Commands, Urgent};
 use crate::congestion;
-use crate::connection::{RunningSession, Start};
-use crate::consumer::Consumer;
+use crate::connection::{Destination, RunningSession, Start};
 use crate::counters::{CounterSnapshot, Counters};
 use crate::driver::{Names, Reconnect, ResumableSessions};
+use crate::entity_link::Place;
 use crate::events::EventLog;
 use crate::journal::{ServerState, Waiting};
 use crate::metrics::{OpenTotals, Report, Transport};
 use crate::options::SessionOptions;
-use crate::port::{ClaimChecks, PortService, no_claim_checks};
+use crate::port::{ClaimChecks, EntitySink, PortService, no_claim_checks};
 use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};
 use crate::{Error, Result};
@@ -91,7 +91,7 @@ struct Inner {
     acceptor: Arc<Acceptor>,
     session: SessionOptions,
     admission: Arc<Admission>,
-    consumer: Consumer,
+    sink: Arc<dyn EntitySink>,
     /// The other protocol on the port.
     service: Option<Arc<dyn PortService>>,
     /// Whether the clients of sessions must have presented a certificate.
@@ -139,23 +139,22 @@ fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) ->
 }
 
 impl Server {
-    /// Start to listen.
-    pub fn bind(options: ServerOptions, consumer: impl Into<Consumer>) -> Result<Self> {
+    /// Start to listen. The entities of every session go to `sink`.
+    pub fn bind(options: ServerOptions, sink: Arc<dyn EntitySink>) -> Result<Self> {
         let service = options.service;
         let certificates = service.as_ref().map_or(ClientCertificates::Required, |service| service.certificates());
         let offer = Offer::named(&[ALPN]).with_certificates(certificates);
         let acceptor = Arc::new(Acceptor::new(options.tls.clone(), offer)?);
         let mut session = options.session;
-        let consumer: Consumer = consumer.into();
         let (state, waiting) = match &options.state {
-            Some(folder) => open_state(folder, &mut session, &consumer)?,
+            Some(folder) => open_state(folder, &mut session, &*sink)?,
             None => (None, Vec::new()),
         };
         let reset = state.as_ref().map(ServerState::reset_key);
         // All sessions have one key: a token is bound to its session by its content.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
-        note_settled(&*options.claims, &consumer);
+        note_settled(&*options.claims, &*sink);
         let counters = Arc::<Counters>::default();
         let admission = admission(options.max_connections, options.max_connections_per_address, &counters)?;
         let runtime = Runtime::current()?;
@@ -170,7 +169,7 @@ impl Server {
             acceptor,
             session,
             admission,
-            consumer,
+            sink,
             service,
             needs_certificate: options.tls.client_ca.is_some(),
             counters,
@@ -244,8 +243,10 @@ impl Server {
         let inner = self.0.get()?;
         Arc::clone(&inner.claims).settle_here(claim, status).await?;
         let Some(row) = inner.claims.done_here(claim) else { return Ok(()) };
-        let Some(sink) = inner.consumer.sink().filter(|sink| sink.keeps_settled()) else { return Ok(()) };
-        let sink = Arc::clone(sink);
+        if !inner.sink.keeps_settled() {
+            return Ok(());
+        }
+        let sink = Arc::clone(&inner.sink);
         let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
         let noted = noted.map_err(|error| Error::task(error))?;
         noted.map_err(|error| Error::io("the sink cannot store a settled claim check", error))
@@ -357,7 +358,7 @@ impl Inner {
     fn config(&self, peer: SocketAddr) -> Result<Arc<ServerConfig>> {
         let mut config = ServerConfig::with_crypto(crypto(&self.acceptor, self.service.as_deref())?);
         let SessionOptions { idle_timeout, mtu, .. } = self.session;
-        config.transport_config(transport::config(self.consumer.intake(), idle_timeout, mtu, peer)?);
+        config.transport_config(transport::config(self.sink.intake(), idle_timeout, mtu, peer)?);
         Ok(Arc::new(config))
     }
 
@@ -401,17 +402,8 @@ impl metrics::Source for Inner {
         let claims = self.claims.count();
         let claim_counters = self.claims.counters();
         let journal = self.resumable.state.as_ref().map(|state| &*state.keeper.counters);
-        Report {
-            counters: &self.counters,
-            claims,
-            claim_counters,
-            transport,
-            totals,
-            sink: self.consumer.sink().map(|sink| &**sink),
-            log,
-            journal,
-        }
-        .write(page)
+        Report { counters: &self.counters, claims, claim_counters, transport, totals, sink: &*self.sink, log, journal }
+            .write(page)
     }
 
     fn is_healthy(&self) -> bool {
@@ -432,8 +424,8 @@ fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<
 
 /// Let the sink store the claim checks that were settled without a session, if it does: a server that was killed may
 /// not have stored some.
-fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
-    if let Some(sink) = consumer.sink().filter(|sink| sink.keeps_settled())
+fn note_settled(claims: &dyn ClaimChecks, sink: &dyn EntitySink) {
+    if sink.keeps_settled()
         && let Err(error) = sink.note_settled(&claims.note_in_sink())
     {
         tracing::warn!(%error, "the sink cannot store settled claim checks: retried at the next start");
@@ -444,9 +436,9 @@ fn note_settled(claims: &dyn ClaimChecks, consumer: &Consumer) {
 fn open_state(
     folder: &Path,
     session: &mut SessionOptions,
-    consumer: &Consumer,
+    sink: &dyn EntitySink,
 ) -> Result<(Option<ServerState>, Vec<Waiting>)> {
-    let Some(recovery) = consumer.sink().and_then(|sink| sink.recovery()) else {
+    let Some(recovery) = sink.recovery() else {
         return Err(Error::misuse("a state folder needs a sink in a folder".into()));
     };
     if session.survives.is_none() || !session.session.capabilities.layer2 {
@@ -480,11 +472,10 @@ async fn accept_connections(inner: &Arc<Inner>) {
         };
         let inner = Arc::clone(inner);
         tokio::spawn(async move {
-            let _permit = permit;
-            if let Err(error) = serve(incoming, &inner).await {
+            let place = Place::new(permit, &inner.counters);
+            if let Err(error) = serve(incoming, &inner, &place).await {
                 tracing::info!(%peer, %error, "the handshake failed");
             }
-            inner.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }
@@ -508,7 +499,7 @@ async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     }
 }
 
-async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
+async fn serve(incoming: Incoming, inner: &Inner, place: &Arc<Place>) -> Result<()> {
     let connection = handshake(incoming, inner).await?;
     if let Some(service) = &inner.service
         && alpn_of(&connection).is_some_and(|chosen| chosen == service.alpn())
@@ -539,7 +530,8 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
         names: Arc::clone(&inner.names),
         client_journal: None,
     };
-    let RunningSession { shared, commands, handle } = match start.run(Some(&inner.consumer)) {
+    let destination = Destination::Sink(Arc::clone(&inner.sink), Arc::clone(place));
+    let RunningSession { shared, commands, .. } = match start.run(destination) {
         Ok(started) => started,
         Err(error) => {
             congestion::close(&connection, quic_code(ErrorCode::InternalError), error.to_string().as_bytes());
@@ -549,14 +541,6 @@ async fn serve(incoming: Incoming, inner: &Inner) -> Result<()> {
     let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
     let open = ActiveSession { commands, shared: Arc::clone(&shared), connection: connection.clone() };
     lock(&inner.sessions).open.insert(number, open);
-    if let (Consumer::Channel(channel), Some(handle)) = (&inner.consumer, handle) {
-        let mut phase = shared.phase.subscribe();
-        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
-        // A session that fails before it is agreed is not reported to the caller.
-        if shared.closed().is_none() {
-            channel.hand_over(handle).await;
-        }
-    }
     closed(&shared).await;
     let mut sessions = lock(&inner.sessions);
     sessions.open.remove(&number);

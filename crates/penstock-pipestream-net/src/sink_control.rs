@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use penstock_pipestream::Reason;
+use penstock_pipestream::{Attempt, Reason};
 
 use crate::claim_checks::Details;
 use crate::command::{Command, Commands, Urgent};
 use crate::counters::Counters;
 use crate::port::SessionControl;
-use crate::types::Attempt;
 
 /// A session's driver, as its sink sees it.
 #[derive(Debug)]

@@ -3,16 +3,6 @@
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, Status};
 
-/// One of the attempts to send an entity of the peer. Below layer 2 there is only the first; above, the data of an
-/// attempt that has failed is void, and must not be mistaken for the next one's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// The entity.
-    pub key: EntityKey,
-    /// Number of attempts that failed before: they failed, or were lost with their connection.
-    pub number: u32,
-}
-
 /// Point from which an entity that has waited continues; `None`: from its beginning.
 pub(crate) type Resumed = Option<StoppingPoint>;
 

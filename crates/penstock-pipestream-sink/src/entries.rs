@@ -29,14 +29,9 @@ const MAX_WAITING_LINES: usize = 16 << 20;
 /// A container stays Placed until it has been gathered.
 #[derive(Debug)]
 struct Entry<S> {
-    /// Number of attempts that failed or were lost before.
-    number: u32,
-    /// Number of those that have failed; the others were lost with their connection.
-    failures: u32,
+    attempt: Attempt,
     header: Arc<EntityHeader>,
-    dehydrated: bool,
-    /// Whether it is deferred once it is stored.
-    defers: bool,
+    kind: EntityKind,
     gathered: Option<Status>,
     state: State<S>,
 }
@@ -77,15 +72,37 @@ pub(crate) struct StoredEntity {
     pub(crate) key: EntityKey,
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) placed: PayloadProperties,
-    pub(crate) failures: u32,
 }
 
 /// Kind of an entity, which decides how the sink handles it.
 #[derive(Debug, Clone, Copy)]
-struct EntityKind {
-    dehydrated: bool,
-    /// Whether it is stored to be deferred.
-    defers: bool,
+enum EntityKind {
+    /// It is COMPLETE once it has its line.
+    Whole,
+    /// It has children: its line waits until they are terminal.
+    Dehydrated,
+    /// It is deferred once it is stored: its line is written with its claim check.
+    SetAside,
+}
+
+/// The list of a session.
+///
+/// ```text
+///  Open ── the session is over ──► Over
+///   └──── nothing can change any more, and the last line is durable ────┴──► Listed
+///
+///  any ── a line is missing ──► Incomplete
+/// ```
+#[derive(Debug, Clone, Copy)]
+enum List {
+    /// Lines are still to come.
+    Open,
+    /// The session is over; the list gets a last line with this code.
+    Over(ErrorCode),
+    /// The list has its last line.
+    Listed,
+    /// The list lacks a line and must not be closed.
+    Incomplete,
 }
 
 /// The entities of one session.
@@ -103,11 +120,7 @@ pub(crate) struct Entries<S> {
     discarded: Vec<String>,
     /// FAILED lines to be written. They stay here while the disk is full.
     failed_lines: Vec<u8>,
-    /// The log lacks a line and must not be closed.
-    incomplete: bool,
-    closed: Option<ErrorCode>,
-    /// The list has its last line.
-    listed: bool,
+    list: List,
     membership: Membership,
     /// The outcome of the client's root scope, once all its entities have ended and the client has declared that there
     /// are no more.
@@ -118,25 +131,42 @@ pub(crate) struct Entries<S> {
 
 /// An entity whose line is in the log, and not durable yet.
 pub(crate) struct Delivery {
-    pub(crate) key: EntityKey,
-    number: u32,
-    pub(crate) header: Arc<EntityHeader>,
-    pub(crate) placed: Option<PayloadProperties>,
-    /// Stored to be deferred: its line is written with its claim check.
-    defers: bool,
+    attempt: Attempt,
+    header: Arc<EntityHeader>,
+    handover: Handover,
+}
+
+/// What the session hears of an entity.
+enum Handover {
+    /// The entity is delivered, and its line is in the log.
+    Lined(PayloadProperties),
+    /// The entity is stored to be deferred: its line is written with its claim check.
+    SetAside(PayloadProperties),
+    /// The container is delivered and has no line: the session will report FAILED, because a part has failed.
+    Unlined,
 }
 
 impl Delivery {
+    pub(crate) const fn key(&self) -> EntityKey {
+        self.attempt.key
+    }
+
     /// Return whether it is not delivered without its line.
     pub(crate) fn has_line(&self) -> bool {
-        self.placed.is_some() && !self.defers
+        match self.handover {
+            Handover::Lined(_) => true,
+            Handover::SetAside(_) | Handover::Unlined => false,
+        }
     }
 
     /// Return its line in a log of events, with the name of its stored payload.
     pub(crate) fn event(&self) -> Option<LogEvent> {
-        let placed = self.placed.as_ref()?;
+        let placed = match &self.handover {
+            Handover::Lined(placed) | Handover::SetAside(placed) => placed,
+            Handover::Unlined => return None,
+        };
         let sha256 = hex::encode(placed.sha256);
-        Some(LogEvent::entity(self.key, &self.header, placed.file.clone(), placed.bytes, &sha256))
+        Some(LogEvent::entity(self.key(), &self.header, placed.file.clone(), placed.bytes, &sha256))
     }
 }
 
@@ -162,9 +192,7 @@ impl<S: VerifiedPayload> Entries<S> {
             header_bytes: 0,
             discarded: Vec::new(),
             failed_lines: Vec::new(),
-            incomplete: false,
-            closed: None,
-            listed: false,
+            list: List::Open,
             membership: Membership::default(),
             root: None,
             gathered: HashMap::new(),
@@ -172,33 +200,31 @@ impl<S: VerifiedPayload> Entries<S> {
     }
 
     /// Restore the session's open entities that an earlier process has stored.
-    pub(crate) fn restore(
-        &mut self,
-        membership: Membership,
-        listed: bool,
-        entities: impl Iterator<Item = StoredEntity>,
-    ) {
+    pub(crate) fn restore(&mut self, membership: Membership, entities: impl Iterator<Item = StoredEntity>) {
         self.membership = membership;
-        self.listed = listed;
-        for StoredEntity { key, header, placed, failures } in entities {
+        for StoredEntity { key, header, placed } in entities {
             let weight = header_weight(&header);
             self.header_bytes = self.header_bytes.saturating_add(weight);
             SinkCounters::add(&self.counters.header_bytes, weight);
-            let state = State::Delivered(placed);
-            let entry = Entry { number: 0, failures, header, dehydrated: false, defers: false, gathered: None, state };
-            self.entries.insert(key, entry);
+            // It has its line, so its attempt is neither stored nor refused here.
+            let (attempt, state) = (Attempt::first(key), State::Delivered(placed));
+            self.entries.insert(key, Entry { attempt, header, kind: EntityKind::Whole, gathered: None, state });
         }
     }
 
     /// Apply an event of the driver. Return the entity that now has something to be committed.
     pub(crate) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
-            SinkEvent::Admitted { attempt, failures, header, dehydrated, redeems } => {
+            SinkEvent::Admitted { attempt, header, dehydrated, redeems } => {
                 // An entity that is redeemed under its claim check is not deferred again, because it would be redeemed
                 // again forever.
-                let matches = |types: &Arc<DeferTypes>| types.matches(&header);
-                let defers = !dehydrated && !redeems && self.defer.as_ref().is_some_and(matches);
-                self.admitted(attempt, failures, header, EntityKind { dehydrated, defers });
+                let defers = |types: &Arc<DeferTypes>| !redeems && types.matches(&header);
+                let kind = match dehydrated {
+                    true => EntityKind::Dehydrated,
+                    false if self.defer.as_ref().is_some_and(defers) => EntityKind::SetAside,
+                    false => EntityKind::Whole,
+                };
+                self.admitted(attempt, header, kind);
                 None
             }
             SinkEvent::AttemptFailed { key } => {
@@ -227,14 +253,17 @@ impl<S: VerifiedPayload> Entries<S> {
                 None
             }
             SinkEvent::Closed(code) => {
-                self.closed = Some(code);
+                self.list = match self.list {
+                    List::Open | List::Over(_) => List::Over(code),
+                    kept @ (List::Listed | List::Incomplete) => kept,
+                };
                 None
             }
         }
     }
 
-    fn admitted(&mut self, attempt: Attempt, failures: u32, header: Arc<EntityHeader>, kind: EntityKind) {
-        let Attempt { key, number } = attempt;
+    fn admitted(&mut self, attempt: Attempt, header: Arc<EntityHeader>, kind: EntityKind) {
+        let key = attempt.key;
         let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
             if !matches!(known.state, State::Failed) {
@@ -250,8 +279,7 @@ impl<S: VerifiedPayload> Entries<S> {
         if let Err(reason) = self.membership.admit(key, &header) {
             self.control.fail(attempt, reason);
         }
-        let (state, EntityKind { dehydrated, defers }) = (State::Receiving, kind);
-        self.entries.insert(key, Entry { number, failures, header, dehydrated, defers, gathered, state });
+        self.entries.insert(key, Entry { attempt, header, kind, gathered, state: State::Receiving });
         if self.header_bytes > MAX_HEADER_BYTES {
             SinkCounters::add(&self.counters.headers_exceeded, 1);
             let message = format!("the headers of open entities exceed the sink's limit of {MAX_HEADER_BYTES} bytes");
@@ -288,7 +316,7 @@ impl<S: VerifiedPayload> Entries<S> {
             }
         });
         let header = entry.map(|entry| entry.header).or(header);
-        if self.incomplete {
+        if self.is_incomplete() {
             return;
         }
         self.failed_lines.extend(encode::failed(key, end, header.as_deref(), payload.as_ref()));
@@ -306,7 +334,7 @@ impl<S: VerifiedPayload> Entries<S> {
     /// Record a payload that is complete and verified. Return it if the entity has failed in the meantime.
     pub(crate) fn stored(&mut self, attempt: Attempt, stored: S) -> Result<(), S> {
         match self.entries.get_mut(&attempt.key) {
-            Some(entry) if entry.number == attempt.number && matches!(entry.state, State::Receiving) => {
+            Some(entry) if entry.attempt == attempt && matches!(entry.state, State::Receiving) => {
                 entry.state = State::Stored(stored);
                 Ok(())
             }
@@ -353,20 +381,20 @@ impl<S: VerifiedPayload> Entries<S> {
     pub(crate) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
-        let (header, number) = (Arc::clone(&entry.header), entry.number);
-        let defers = entry.defers;
-        match (entry.dehydrated, entry.gathered) {
-            (true, None) => None,
-            (false, _) | (true, Some(Status::Complete)) => {
-                let placed = placed.clone();
-                if !defers {
-                    lines.extend(encode::complete(key, entry.failures, &header, &placed));
-                }
-                entry.state = State::Delivered(placed.clone());
-                Some(Delivery { key, number, header, placed: Some(placed), defers })
+        let (attempt, header) = (entry.attempt, Arc::clone(&entry.header));
+        let handover = match (entry.kind, entry.gathered) {
+            (EntityKind::Dehydrated, None) => return None,
+            (EntityKind::Whole, _) | (EntityKind::Dehydrated, Some(Status::Complete)) => {
+                lines.extend(encode::complete(key, attempt.failures, &header, placed));
+                Handover::Lined(placed.clone())
             }
-            (true, Some(_)) => Some(Delivery { key, number, header, placed: None, defers }),
+            (EntityKind::SetAside, _) => Handover::SetAside(placed.clone()),
+            (EntityKind::Dehydrated, Some(_)) => Handover::Unlined,
+        };
+        if let Handover::Lined(placed) | Handover::SetAside(placed) = &handover {
+            entry.state = State::Delivered(placed.clone());
         }
+        Some(Delivery { attempt, header, handover })
     }
 
     /// Return the FAILED lines that are not written yet.
@@ -381,7 +409,7 @@ impl<S: VerifiedPayload> Entries<S> {
 
     /// Put back FAILED lines that have to be written again.
     pub(crate) fn requeue_failed_lines(&mut self, lines: Vec<u8>) {
-        if !self.incomplete {
+        if !self.is_incomplete() {
             drop(self.failed_lines.splice(0..0, lines));
         }
     }
@@ -389,11 +417,10 @@ impl<S: VerifiedPayload> Entries<S> {
     /// Notify the session that entities are safely delivered, or stored to be deferred.
     pub(crate) fn report(&self, deliveries: Vec<Delivery>) {
         let mut complete = Vec::with_capacity(deliveries.len());
-        for Delivery { key, number, header, placed, defers } in deliveries {
-            let attempt = Attempt { key, number };
-            match placed.filter(|_| defers) {
-                None => complete.push(attempt),
-                Some(placed) => {
+        for Delivery { attempt, header, handover } in deliveries {
+            match handover {
+                Handover::Lined(_) | Handover::Unlined => complete.push(attempt),
+                Handover::SetAside(placed) => {
                     let message = format!("{} is set aside here", header.content_type);
                     let reason = Reason { code: ErrorCode::NoError, message };
                     let details = Details {
@@ -413,9 +440,13 @@ impl<S: VerifiedPayload> Entries<S> {
 
     /// Return the kind of last line that the list gets.
     pub(crate) fn ending(&self) -> ListEnd {
-        match (self.membership.transaction(self.certificate), self.closed) {
-            (_, _) if self.listed => ListEnd::Listed,
-            (_, _) if self.incomplete => ListEnd::Incomplete,
+        let code = match self.list {
+            List::Listed => return ListEnd::Listed,
+            List::Incomplete => return ListEnd::Incomplete,
+            List::Over(code) => Some(code),
+            List::Open => None,
+        };
+        match (self.membership.transaction(self.certificate), code) {
             (Some(of), Some(ErrorCode::NoError)) => ListEnd::Prepared(of),
             // CONNECTION_CLOSE may be lost; that everything has arrived was reported before.
             (Some(of), _) if self.root == Some(Status::Complete) => ListEnd::Prepared(of),
@@ -431,12 +462,16 @@ impl<S: VerifiedPayload> Entries<S> {
             Membership::Unknown | Membership::None => true,
             Membership::Of { .. } => false,
         };
-        is_alone && self.root.is_some() && !self.incomplete && !self.listed
+        let is_unfinished = match self.list {
+            List::Open | List::Over(_) => true,
+            List::Listed | List::Incomplete => false,
+        };
+        is_alone && self.root.is_some() && is_unfinished
     }
 
     /// Record that the list has its last line.
     pub(crate) fn mark_listed(&mut self) {
-        self.listed = true;
+        self.list = List::Listed;
     }
 
     /// Return the transaction that the session belongs to, if the session cannot change any more.
@@ -457,25 +492,29 @@ impl<S: VerifiedPayload> Entries<S> {
 
     /// Fail the present attempt at an entity.
     pub(crate) fn refuse(&self, key: EntityKey, reason: Reason) {
-        let number = self.entries.get(&key).map_or(0, |entry| entry.number);
-        self.control.fail(Attempt { key, number }, reason);
+        let attempt = self.entries.get(&key).map_or(Attempt::first(key), |entry| entry.attempt);
+        self.control.fail(attempt, reason);
     }
 
     /// Mark the list as incomplete, so that it is never read: the session ends, and its client sends again.
     pub(crate) fn mark_incomplete(&mut self, why: String) {
         self.failed_lines.clear();
-        if !std::mem::replace(&mut self.incomplete, true) {
+        if !self.is_incomplete() {
+            self.list = List::Incomplete;
             self.control.abort(Reason { code: ErrorCode::InternalError, message: why });
         }
     }
 
     /// Return whether the log lacks entries.
     pub(crate) const fn is_incomplete(&self) -> bool {
-        self.incomplete
+        match self.list {
+            List::Incomplete => true,
+            List::Open | List::Over(_) | List::Listed => false,
+        }
     }
 
     /// Return whether every line is in the log.
     pub(crate) fn has_all_lines(&self) -> bool {
-        self.failed_lines.is_empty() && !self.incomplete
+        self.failed_lines.is_empty() && !self.is_incomplete()
     }
 }

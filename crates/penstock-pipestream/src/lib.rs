@@ -53,9 +53,9 @@ pub use policy::Policy;
 pub use pseudonym::Pseudonyms;
 pub use receipt::{ContentTree, content_root, document_key, part_label};
 pub use session::{
-    Accepted, AcceptedChunk, Admission, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config, Layer2Event,
-    Limit, LimitCounts, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig, Ticket,
-    Transmit, Usage,
+    Accepted, AcceptedChunk, Admission, Attempt, ChunkProgress, ClaimAsk, Counters, EntityKey, Event, Layer2Config,
+    Layer2Event, Limit, LimitCounts, Reason, Restored, Role, STATUS_BLOCK, ScopeKey, SentOpen, Session, SessionConfig,
+    Ticket, Transmit, Usage,
 };
 pub use session_id::SessionId;
 pub use sizes::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MAX_LABEL};

@@ -230,7 +230,7 @@ fn an_interrupted_document_fails_what_it_has_begun_and_leaves_a_session_that_can
 fn a_document_that_waits_for_room_hears_its_interrupts() {
     // Entities arrive but are never accepted, so the first document never ends.
     let (consumer, _sessions) = channel(1);
-    let pair = Pair::with_consumer(1, |_| consumer.into());
+    let pair = Pair::with_consumer(1, |_| consumer);
     let options = DocumentOptions { in_flight: 1, ..document_options() };
     let sender = DocumentSender::new(pair.connect(1), options).unwrap();
     sender.send(document("a.txt"), open(b"text"), None, Memory, &NEVER).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_pipestream::messages::{CompletionPolicy, FailureAction};
 use penstock_pipestream::{
-    EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status, Ticket,
+    Attempt, EntityHeader, EntityKey, ErrorCode, Layer2Event, Policy, Reason, Role, SessionId, Status, Ticket,
 };
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use crate::driver::layer2::{KeptEntity, MAX_KEPT_BYTES};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Stage;
 use crate::port::SinkEvent;
-use crate::types::{Attempt, IssuedClaim, Resumed};
+use crate::types::{IssuedClaim, Resumed};
 
 impl Driver {
     /// Return whether a child has to wait because the limit of kept payloads is reached.
@@ -122,9 +122,6 @@ impl Driver {
         status: Status,
     ) -> (Option<IssuedClaim>, Option<Arc<EntityHeader>>) {
         let layer2 = &mut self.layer2;
-        if !layer2.voids.is_empty() {
-            layer2.voids.remove(&key);
-        }
         if !layer2.yielded.is_empty() {
             layer2.yielded.remove(&key);
         }
@@ -144,7 +141,6 @@ impl Driver {
                 self.handle_sent_attempt_failed(*key, reason);
             }
             Layer2Event::AttemptFailed { key, owned: false, .. } => {
-                self.layer2.void(*key);
                 self.layer2.yielded.remove(key);
                 self.streams.remove_assembly(*key);
                 self.batches.sink(SinkEvent::AttemptFailed { key: *key });
@@ -207,7 +203,6 @@ impl Driver {
         }
     }
     pub(super) fn handle_sent_attempt_failed(&mut self, key: EntityKey, reason: &Reason) {
-        self.layer2.awaiting_retry.insert(key);
         self.stop_outgoing(key, reason.code);
         if self.durable.as_mut().is_some_and(|durable| durable.failed(key, reason)) {
             return;
@@ -236,7 +231,7 @@ impl Driver {
         reply: Reply<()>,
         resumed: oneshot::Sender<Resumed>,
     ) {
-        let yielded = if self.layer2.is_current(attempt) {
+        let yielded = if self.session.is_current(attempt) {
             self.session.yield_entity(now(), attempt.key, point).map_err(Error::from)
         } else {
             Err(Error::Ended("the attempt has failed in the meantime"))

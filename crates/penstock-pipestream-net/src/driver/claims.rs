@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use penstock_pipestream::claims::{Claim, ClaimTerms};
 use penstock_pipestream::messages::StoppingPointValidation;
-use penstock_pipestream::{ClaimAsk, ClaimResponse, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{Attempt, ClaimAsk, ClaimResponse, EntityKey, ErrorCode, Reason, Status};
 use tokio::sync::oneshot;
 
 use crate::Error;
@@ -12,7 +12,7 @@ use crate::claim_checks::Details;
 use crate::clock::now;
 use crate::command::{Reply, Urgent};
 use crate::driver::Driver;
-use crate::types::{Attempt, IssuedClaim};
+use crate::types::IssuedClaim;
 
 impl Driver {
     /// End the claim checks of a session that is over: entities that it has redeemed and not sent have failed, like all
@@ -33,8 +33,7 @@ impl Driver {
             }
             None => Details::why(reason),
         };
-        let number = self.layer2.current_attempt(key);
-        self.issue(Attempt { key, number }, reason.clone(), details);
+        self.issue(self.session.attempt(key), reason.clone(), details);
     }
     /// Issue and store a claim check, then send [`Urgent::Defer`].
     pub(super) fn issue(&mut self, attempt: Attempt, reason: Reason, details: Details) {
@@ -78,7 +77,7 @@ impl Driver {
     /// Defer a received entity under a claim check that is stored.
     pub(super) fn defer(&mut self, attempt: Attempt, claim: IssuedClaim, reply: Option<Reply<()>>) {
         let (id, key) = (claim.id, attempt.key);
-        let deferred = if self.layer2.is_current(attempt) {
+        let deferred = if self.session.is_current(attempt) {
             self.layer2.deferring.insert(key, claim.clone());
             self.session.defer(now(), key, id, claim.expiry_micros).map_err(Error::from)
         } else {

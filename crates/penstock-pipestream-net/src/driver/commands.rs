@@ -38,13 +38,13 @@ impl Driver {
             Command::HeaderError(error) => drop(self.session.handle_header_error(now, error)),
             Command::StreamReset { stream, attempt, code } => {
                 self.streams.forget(stream);
-                if self.layer2.is_current(attempt) {
+                if self.session.is_current(attempt) {
                     self.session.handle_stream_reset(now, stream, Some(attempt.key), code);
                 }
             }
             Command::ChunkFinished { attempt, index, bytes, reply } => {
                 let key = attempt.key;
-                let progress = match self.layer2.is_current(attempt) {
+                let progress = match self.session.is_current(attempt) {
                     true => self.session.chunk_finished(now, key, index, bytes),
                     false => ChunkProgress::Dropped,
                 };
@@ -55,7 +55,7 @@ impl Driver {
             }
             Command::Fail { key, reason } => self.session.fail(now, key, reason),
             Command::FailAttempt { attempt, reason } => {
-                if self.layer2.is_current(attempt) {
+                if self.session.is_current(attempt) {
                     self.session.fail(now, attempt.key, reason);
                 }
             }
@@ -91,8 +91,8 @@ impl Driver {
     ) {
         match self.session.handle_header(now, stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
-                let number = self.admitted(&accepted, &header);
-                self.streams.accept(stream, accepted, number, header, reply);
+                self.admitted(&accepted, &header);
+                self.streams.accept(stream, accepted, header, reply);
             }
             Ok(Admission::Held) => self.streams.hold(stream, header, reply),
             Ok(Admission::Stopped(code)) => {
@@ -107,8 +107,8 @@ impl Driver {
         let header = Arc::clone(&arrival.header);
         match self.session.handle_header(now, arrival.stream, &header) {
             Ok(Admission::Accepted(accepted)) => {
-                let number = self.admitted(&accepted, &header);
-                self.streams.accept_whole(accepted, number, arrival);
+                self.admitted(&accepted, &header);
+                self.streams.accept_whole(accepted, arrival);
             }
             Ok(Admission::Held) => self.streams.hold_whole(arrival),
             Ok(Admission::Stopped(_)) => self.batches.rejected(header),
@@ -203,9 +203,6 @@ impl Driver {
                 self.link.entity.deliver_ticket(reply, ticket);
             }
             return;
-        }
-        if !self.layer2.awaiting_retry.is_empty() {
-            self.layer2.awaiting_retry.remove(&ticket.key);
         }
         let mut header = EntityHeader {
             layer: draft.layer,

@@ -9,13 +9,14 @@ use crate::driver::Driver;
 use crate::driver::opening::SinkState;
 use crate::driver::stage::{Life, Stage};
 use crate::driver::streams::names;
+use crate::entity_link::HandleSource;
 use crate::events::LogEvent;
 use crate::incoming::{AdmittedEntity, Body, QueuedEntity};
 use crate::port::{NewSession, OpenSession, SinkEvent};
 use crate::shared::Phase;
 use crate::sink_control::DriverControl;
 use crate::transport::certificate;
-use crate::types::{Attempt, Released, Resolution};
+use crate::types::{Released, Resolution};
 use crate::{Error, Result};
 
 /// The most bytes that the session is asked for at a time.
@@ -141,6 +142,7 @@ impl Driver {
             control: DriverControl::shared(self.link.commands.clone(), Arc::clone(&shared.counters)),
             defer: types.filter(|types| layer == 2 && !types.is_empty()),
             certificate: certificate(&self.link.connection),
+            handle: Some(HandleSource { link: Arc::clone(&self.link.entity), place: Arc::clone(&opening.place) }),
         };
         let OpenSession { sink, done } = opening.open(session).await?;
         self.sink_state = SinkState::Open(done);
@@ -152,16 +154,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Handle an entity that may be received. Return how many attempts at it were void: failed, or lost with their
-    /// connection.
-    pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) -> u32 {
-        let (key, dehydrated, number) = (accepted.key, accepted.dehydrated, self.layer2.current_attempt(accepted.key));
+    /// Handle an entity that may be received.
+    pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) {
+        let (attempt, dehydrated) = (accepted.attempt(), accepted.dehydrated);
         let layer2 = self.session.agreement().is_some_and(|agreement| agreement.layer == 2);
-        let redeems = layer2 && self.note_admitted(key, header);
-        let attempt = Attempt { key, number };
-        let failures = accepted.failures;
-        self.batches.sink(SinkEvent::Admitted { attempt, failures, header: Arc::clone(header), dehydrated, redeems });
-        number
+        let redeems = layer2 && self.note_admitted(attempt.key, header);
+        self.batches.sink(SinkEvent::Admitted { attempt, header: Arc::clone(header), dehydrated, redeems });
     }
 
     /// Hand over the entities that arrived completely; the sink has already been informed of them.
@@ -171,13 +169,10 @@ impl Driver {
             return;
         }
         let link = &self.link.entity;
-        let queued = |(accepted, number, arrival)| {
+        let queued = |(accepted, arrival)| {
             let BufferedEntity { header, bytes, permit, .. } = arrival;
             let parked = Arc::ptr_eq(permit.semaphore(), &link.parked);
-            (
-                QueuedEntity { entity: AdmittedEntity { header, accepted, number }, body: Body::Whole(bytes), parked },
-                permit,
-            )
+            (QueuedEntity { entity: AdmittedEntity { header, accepted }, body: Body::Whole(bytes), parked }, permit)
         };
         self.link.deliver(whole.into_iter().map(queued).collect());
     }
@@ -202,8 +197,7 @@ impl Driver {
                 }
             }
             Event::Admitted { stream, accepted } => {
-                let number = self.layer2.current_attempt(accepted.key);
-                if let Some(header) = self.streams.release(*stream, *accepted, number) {
+                if let Some(header) = self.streams.release(*stream, *accepted) {
                     self.admitted(accepted, &header);
                 }
             }
@@ -211,10 +205,10 @@ impl Driver {
                 self.batches.whole |= key.is_none();
                 self.batches.sink(SinkEvent::Gathered { key: *key, outcome: *outcome });
             }
-            Event::Resolved { key, status, reason, failures, owned: true, .. } => {
-                self.resolved_owned(*key, *status, reason.clone(), *failures);
+            Event::Resolved { key, status, reason, attempts, owned: true, .. } => {
+                self.resolved_owned(*key, *status, reason.clone(), *attempts);
             }
-            Event::Resolved { key, parent_id, status, reason, failures, owned: false } => {
+            Event::Resolved { key, parent_id, status, reason, failures, owned: false, .. } => {
                 self.resolved_received(*key, *parent_id, *status, reason.clone(), *failures);
             }
             Event::Released { scope, parent, depth, digest } => {
@@ -255,7 +249,7 @@ impl Driver {
     }
 
     /// Handle the end of an entity of ours: stop the streams that may still be sending it.
-    fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>, failures: u32) {
+    fn resolved_owned(&mut self, key: EntityKey, status: Status, reason: Option<Reason>, attempts: u32) {
         if status == Status::Complete {
             self.sending.outgoing.remove(&key);
         } else {
@@ -263,9 +257,6 @@ impl Driver {
             self.stop_outgoing(key, code);
         }
         let claim = self.forget_sent(key);
-        // One that waits for a retry has had no attempt since the last failure.
-        let awaits_retry = !self.layer2.awaiting_retry.is_empty() && self.layer2.awaiting_retry.remove(&key);
-        let attempts = failures.saturating_add(u32::from(!awaits_retry));
         let resolution = Resolution { status, reason, attempts, claim };
         if let Some(durable) = &mut self.durable {
             durable.note_ended(key, &resolution);

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::command::Reply;
 use crate::draft::EntityDraft;
 use crate::payload::Payload;
-use crate::types::{Attempt, IssuedClaim, Resumed, header_weight};
+use crate::types::{IssuedClaim, Resumed, header_weight};
 
 /// Maximum number of bytes of payloads that are kept to be sent again: a payload in memory counts with its bytes, one in a file with what it
 /// takes while it is sent. Beyond the limit, announcements wait until a kept entity is terminal.
@@ -24,15 +24,11 @@ const MAX_HEADER_BYTES: usize = 64 << 20;
 /// The driver's state for layer 2.
 #[derive(Debug, Default)]
 pub(super) struct Layer2 {
-    /// Number of times that the received part of an entity became void: the attempt failed, or its connection was lost.
-    pub(super) voids: FastMap<EntityKey, u32>,
     /// Parents of ours whose children may be sent again.
     pub(super) retryable_parents: HashSet<EntityKey>,
     /// Children of those parents without a terminal status.
     pub(super) kept: FastMap<EntityKey, KeptEntity>,
     pub(super) kept_bytes: usize,
-    /// Entities of ours that have failed and have not been sent again since.
-    pub(super) awaiting_retry: HashSet<EntityKey>,
     /// Whether an announcement waits until kept payloads are released.
     pub(super) kept_full: bool,
     /// Received entities that have yielded.
@@ -71,26 +67,10 @@ impl KeptEntity {
 }
 
 impl Layer2 {
-    /// Return the number of the attempt at a received entity that counts.
-    pub(super) fn current_attempt(&self, key: EntityKey) -> u32 {
-        if self.voids.is_empty() { 0 } else { self.voids.get(&key).copied().unwrap_or_default() }
-    }
-
-    /// Return whether the received part of an attempt still counts.
-    pub(super) fn is_current(&self, attempt: Attempt) -> bool {
-        self.current_attempt(attempt.key) == attempt.number
-    }
-
     /// Restore the state of an earlier process's session: it has redeemed these claim checks, and may have parents with
     /// any policy.
     pub(super) fn resumed(&mut self, redeemed: HashSet<u64>) {
         (self.defers, self.redeemed) = (true, redeemed);
-    }
-
-    /// Note that the received part of an entity no longer counts.
-    pub(super) fn void(&mut self, key: EntityKey) {
-        let voids = self.voids.entry(key).or_default();
-        *voids = voids.saturating_add(1);
     }
 
     /// Return whether an entity of ours is kept to be sent again.

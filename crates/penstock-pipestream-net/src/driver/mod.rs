@@ -254,19 +254,19 @@ impl Driver {
             match urgent {
                 Urgent::Complete(attempts) => {
                     for attempt in attempts {
-                        if self.layer2.is_current(attempt) {
+                        if self.session.is_current(attempt) {
                             self.session.complete(now, attempt.key);
                         }
                     }
                 }
                 Urgent::Fail { attempt, reason } => {
-                    if self.layer2.is_current(attempt) {
+                    if self.session.is_current(attempt) {
                         self.session.fail(now, attempt.key, reason);
                     }
                 }
                 Urgent::Skip { attempt, reason } => {
                     // An entity that has ended cannot be skipped.
-                    if self.layer2.is_current(attempt) {
+                    if self.session.is_current(attempt) {
                         let _ = self.session.skip(now, attempt.key, reason);
                     }
                 }
@@ -275,7 +275,7 @@ impl Driver {
                 }
                 Urgent::StoppingPoint { key, validation, reply } => self.stopping_point(key, *validation, reply),
                 Urgent::NoteState { attempt, state_checksum, reply } => {
-                    if self.layer2.is_current(attempt) {
+                    if self.session.is_current(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
                     }
                     // The consumer that has continued may be gone.
@@ -287,7 +287,7 @@ impl Driver {
                 }
                 Urgent::Defer { attempt, claim, reply } => self.defer(attempt, claim, reply),
                 Urgent::NoClaim { attempt, reason } => {
-                    if self.layer2.is_current(attempt) {
+                    if self.session.is_current(attempt) {
                         self.session.refuse_claim(now, attempt.key, reason);
                     }
                 }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::Result;
 use crate::claim_checks::DeferTypes;
+use crate::entity_link::Place;
 use crate::port::{EntitySink, NewSession, OpenSession, RecoveredSession};
 use crate::shared::Shared;
 
@@ -19,6 +20,8 @@ const SINK_DONE: Duration = Duration::from_secs(30);
 pub(crate) struct SinkOpening {
     pub(crate) sink: Arc<dyn EntitySink>,
     pub(crate) defer_types: Arc<DeferTypes>,
+    /// The connection's place among the server's.
+    pub(crate) place: Arc<Place>,
     /// The session's part in the sink that an earlier process has stored.
     pub(crate) found: Option<Box<dyn RecoveredSession>>,
 }

@@ -22,7 +22,7 @@ pub(super) struct Streams {
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
     /// Entities that arrived completely and are admitted.
-    whole: Vec<(Accepted, u32, BufferedEntity)>,
+    whole: Vec<(Accepted, BufferedEntity)>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,6 @@ impl Streams {
         &mut self,
         stream: u64,
         accepted: Accepted,
-        number: u32,
         header: Arc<EntityHeader>,
         reply: oneshot::Sender<Verdict>,
     ) {
@@ -56,7 +55,7 @@ impl Streams {
         let whole = Arc::default();
         let slot = Slot::Receiving { key: accepted.key, stop, whole: Arc::clone(&whole) };
         self.slots.insert(stream, slot);
-        self.admitted.push((reply, Verdict::Accepted { accepted, number, header, stop: stopped, whole, assembly }));
+        self.admitted.push((reply, Verdict::Accepted { accepted, header, stop: stopped, whole, assembly }));
     }
 
     /// Notify the tasks of accepted streams. The sink has already been informed of their entities, so it can handle
@@ -69,12 +68,12 @@ impl Streams {
     }
 
     /// Admit a stream that arrived completely; it needs no slot, as there is nothing to stop.
-    pub(super) fn accept_whole(&mut self, accepted: Accepted, number: u32, arrival: BufferedEntity) {
-        self.whole.push((accepted, number, arrival));
+    pub(super) fn accept_whole(&mut self, accepted: Accepted, arrival: BufferedEntity) {
+        self.whole.push((accepted, arrival));
     }
 
     /// Return the entities that arrived completely and may be handed over now.
-    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, u32, BufferedEntity)> {
+    pub(super) fn take_whole(&mut self) -> Vec<(Accepted, BufferedEntity)> {
         std::mem::take(&mut self.whole)
     }
 
@@ -98,18 +97,17 @@ impl Streams {
         Some(intake.window_with_held(self.held))
     }
 
-    /// End the wait of a held stream. Return its header if it may be received. `number` is how many attempts were void:
-    /// failed, or lost with their connection.
-    pub(super) fn release(&mut self, stream: u64, accepted: Accepted, number: u32) -> Option<Arc<EntityHeader>> {
+    /// End the wait of a held stream. Return its header if it may be received.
+    pub(super) fn release(&mut self, stream: u64, accepted: Accepted) -> Option<Arc<EntityHeader>> {
         match self.slots.remove(&stream)? {
             Slot::Held { header, reply } => {
                 self.held = self.held.saturating_sub(1);
-                self.accept(stream, accepted, number, Arc::clone(&header), reply);
+                self.accept(stream, accepted, Arc::clone(&header), reply);
                 Some(header)
             }
             Slot::HeldWhole(arrival) => {
                 let header = Arc::clone(&arrival.header);
-                self.accept_whole(accepted, number, arrival);
+                self.accept_whole(accepted, arrival);
                 Some(header)
             }
             Slot::Receiving { .. } => None,

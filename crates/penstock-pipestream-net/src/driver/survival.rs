@@ -84,7 +84,6 @@ impl Driver {
         self.sealing.forget_early();
         self.control = Control::new(None);
         for key in unfinished {
-            self.layer2.void(key);
             self.batches.sink(SinkEvent::AttemptFailed { key });
         }
         // What was to be sent is sent again; callers that wait for a ticket have it.

@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_pipestream::{AcceptedChunk, ChunkProgress, ErrorCode, Reason};
+use penstock_pipestream::{AcceptedChunk, Attempt, ChunkProgress, ErrorCode, Reason};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
@@ -11,7 +11,6 @@ use crate::incoming::assembly::Assembly;
 use crate::incoming::body::{Body, Spool, StreamBody, StreamEnd};
 use crate::incoming::entity::{AdmittedEntity, QueuedEntity};
 use crate::link::Link;
-use crate::types::Attempt;
 
 /// Why a chunk was not received.
 enum Failure {
@@ -34,7 +33,7 @@ pub(crate) async fn receive_chunk(
     permit: OwnedSemaphorePermit,
 ) {
     let Some(chunk) = entity.accepted.chunk else { return };
-    let attempt = entity.attempt();
+    let attempt = entity.accepted.attempt();
     match write_chunk(&mut body, entity.header.payload_length, attempt, chunk, assembly, link).await {
         Ok(bytes) => finish_chunk(entity, chunk, bytes, assembly, link, permit).await,
         Err(Failure::Ended(StreamEnd::Reset(code))) => {
@@ -103,7 +102,7 @@ async fn finish_chunk(
     permit: OwnedSemaphorePermit,
 ) {
     let (reply, progress) = oneshot::channel();
-    let (attempt, index) = (entity.attempt(), chunk.index);
+    let (attempt, index) = (entity.accepted.attempt(), chunk.index);
     if !link.commands.send(Command::ChunkFinished { attempt, index, bytes, reply }).await {
         return;
     }

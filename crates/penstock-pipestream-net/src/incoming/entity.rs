@@ -3,14 +3,13 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
-use penstock_pipestream::{Accepted, EntityHeader, EntityKey, Reason, YieldReason};
+use penstock_pipestream::{Accepted, Attempt, EntityHeader, EntityKey, Reason, YieldReason};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::claim_checks::ClaimCheck;
 use crate::entity_link::EntityLink;
 use crate::incoming::body::Body;
 use crate::incoming::receiver::{EntityReceiver, Parts};
-use crate::types::Attempt;
 use crate::{Error, Result};
 
 /// An entity of the peer that may be received: its header has arrived, its payload has arrived or is arriving.
@@ -21,7 +20,6 @@ use crate::{Error, Result};
 pub struct IncomingEntity {
     header: Arc<EntityHeader>,
     accepted: Accepted,
-    number: u32,
     receiver: PerProcess<EntityReceiver>,
 }
 
@@ -30,14 +28,6 @@ pub struct IncomingEntity {
 pub(crate) struct AdmittedEntity {
     pub(crate) header: Arc<EntityHeader>,
     pub(crate) accepted: Accepted,
-    /// Number of attempts that were void: failed, or lost with their connection.
-    pub(crate) number: u32,
-}
-
-impl AdmittedEntity {
-    pub(crate) const fn attempt(&self) -> Attempt {
-        Attempt { key: self.accepted.key, number: self.number }
-    }
 }
 
 /// An entity that has not been taken yet. Its tie to the session is added when it is taken: a reference count that two
@@ -54,10 +44,10 @@ impl IncomingEntity {
     /// Create the entity; `permit` is set where it is not released before the entity is taken.
     pub(crate) fn new(queued: QueuedEntity, link: Arc<EntityLink>, permit: Option<OwnedSemaphorePermit>) -> Self {
         let QueuedEntity { entity, body, .. } = queued;
-        let (process, attempt) = (link.process, entity.attempt());
-        let AdmittedEntity { header, accepted, number } = entity;
-        let receiver = EntityReceiver::new(attempt, Arc::clone(&header), body, link, permit);
-        Self { header, accepted, number, receiver: PerProcess::of(process, receiver) }
+        let process = link.process;
+        let AdmittedEntity { header, accepted } = entity;
+        let receiver = EntityReceiver::new(accepted.attempt(), Arc::clone(&header), body, link, permit);
+        Self { header, accepted, receiver: PerProcess::of(process, receiver) }
     }
 
     /// Return the entity's name in its session.
@@ -67,7 +57,7 @@ impl IncomingEntity {
 
     /// Return which of its attempts it is.
     pub(crate) const fn attempt(&self) -> Attempt {
-        Attempt { key: self.accepted.key, number: self.number }
+        self.accepted.attempt()
     }
 
     /// Return its header as it arrived.

@@ -156,9 +156,9 @@ async fn receive_partial(partial: PartialEntity, link: &Arc<Link>, permit: Owned
         Verdict::Stopped(code) => {
             let _ = stream.stop(quic_code(code));
         }
-        Verdict::Accepted { accepted, number, header, stop, whole, assembly } => {
+        Verdict::Accepted { accepted, header, stop, whole, assembly } => {
             let body = StreamBody::new(stream, rest, end, stop, id, whole);
-            let entity = AdmittedEntity { header, accepted, number };
+            let entity = AdmittedEntity { header, accepted };
             match assembly {
                 Some(assembly) => receive_chunk(body, &entity, &assembly, link, permit).await,
                 None => receive_whole(id, body, entity, link, permit).await,
@@ -192,7 +192,7 @@ async fn receive_whole(
         match collect(&mut body, header.payload_length).await {
             Ok(bytes) => Body::Whole(bytes),
             Err(CollectError::Ended(StreamEnd::Reset(code))) => {
-                link.commands.send(Command::StreamReset { stream: id, attempt: entity.attempt(), code }).await;
+                link.commands.send(Command::StreamReset { stream: id, attempt: entity.accepted.attempt(), code }).await;
                 return;
             }
             Err(CollectError::Ended(StreamEnd::Stopped(_) | StreamEnd::Lost)) => return,
@@ -200,7 +200,7 @@ async fn receive_whole(
                 let message = format!("the payload is longer than the {} bytes of its header", header.payload_length);
                 let reason = Reason { code: ErrorCode::EntityInvalid, message };
                 body.stop(reason.code);
-                link.commands.send(Command::FailAttempt { attempt: entity.attempt(), reason }).await;
+                link.commands.send(Command::FailAttempt { attempt: entity.accepted.attempt(), reason }).await;
                 return;
             }
         }

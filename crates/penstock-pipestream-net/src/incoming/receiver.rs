@@ -7,7 +7,9 @@ use penstock_io::{DriverError as _, hex, runtime};
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::yield_token::StoppingPoint;
-use penstock_pipestream::{self as core, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason};
+use penstock_pipestream::{
+    self as core, Attempt, EntityHeader, ErrorCode, PayloadCheck, Reason, SessionId, YieldReason,
+};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -16,7 +18,7 @@ use crate::command::{Command, Urgent};
 use crate::entity_link::EntityLink;
 use crate::events::LogEvent;
 use crate::incoming::body::{Body, StreamEnd};
-use crate::types::{Attempt, IssuedClaim, Resumed};
+use crate::types::{IssuedClaim, Resumed};
 use crate::{Error, Result};
 
 /// Amount of a spooled payload that is read at a time.

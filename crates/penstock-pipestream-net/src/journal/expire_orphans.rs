@@ -29,7 +29,7 @@ impl Waiting {
         self.session.handle_connection_lost(now(), reason, false);
         events.extend(whole.map(|outcome| SinkEvent::Gathered { key: None, outcome }));
         while let Some(event) = self.session.poll_event() {
-            if let Event::Resolved { key, parent_id, status, reason, failures, owned: false } = event {
+            if let Event::Resolved { key, parent_id, status, reason, failures, owned: false, .. } = event {
                 let event = SinkEvent::Resolved { key, parent_id, status, reason, failures, claim: None, header: None };
                 events.push(event);
             }
@@ -59,6 +59,7 @@ impl Waiting {
                 control: DriverControl::shared(commands, Arc::clone(counters)),
                 defer: None,
                 certificate: self.owner.certificate,
+                handle: None,
             };
             let OpenSession { sink, done } = self.found.open(session).await?;
             if let Some(behind) = sink.observe(events) {

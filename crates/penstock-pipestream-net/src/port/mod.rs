@@ -17,6 +17,7 @@ mod service;
 mod sink;
 
 pub use futures_util::future::BoxFuture;
+pub use penstock_pipestream::Attempt;
 
 pub use self::claims::{ClaimChecks, ClaimCounters, no_claim_checks};
 pub use self::service::PortService;
@@ -27,7 +28,8 @@ pub use self::sink::{
 pub use crate::claim_checks::{Details, PADDING};
 pub use crate::conceal::{PROOF, TOKEN, TOKEN_LENGTHS, conceal};
 pub use crate::draft::CLAIM;
+pub use crate::entity_link::HandleSource;
 pub use crate::events::LogEvent;
 pub use crate::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
 pub use crate::transport::Intake;
-pub use crate::types::{Attempt, header_weight, in_words};
+pub use crate::types::{header_weight, in_words};

@@ -5,15 +5,14 @@ use std::{fmt, io, vec};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use penstock_io::metrics::Page;
-use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, Status};
+use penstock_pipestream::{Attempt, EntityHeader, EntityKey, ErrorCode, Reason, Status};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::Result;
 use crate::claim_checks::{ClaimRow, DeferTypes, Details};
-use crate::entity_link::EntityLink;
+use crate::entity_link::{EntityLink, HandleSource};
 use crate::incoming::{IncomingEntity, QueuedEntity, Spool};
 use crate::transport::Intake;
-use crate::types::Attempt;
 
 /// Destination of the entities of a server's sessions.
 pub trait EntitySink: fmt::Debug + Send + Sync {
@@ -105,6 +104,8 @@ pub struct NewSession {
     pub defer: Option<Arc<DeferTypes>>,
     /// The SHA-256 of the client's certificate, if it has shown one.
     pub certificate: Option<[u8; 32]>,
+    /// Source of its handle; `None` where no client can come back to it.
+    pub handle: Option<HandleSource>,
 }
 
 /// An open session in a sink.
@@ -178,8 +179,6 @@ pub enum SinkEvent {
     Admitted {
         /// The attempt.
         attempt: Attempt,
-        /// How often the entity has failed before.
-        failures: u32,
         /// Its header.
         header: Arc<EntityHeader>,
         /// Whether it has children.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use penstock_io::runtime::wait;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
-use penstock_pipestream_net::{Client, Consumer, EntityDraft, Server, ServerOptions, SessionHandle, SessionOptions};
+use penstock_pipestream_net::port::EntitySink;
+use penstock_pipestream_net::{Client, EntityDraft, Server, ServerOptions, SessionHandle, SessionOptions};
 use tempfile::TempDir;
 
 /// Longer than any test here takes, even on a busy machine.
@@ -30,11 +31,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Create a server in its own folder, which contains its certificate.
-    pub(crate) fn bind(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
+    pub(crate) fn bind(dir: TempDir, sink: Arc<dyn EntitySink>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
         let mut options = ServerOptions::new(anywhere(), tls);
         change(&mut options);
-        let server = Server::bind(options, consumer).unwrap();
+        let server = Server::bind(options, sink).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
         let client = Client::new(&ClientTls { trust, identity: None }).unwrap();
         Self { dir, server, client }

@@ -134,8 +134,8 @@ impl SinkSession for Place {
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
         for event in events {
             match event {
-                SinkEvent::Admitted { failures, dehydrated: false, .. } => {
-                    self.sink.note(format!("a part after {failures}"));
+                SinkEvent::Admitted { attempt, dehydrated: false, .. } => {
+                    self.sink.note(format!("a part after {}", attempt.failures));
                 }
                 SinkEvent::Resolved { status, parent_id, failures, .. } if parent_id != 0 => {
                     self.sink.note(format!("{status} after {failures}"));

@@ -221,7 +221,7 @@ impl Committer {
                 None => self.report(session, deliveries),
                 Some(error) => {
                     for delivery in deliveries {
-                        self.give_up(session, delivery.key, error);
+                        self.give_up(session, delivery.key(), error);
                     }
                     tracing::error!(session, %error, "cannot sync a session's list: the session is aborted");
                     // It is unknown which lines have reached the disk, and a later sync that succeeds does not show it.
@@ -323,7 +323,7 @@ fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) 
         Err(error) => {
             // An entity is not complete without its line; containers that failed have none.
             let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
-            lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key, &error));
+            lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key(), &error));
             rest
         }
     }

@@ -137,7 +137,7 @@ fn open(
     session: NewSession,
     found: Option<RestoredSession>,
 ) -> Result<(FolderSession, oneshot::Receiver<()>)> {
-    let NewSession { id, control, defer, certificate } = session;
+    let NewSession { id, control, defer, certificate, .. } = session;
     let (done, ended) = oneshot::channel();
     let entries = Entries::new(Arc::clone(&control), Arc::clone(&shared.counters), defer, certificate);
     let folder = match found {

@@ -189,9 +189,7 @@ impl RestoredSession {
             (true, Some((bytes, sha256))) => {
                 let file = line.file.as_ref().map(|text| text.as_ref().to_owned());
                 let placed = PayloadProperties { file, bytes, sha256, reference: None };
-                let failures = line.attempts.map_or(0, |attempts| attempts.saturating_sub(1));
-                let found = StoredEntity { key, header: Arc::new(header), placed, failures };
-                self.entities.insert(key, found);
+                self.entities.insert(key, StoredEntity { key, header: Arc::new(header), placed });
             }
             // It failed, and that has not been reported yet: it is sent again.
             (_, _) => drop(self.entities.remove(&key)),
@@ -280,6 +278,7 @@ mod tests {
             control: Arc::new(RecordingControl::default()),
             defer: None,
             certificate: None,
+            handle: None,
         };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));

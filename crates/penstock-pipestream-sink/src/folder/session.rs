@@ -39,9 +39,9 @@ impl FolderSession {
 
     /// Return a temporary file for an entity's payload. Blocks on the disk.
     pub(super) fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
-        let Attempt { key: EntityKey { scope, scope_use, entity, entity_use }, number } = attempt;
+        let EntityKey { scope, scope_use, entity, entity_use } = attempt.key;
         // The file of an earlier attempt may still exist.
-        let again = if number == 0 { String::new() } else { format!("-{number}") };
+        let again = if attempt.voids() == 0 { String::new() } else { format!("-{}", attempt.voids()) };
         let path = self.path.join(format!(".tmp-{scope}.{scope_use}-{entity}.{entity_use}{again}"));
         self.guard.shared.faults.check(Step::Create, &path)?;
         let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;

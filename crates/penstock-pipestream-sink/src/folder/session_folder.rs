@@ -98,7 +98,10 @@ impl SessionFolder {
         lock(&log)?;
         remove_hidden(&path)?;
         let log = found.repair(sink, log)?;
-        entries.restore(found.membership.clone(), found.is_closed(), found.into_entities());
+        if found.is_closed() {
+            entries.mark_listed();
+        }
+        entries.restore(found.membership.clone(), found.into_entities());
         Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
 

@@ -547,8 +547,13 @@ fn a_session_whose_id_was_used_too_often_is_refused_and_says_why() {
     let sink = FolderSink::open(dir.path(), None).unwrap();
     let id = "11111111111111111111111111111111";
     session_folders(id).for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
-    let session =
-        NewSession { id: id.into(), control: Arc::new(RecordingControl::default()), defer: None, certificate: None };
+    let session = NewSession {
+        id: id.into(),
+        control: Arc::new(RecordingControl::default()),
+        defer: None,
+        certificate: None,
+        handle: None,
+    };
     let refused = open(sink.shared.get().unwrap(), session, None).unwrap_err();
     let reason = format!("the session ID {id} was used 1000 times");
     let expected = penstock_pipestream::Error::from(penstock_pipestream::LimitError::SessionFolder { reason });

@@ -126,7 +126,7 @@ impl ObjectSink {
 
 /// Open a session's list in the store. The receiver fires when it is closed.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
-    let NewSession { id, control, defer, certificate } = session;
+    let NewSession { id, control, defer, certificate, .. } = session;
     let (inbox, messages) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
     let batch_slots = Arc::new(Semaphore::new(WAITING_BATCHES));

@@ -149,7 +149,7 @@ impl Session {
                 self.shared.counters.failed(&error);
                 // An entity is not complete without its line; containers that failed have none.
                 let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
-                lined.iter().for_each(|delivery| self.entries.give_up(delivery.key, &error));
+                lined.iter().for_each(|delivery| self.entries.give_up(delivery.key(), &error));
                 deliveries = rest;
             }
         }

@@ -71,9 +71,9 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let referring = referring(entity.header());
     let Some(Parts { attempt, dehydrated, body, check, permit }) = entity.into_parts() else { return };
     let (scope, mut name) = payload_names(attempt.key);
-    if attempt.number > 0 {
+    if attempt.voids() > 0 {
         // The object of an earlier attempt may be removed at any time.
-        name = format!("{name}-{}", attempt.number + 1);
+        name = format!("{name}-{}", attempt.voids() + 1);
     }
     let file = format!("{}/{scope}/{name}", session.name);
     let path = session.shared.place.path(&file);

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use penstock_pipestream_net::{Consumer, ServerOptions};
+use penstock_pipestream_net::ServerOptions;
+use penstock_pipestream_net::port::EntitySink;
 use penstock_pipestream_sink::{Claims, FolderSink};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,9 +24,9 @@ impl Pair {
         Self::new(dir, sink, change)
     }
 
-    pub(crate) fn new(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
+    pub(crate) fn new(dir: TempDir, sink: Arc<dyn EntitySink>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let claims = Claims::beside(&dir.path().join("sink"));
-        Self::bind(dir, consumer, |options| {
+        Self::bind(dir, sink, |options| {
             options.claims = claims;
             change(options);
         })

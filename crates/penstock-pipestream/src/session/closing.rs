@@ -4,7 +4,7 @@
 use super::Session;
 use super::input::Input;
 use super::state::State;
-use super::types::{EntityKey, Event, Reason, Role, Transmit};
+use super::types::{Event, Reason, Role, Transmit};
 use crate::error::{Error, ErrorCode, Malformed, Result, StreamEnd, Violation};
 use crate::status::Status;
 use crate::time::Now;
@@ -140,25 +140,24 @@ impl Session {
             message => format!("the connection was closed: {message}"),
         };
         let reason = Reason { code: reason.code, message };
-        let mut open: Vec<(EntityKey, u32, u32, bool)> = Vec::with_capacity(self.open_owned + self.open_received);
+        let mut open = Vec::with_capacity(self.open_owned + self.open_received);
         for scope in self.outbound.values() {
             let parent_id = scope.parent.map_or(0, |parent| parent.entity);
-            open.extend(
-                scope
-                    .iter_open()
-                    .map(|(key, entity)| (key, parent_id.max(entity.parent_id()), entity.failures(), true)),
-            );
+            open.extend(scope.iter_open().map(|(key, entity)| {
+                (key, parent_id.max(entity.parent_id()), entity.failures(), entity.attempts(), true)
+            }));
         }
         for scope in self.inbound.values() {
             let parent_id = scope.parent.map_or(0, |parent| parent.entity);
-            open.extend(
-                scope.iter_open().map(|(key, entity)| (key, parent_id.max(entity.parent_id), entity.failures(), false)),
-            );
+            open.extend(scope.iter_open().map(|(key, entity)| {
+                let failures = entity.failures();
+                (key, parent_id.max(entity.parent_id), failures, failures.saturating_add(1), false)
+            }));
         }
         open.sort_unstable_by_key(|(key, ..)| *key);
-        for (key, parent_id, failures, owned) in open {
-            let reason = Some(reason.clone());
-            self.events.push_back(Event::Resolved { key, parent_id, status: Status::Failed, reason, failures, owned });
+        for (key, parent_id, failures, attempts, owned) in open {
+            let (status, reason) = (Status::Failed, Some(reason.clone()));
+            self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, attempts, owned });
         }
         self.outbound.clear();
         self.inbound.clear();

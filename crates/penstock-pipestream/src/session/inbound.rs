@@ -69,6 +69,10 @@ pub(super) struct Inbound {
     pub(super) policy: Option<Box<Policy>>,
     /// Its layer-2 state.
     pub(super) layer2: Option<Box<Received>>,
+    /// How often what had arrived of it was lost with a connection. Not stored: it tells apart what one process has
+    /// received.
+    #[serde(skip)]
+    pub(super) losses: u32,
 }
 
 /// The layer-2 state of a received entity; most have none.
@@ -147,6 +151,7 @@ impl Inbound {
         if self.payload == Payload::Receiving && !whole {
             self.payload = Payload::Awaited;
             self.header_seen = false;
+            self.losses = self.losses.saturating_add(1);
             self.lose_state();
         }
         if self.header_seen {
@@ -157,7 +162,7 @@ impl Inbound {
 
 /// The attempt of a stream according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum NamedAttempt {
     /// The expected attempt.
     Present,
     /// An attempt that has failed.

@@ -381,6 +381,11 @@ impl Session {
         (self.sent, self.gathering) = (sent.with_limits(manifest.for_sent()), gathering.with_limits(manifest));
         (self.orphans, self.checkpoints, self.resilience, self.open_owned, self.open_received) = from.take()?;
         self.check_state()?;
+        for entity in self.outbound.values_mut().flat_map(Scope::iter_open_mut).map(|(_, entity)| entity) {
+            if let Some(layer2) = &mut entity.layer2 {
+                layer2.unsent = layer2.waits();
+            }
+        }
         if self.layer() > 0 {
             self.unbound = Unbound::count(self.inbound.values());
         }

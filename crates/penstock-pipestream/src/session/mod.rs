@@ -23,6 +23,7 @@
 //! `receiver.rs`, those of a sent one in `owner.rs`. Each file with methods of the session uses this one, which uses only
 //! the files with data: `inbound.rs`, `outbound.rs`, `link.rs` and so on.
 
+mod attempt;
 mod binding;
 mod blocks;
 mod checkpoint;
@@ -59,6 +60,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use penstock_wire::FastMap;
 
+pub use attempt::Attempt;
 pub use counters::{Counters, Limit, LimitCounts, Usage};
 pub use journal::Restored;
 pub use types::{

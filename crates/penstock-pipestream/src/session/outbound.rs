@@ -70,6 +70,12 @@ impl Outbound {
     pub(super) fn attempt(&self) -> u32 {
         self.failures() + 1
     }
+
+    /// Return how many attempts at it there were.
+    pub(super) fn attempts(&self) -> u32 {
+        let is_unsent = self.layer2.as_ref().is_some_and(|layer2| layer2.unsent);
+        self.failures().saturating_add(u32::from(!is_unsent))
+    }
 }
 
 /// The layer-2 state of one of our entities; most have none.
@@ -96,6 +102,9 @@ pub(super) struct Sent {
     /// The owner's label for it.
     #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
+    /// Whether no attempt has followed the last failure. Not stored: [`waits`](Self::waits) says it after a restart.
+    #[serde(skip)]
+    pub(super) unsent: bool,
 }
 
 impl Sent {

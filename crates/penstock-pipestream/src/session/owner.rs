@@ -404,7 +404,8 @@ impl Session {
         self.stop_resend(key);
         let Some(entity) = self.outbound_mut(key) else { return Ok(()) };
         let unended = entity.dehydrated && entity.child.is_none() && !entity.ended;
-        let (parent_id, failures, reason) = (entity.parent_id, entity.failures(), entity.reason.take());
+        let (parent_id, reason) = (entity.parent_id, entity.reason.take());
+        let (failures, attempts) = (entity.failures(), entity.attempts());
         let label = entity.layer2.as_mut().and_then(|layer2| layer2.label.take());
         if let (Some(replayed_outcomes), Some(label)) = (&mut self.replayed_outcomes, label) {
             replayed_outcomes.push((label, key, status));
@@ -421,7 +422,7 @@ impl Session {
         self.sent.remove(key.entry());
         self.open_owned -= 1;
         let reason = reason.filter(|_| status != Status::Complete).map(|reason| *reason);
-        self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, owned: true });
+        self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, attempts, owned: true });
         self.capacity_came_free();
         if unended {
             // This parent at layer 0 failed before its last child; others may have waited for its end.

@@ -379,7 +379,8 @@ impl Session {
         self.gathering.remove(key.entry());
         self.send_status_with(now, key, status, depth, cursor, extension);
         let parent_id = parent.map_or(parent_id, |parent| parent.entity);
-        self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, owned: false });
+        let attempts = failures.saturating_add(1);
+        self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, attempts, owned: false });
         self.child_resolved(now, key, parent, parent_id, status);
         self.evaluate_checkpoints(now);
         self.advance_close();

@@ -12,7 +12,7 @@
 use bytes::Bytes;
 
 use super::Session;
-use super::inbound::{Attempt, Inbound, Payload, Yielded};
+use super::inbound::{Inbound, NamedAttempt, Payload, Yielded};
 use super::input::Input;
 use super::state::State;
 use super::types::{EntityKey, Layer2Event, Reason};
@@ -119,18 +119,18 @@ impl Session {
     }
 
     /// Return the attempt to which a stream belongs. Without the metadata it is the next possible one.
-    pub(super) fn attempt_of(&self, key: EntityKey, header: &EntityHeader) -> Result<Attempt> {
-        let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(Attempt::Present) };
+    pub(super) fn attempt_of(&self, key: EntityKey, header: &EntityHeader) -> Result<NamedAttempt> {
+        let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(NamedAttempt::Present) };
         let set_aside = entity.payload == Payload::SetAside;
         let next = entity.attempt() + u32::from(set_aside);
         let Some(named) = header.metadata.get(ATTEMPT) else {
-            return Ok(if set_aside { Attempt::Early } else { Attempt::Present });
+            return Ok(if set_aside { NamedAttempt::Early } else { NamedAttempt::Present });
         };
         // In its canonical form: from 1, without a sign or leading zeros.
         let number = named.parse::<u32>().ok().filter(|number| *number > 0 && number.to_string() == *named);
         match number {
-            Some(number) if number < next => Ok(Attempt::Past),
-            Some(number) if number == next => Ok(if set_aside { Attempt::Early } else { Attempt::Present }),
+            Some(number) if number < next => Ok(NamedAttempt::Past),
+            Some(number) if number == next => Ok(if set_aside { NamedAttempt::Early } else { NamedAttempt::Present }),
             Some(_) | None => Err(Violation::Attempt { named: named.clone(), next }.into()),
         }
     }

@@ -63,8 +63,16 @@ impl Session {
             }
             let Some(entity) = self.outbound(key) else { continue };
             let parent_id = parent.map_or(entity.parent_id(), |parent| parent.entity);
-            self.push_layer2_event(Layer2Event::SendAgain(Ticket::again(key, parent_id, depth)));
+            self.send_again(Ticket::again(key, parent_id, depth));
         }
+    }
+
+    /// Ask for a new stream for one of our entities.
+    pub(super) fn send_again(&mut self, ticket: Ticket) {
+        if let Some(layer2) = self.outbound_mut(ticket.key).and_then(|entity| entity.layer2.as_mut()) {
+            layer2.unsent = false;
+        }
+        self.push_layer2_event(Layer2Event::SendAgain(ticket));
     }
 
     pub(super) fn stop_resend(&mut self, key: EntityKey) {
@@ -94,7 +102,7 @@ impl Session {
             return true;
         }
         layer2.failures += 1;
-        layer2.failed = true;
+        (layer2.failed, layer2.unsent) = (true, true);
         let failures = layer2.failures;
         let reason = entity.reason.take().map(|reason| *reason);
         let reason = reason.unwrap_or(Reason { code, message: String::new() });

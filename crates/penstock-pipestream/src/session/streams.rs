@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Session;
 use super::counters::Limit;
-use super::inbound::{Attempt, Inbound, Payload, Streams};
+use super::inbound::{Inbound, NamedAttempt, Payload, Streams};
 use super::input::Input;
 use super::state::State;
 use super::types::{Accepted, AcceptedChunk, Admission, ChunkProgress, EntityKey, Event, Reason, Role};
@@ -107,9 +107,9 @@ impl Session {
                 Place::Open if scope.is_bound() => {
                     let key = scope.entity_key(header.entity_id);
                     match self.attempt_of(key, header)? {
-                        Attempt::Present => return self.admit(now, stream, key, header),
-                        Attempt::Past => true,
-                        Attempt::Early => false,
+                        NamedAttempt::Present => return self.admit(now, stream, key, header),
+                        NamedAttempt::Past => true,
+                        NamedAttempt::Early => false,
                     }
                 }
                 Place::Open => false,
@@ -246,6 +246,7 @@ impl Session {
             parent,
             chunk: chunk.map(|chunk| AcceptedChunk { index: chunk.chunk_index, offset: chunk.chunk_offset }),
             failures: entity.map_or(0, Inbound::failures),
+            losses: entity.map_or(0, |entity| entity.losses),
         })
     }
 

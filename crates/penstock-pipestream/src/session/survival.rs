@@ -329,7 +329,7 @@ impl Session {
         self.survival.catching_up = false;
         self.push_layer2_event(Layer2Event::Reconnected);
         for ticket in self.unsent() {
-            self.push_layer2_event(Layer2Event::SendAgain(ticket));
+            self.send_again(ticket);
         }
         self.advance_close();
     }

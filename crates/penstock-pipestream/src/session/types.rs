@@ -244,6 +244,8 @@ pub struct Accepted {
     pub chunk: Option<AcceptedChunk>,
     /// How many attempts at it have failed before this one (layer 2).
     pub failures: u32,
+    /// How often what had arrived of it was lost with a connection (layer 2).
+    pub losses: u32,
 }
 
 /// The place of a chunk's stream in the whole payload (decision 15).
@@ -324,6 +326,9 @@ pub enum Event {
         reason: Option<Reason>,
         /// How many attempts at it had failed before, each of which could be repeated (layer 2).
         failures: u32,
+        /// How many attempts there were at it, by those failures; one of ours may end before another follows the last
+        /// of them.
+        attempts: u32,
         /// Whether we sent the entity.
         owned: bool,
     },

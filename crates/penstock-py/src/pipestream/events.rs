@@ -121,7 +121,7 @@ impl From<Event> for EventFields {
                 digest: digest.map(Into::into),
                 outcome: outcome.code(),
             },
-            Event::Resolved { key, parent_id, status, reason, owned, failures } => Self::Resolved {
+            Event::Resolved { key, parent_id, status, reason, owned, failures, attempts: _ } => Self::Resolved {
                 kind: "resolved",
                 key: key_tuple(key),
                 parent_id,

@@ -9,7 +9,7 @@ mod logged;
 const ID: &str = "11111111111111111111111111111111";
 
 fn attempt(entity: u32) -> Attempt {
-    Attempt { key: EntityKey { scope: 0, scope_use: 0, entity, entity_use: 0 }, number: 0 }
+    Attempt::first(EntityKey { scope: 0, scope_use: 0, entity, entity_use: 0 })
 }
 
 /// A session of a sink, without a driver.
@@ -27,7 +27,7 @@ impl SingleSession {
         let sink = FolderSink::with_faults(dir.path(), None, References::keep(), Faults::new(fault)).unwrap();
         let recorded = Arc::<RecordingControl>::default();
         let control: Arc<dyn SessionControl> = Arc::<RecordingControl>::clone(&recorded);
-        let session = NewSession { id: ID.into(), control, defer: None, certificate: None };
+        let session = NewSession { id: ID.into(), control, defer: None, certificate: None, handle: None };
         let (session, ended) = open(sink.shared.get().unwrap(), session, None).unwrap();
         Self { dir, session, recorded, ended, _sink: sink }
     }
@@ -35,8 +35,7 @@ impl SingleSession {
     /// Store a payload that is complete and has the expected checksum.
     fn store(&self, entity: u32) {
         let header = Arc::new(EntityHeader { entity_id: entity, ..EntityHeader::default() });
-        let admitted =
-            SinkEvent::Admitted { attempt: attempt(entity), failures: 0, header, dehydrated: false, redeems: false };
+        let admitted = SinkEvent::Admitted { attempt: attempt(entity), header, dehydrated: false, redeems: false };
         assert!(self.session.observe(vec![admitted]).is_none());
         let (mut file, temp) = self.session.create(attempt(entity)).unwrap();
         file.write_all(b"bytes").unwrap();
